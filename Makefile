@@ -1,0 +1,59 @@
+# Everything a newcomer needs. `make demo` and `make test` set themselves up.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+STAMP := $(VENV)/.synced
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-unit test-integration check format lint types lock up bench clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## bootstrap uv and the locked dependencies into .venv
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -x $(RUN)/python || $(PYTHON) -m venv $(VENV)
+	@test -x $(RUN)/uv || $(RUN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(RUN)/uv pip sync --quiet --python $(RUN)/python --require-hashes requirements.lock
+	$(RUN)/uv pip install --quiet --python $(RUN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## run the main job on an embedded Kafka, with real data, and check it
+	$(RUN)/slackwater demo
+
+test: setup ## all tests that need no container engine
+	$(RUN)/python -m pytest -m "not e2e"
+
+test-unit: setup ## the fast tests only
+	$(RUN)/python -m pytest -m "not integration and not e2e"
+
+test-integration: setup ## the tests on a real broker and real Spark
+	$(RUN)/python -m pytest -m "integration"
+
+check: lint types ## linters and types
+
+lint: setup
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+
+types: setup
+	$(RUN)/mypy
+
+format: setup ## format the code
+	$(RUN)/ruff format .
+	$(RUN)/ruff check --fix .
+
+lock: ## resolve the dependencies anew into requirements.lock
+	$(RUN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --upgrade \
+	  --group dev pyproject.toml -o requirements.lock
+
+up: setup ## start an environment on an embedded Kafka
+	$(RUN)/slackwater up
+
+bench: setup ## measure throughput, freshness, change, dataflows, memory
+	$(RUN)/slackwater bench all
+
+clean: ## remove what the tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build

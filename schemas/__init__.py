@@ -1,0 +1,1 @@
+"""The bytes on the wire: Avro records, Arrow chunks, keys. Whoever can read these needs no code of ours."""

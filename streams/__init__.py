@@ -1,0 +1,1 @@
+"""Slackwater: exact, always-fresh SQL views over Kafka, stepped by Spark."""

@@ -1,0 +1,1 @@
+"""SQL statements, catalog, timestamp selection and the coordinator that ties them together."""

@@ -1,0 +1,103 @@
+"""What storage asks of Kafka: logs that decide an order, and chunks found again by reference.
+
+Two implementations of each: in memory (`streams.kafka.memory`, the strict one, used by tests
+and by the in-process kit) and on a broker (`streams.kafka.broker`). Both pass
+`tests/contract`.
+
+A *log* is a topic with one partition. A record is durable when `append` returns; when it
+raises `Indeterminate` the record may or may not be there, and may still surface later. The
+order of offsets is the only order there is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.ids import Offset, Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One record of a log as read back. `at_ms` is the broker's append time, never ours."""
+
+    topic: Topic
+    offset: Offset
+    at_ms: int
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkRef:
+    """Where a chunk lies and what must be found there.
+
+    `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32C of its value; a
+    reader checks both. `rows` counts updates, errors included; `size` is in bytes.
+    """
+
+    partition: int
+    offset: Offset
+    key: str
+    checksum: int
+    rows: int
+    size: int
+
+
+class Tail(Protocol):
+    """One reader that follows many logs at once, each from its own offset."""
+
+    def add(self, topic: Topic, start: Offset) -> None:
+        """Follow `topic` from `start` on. Errors: InvalidUsage when already followed."""
+
+    def remove(self, topic: Topic) -> None:
+        """Stop following `topic`; what was read of it but not yet polled is discarded."""
+
+    def poll(self, wait_ms: int) -> tuple[Entry, ...]:
+        """Whatever has come, in offset order for each topic; empty after `wait_ms` of nothing.
+
+        Errors: Determinate when the log was truncated past the position (rule 12).
+        """
+
+    def close(self) -> None:
+        """Release the connection."""
+
+
+class Logs(Protocol):
+    """Many single-partition topics behind one connection."""
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        """Append each value to its topic, in the order given for each topic; durable on return.
+
+        Errors: Determinate (nothing was written), Indeterminate (some may have been).
+        """
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        """The first offset still held and the offset the next record will get."""
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        """A reader that follows the given logs."""
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        """Delete the records below `before` for good (DeleteRecords)."""
+
+
+class Chunks(Protocol):
+    """Chunk bodies in data topics (`cleanup.policy=compact`)."""
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        """Write bodies, given with their row counts, each under a fresh key; durable on return.
+
+        Errors: Determinate, Indeterminate. A body without a delivered offset is written again
+        under a new key (rule 6), so that an error leaves at worst orphans.
+        """
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """The bodies, in the order asked for.
+
+        Errors: Corrupt when a record is missing, or is not the one that was written: key and
+        checksum are checked, and a higher offset in its place means missing.
+        """
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        """Write a tombstone for each chunk: the broker reclaims it in its own time."""

@@ -1,0 +1,1 @@
+"""Differential operators: functions from Arrow and state to Arrow. Pure but for their run files."""

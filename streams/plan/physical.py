@@ -1,0 +1,168 @@
+"""The physical plan of a dataflow: what every engine of ours steps.
+
+A `Dataflow` is data: immutable, in JSON on the command topic, the same for the Spark replica
+and for the in-process engine. It is a list of nodes in topological order; node i may only
+refer to nodes before it.
+
+**Collections between nodes** have columns `c0 .. cn` of the types in `Dataflow.types[i]`
+(DuckDB's names of types), and every update of theirs carries `time` and `diff`. Expressions
+are DuckDB SQL over `c0 .. cn` of the node's input, already bound and with explicit casts.
+
+**Levels** place the exchanges. Level 0 runs where the imports are read, without any
+partitioning. A node at level k >= 1 runs on bucket b of `buckets`, in round k. An edge
+from a lower level to a higher one is an exchange: by the hash of the consumer's key where it
+has one, otherwise the updates stay with the bucket of the task that made them. An edge inside
+a level is a plain call: the planner made sure that the data already lie where the key wants
+them.
+
+**Errors** are not in the columns. A row whose expression fails becomes an update of the
+dataflow's error collection with the row's time and diff, whichever node it fails in, and goes
+straight to the output; errors of the imports do so too.
+"""
+
+from dataclasses import dataclass
+
+from streams.ids import CollectionId
+
+NodeId = int
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A named column of a relation and its DuckDB type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A scalar expression in DuckDB SQL over `c0 .. cn`, and the type of its value.
+
+    `label` is the expression as a person would write it, used in error rows: it is part of an
+    error's identity and so must be a function of the plan alone (rule 38).
+    """
+
+    sql: str
+    type: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """A collection that the dataflow reads, and its columns in order."""
+
+    collection: CollectionId
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The updates of one import. Level 0."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Rows that are there from the dataflow's as_of on: SQL text of a VALUES list or SELECT."""
+
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Keep the rows for which every predicate is true, then compute the outputs."""
+
+    input: NodeId
+    predicates: tuple[Expression, ...]
+    outputs: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Inner join on equality of columns: left's columns, then right's.
+
+    `keys` are the positions on either side, pairwise of the same type. A NULL matches nothing,
+    except at the positions where `null_equal` is true.
+    """
+
+    left: NodeId
+    right: NodeId
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_equal: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """`function` over one column of the input (None for count(*)); `type` is the result's."""
+
+    function: str
+    argument: int | None
+    type: str
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """GROUP BY the key columns: the keys, then one column for each aggregate.
+
+    Without keys there is one row even over empty input (rule 42).
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Every row with a positive count, once. NULLs are equal to each other."""
+
+    input: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The sum of the inputs, as multisets (UNION ALL)."""
+
+    inputs: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Upsert:
+    """Keep the latest row of each key: the heart of `ENVELOPE UPSERT`.
+
+    The input's columns are: the value's columns, then `position` (BIGINT, the order among
+    updates of one key at one time: the highest wins), then `kind` (UTINYINT: 0 value,
+    1 deletion, 2 error), then `error` (VARCHAR, for kind 2). `keys` are positions among the
+    value's columns. The output has the value's columns alone. An error takes the place of the
+    key's row and is retracted when the key is written again.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+
+
+Node = Source | Constant | Linear | Join | Reduce | Distinct | Union | Upsert
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """A compiled view: nodes with their types and levels, and what comes out.
+
+    Invariants: `nodes`, `types` and `levels` have one entry a node; inputs refer backwards;
+    levels never fall along an edge; the last node is the output, and `output` names its columns.
+    """
+
+    imports: tuple[Import, ...]
+    nodes: tuple[Node, ...]
+    types: tuple[tuple[str, ...], ...]
+    levels: tuple[int, ...]
+    output: tuple[Column, ...]
+
+    @property
+    def depth(self) -> int:
+        """The number of rounds, that is, of exchanges, that a step needs."""
+        return max(self.levels, default=0)

@@ -1,0 +1,1 @@
+"""Shards: collections that vary over time, durable on Kafka, their fold, handles and reads."""

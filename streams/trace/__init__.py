@@ -1,0 +1,1 @@
+"""Updates in columns: consolidate, advance, sorted runs, and the DuckDB kernel. Pure."""

