@@ -1,1 +1,1 @@
-"""Endpoints kept in step with collections: the protocol, its runtime, the fence, the dialects."""
+"""Endpoints kept in step with collections: protocol, runtime, fence, dialects."""

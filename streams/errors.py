@@ -26,8 +26,8 @@ class InvalidUsage(SlackwaterError):
 class InvalidStatement(SlackwaterError):
     """A statement was refused.
 
-    The message says what was expected and what came, `detail` adds facts, `hint` says what
-    to do. Both may be empty.
+    The message says what was expected and what came, `detail` adds facts, `hint` says
+    what to do. Both may be empty.
     """
 
     def __init__(self, message: str, detail: str = "", hint: str = "") -> None:
@@ -48,7 +48,7 @@ class Determinate(SlackwaterError):
 
 
 class Indeterminate(SlackwaterError):
-    """The outside world failed, and the call may have had its effect: read back, then decide."""
+    """The outside world failed, and the call may have had its effect: read back first."""
 
 
 class Corrupt(SlackwaterError):

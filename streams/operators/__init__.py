@@ -1,1 +1,4 @@
-"""Differential operators: functions from Arrow and state to Arrow. Pure but for their run files."""
+"""Differential operators: functions from Arrow and state to Arrow.
+
+Pure but for their run files.
+"""

@@ -1,1 +1,1 @@
-"""The relational plan: statements, binding, typed nodes, passes (one a file), lowering. Pure."""
+"""The relational plan: statements, binding, nodes, passes (one a file), lowering. Pure."""

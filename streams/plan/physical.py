@@ -153,7 +153,7 @@ class Dataflow:
     """A compiled view: nodes with their types and levels, and what comes out.
 
     Invariants: `nodes`, `types` and `levels` have one entry a node; inputs refer backwards;
-    levels never fall along an edge; the last node is the output, and `output` names its columns.
+    levels never fall along an edge; the last node is the output, `output` names its columns.
     """
 
     imports: tuple[Import, ...]
