@@ -1,0 +1,66 @@
+"""The physical plan of an ingestion, which follows from its envelope.
+
+- `none`: every message is a row, and stays one. One node: the source is the output.
+- `upsert`: the latest message of a key is its row. The source carries, beside the columns,
+  `position` (which message of a key and time is the latest), `kind` and `error`, as the node
+  Upsert wants them; Upsert runs on the key's bucket, at level 1.
+
+The import is the raw topic itself, so it names no collection of ours: its id is the topic's
+name behind `topic:`, which the catalog never hands out.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from streams.compute.description import IngestionDescription
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.plan.physical import Column, Dataflow, Import, Source, Upsert
+
+VALUE, DELETION, ERROR = 0, 1, 2  # the values of Upsert's column `kind`
+BOOKKEEPING = (
+    Column("position", "BIGINT"),
+    Column("kind", "UTINYINT"),
+    Column("error", "VARCHAR"),
+)
+
+
+def import_columns(
+    source: IngestionDescription, columns: Sequence[Column]
+) -> tuple[Column, ...]:
+    """The columns of the import's table, in order c0, c1, ...; time and diff come after."""
+    match source.envelope:
+        case "none":
+            return tuple(columns)
+        case "upsert":
+            return (*columns, *BOOKKEEPING)
+        case _:
+            assert_never(source.envelope)
+
+
+def key_positions(source: IngestionDescription, columns: Sequence[Column]) -> tuple[int, ...]:
+    """Where the key's columns stand among the columns. Errors: InvalidUsage."""
+    names = [column.name for column in columns]
+    unknown = [key for key in source.keys if key not in names]
+    if unknown:
+        raise InvalidUsage(f'key column "{unknown[0]}" is not a column of the source')
+    if (source.envelope == "upsert") != bool(source.keys):
+        raise InvalidUsage(f"envelope {source.envelope} with {len(source.keys)} key columns")
+    return tuple(names.index(key) for key in source.keys)
+
+
+def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflow:
+    """The plan that steps this ingestion. Errors: InvalidUsage for keys that do not fit."""
+    keys = key_positions(source, columns)
+    came = import_columns(source, columns)
+    imports = (Import(CollectionId(f"topic:{source.topic}"), came),)
+    source_types = tuple(column.type for column in came)
+    if source.envelope == "none":
+        return Dataflow(imports, (Source(0),), (source_types,), (0,), tuple(columns))
+    return Dataflow(
+        imports=imports,
+        nodes=(Source(0), Upsert(0, keys)),
+        types=(source_types, tuple(column.type for column in columns)),
+        levels=(0, 1),
+        output=tuple(columns),
+    )
