@@ -1,1 +1,1 @@
-"""The compute protocol: commands, responses, their history, and the controller's side of it."""
+"""The compute protocol: what a controller and its replicas say to each other on topics."""

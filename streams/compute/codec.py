@@ -1,0 +1,218 @@
+"""Bytes of commands and responses: one Avro record each, in single-object encoding.
+
+The schemas are `schemas/avro/compute_*.avsc`; one schema a message, so that the fingerprint
+in front of the record tells the kind.
+"""
+
+from collections.abc import Mapping
+from typing import Any, assert_never
+
+from schemas import codec
+from streams.compute.description import (
+    DataflowDescription,
+    ImportDescription,
+    IngestionDescription,
+    SinkDescription,
+)
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CommandMessage,
+    CreateDataflow,
+    CreateInstance,
+    Frontiers,
+    Hello,
+    InitializationComplete,
+    Reconciled,
+    Response,
+    ResponseMessage,
+    Schedule,
+    Status,
+)
+from streams.errors import Corrupt
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.physical import Column
+from streams.progress import Antichain
+
+Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
+
+
+def encode_command(message: CommandMessage) -> bytes:
+    """The record of a command."""
+    name, fields = _command_fields(message.command)
+    return codec.encode(name, {"nonce": message.nonce, "sequence": message.sequence} | fields)
+
+
+def decode_command(value: bytes) -> CommandMessage:
+    """The command of a record. Errors: Corrupt when it is none."""
+    name, record = codec.decode(value)
+    return CommandMessage(record["nonce"], record["sequence"], _command(name, record))
+
+
+def encode_response(message: ResponseMessage) -> bytes:
+    """The record of a response."""
+    name, fields = _response_fields(message.response)
+    head = {
+        "nonce": message.nonce,
+        "replica": message.replica,
+        "sequence": message.sequence,
+    }
+    return codec.encode(name, head | fields)
+
+
+def decode_response(value: bytes) -> ResponseMessage:
+    """The response of a record. Errors: Corrupt when it is none."""
+    name, record = codec.decode(value)
+    return ResponseMessage(
+        record["nonce"], record["replica"], record["sequence"], _response(name, record)
+    )
+
+
+def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  one arm a kind
+    match command:
+        case Hello(epoch=epoch):
+            return "compute_hello", {"epoch": epoch}
+        case CreateInstance(namespace, buckets):
+            return "compute_create_instance", {"namespace": namespace, "buckets": buckets}
+        case CreateDataflow(description):
+            return "compute_create_dataflow", _description_fields(description)
+        case Schedule(id):
+            return "compute_schedule", {"id": id}
+        case AllowCompaction(id, frontier):
+            fields = {"id": id, "frontier": list(frontier.elements)}
+            return "compute_allow_compaction", fields
+        case InitializationComplete():
+            return "compute_initialization_complete", {}
+        case AllowWrites():
+            return "compute_allow_writes", {}
+        case _:
+            assert_never(command)
+
+
+def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm a kind
+    match name:
+        case "compute_hello":
+            return Hello(record["nonce"], record["epoch"])
+        case "compute_create_instance":
+            return CreateInstance(record["namespace"], record["buckets"])
+        case "compute_create_dataflow":
+            return CreateDataflow(_description(record))
+        case "compute_schedule":
+            return Schedule(CollectionId(record["id"]))
+        case "compute_allow_compaction":
+            return AllowCompaction(CollectionId(record["id"]), _antichain(record["frontier"]))
+        case "compute_initialization_complete":
+            return InitializationComplete()
+        case "compute_allow_writes":
+            return AllowWrites()
+        case _:
+            raise Corrupt(f"expected a compute command, got a record of schema {name}")
+
+
+def _response_fields(response: Response) -> tuple[str, Record]:
+    match response:
+        case Reconciled(kept, created, dropped):
+            fields: Record = {"kept": kept, "created": created, "dropped": dropped}
+            return "compute_reconciled", fields
+        case Frontiers(id, write, output):
+            fields = {"id": id, "write": _elements(write), "output": _elements(output)}
+            return "compute_frontiers", fields
+        case Status(id, state, message, progress):
+            fields = {"id": id, "state": state, "message": message, "progress": progress}
+            return "compute_status", fields
+        case _:
+            assert_never(response)
+
+
+def _response(name: str, record: Record) -> Response:
+    match name:
+        case "compute_reconciled":
+            return Reconciled(record["kept"], record["created"], record["dropped"])
+        case "compute_frontiers":
+            write, output = record["write"], record["output"]
+            return Frontiers(
+                CollectionId(record["id"]),
+                None if write is None else _antichain(write),
+                None if output is None else _antichain(output),
+            )
+        case "compute_status":
+            return Status(
+                CollectionId(record["id"]),
+                record["state"],
+                record["message"],
+                record["progress"],
+            )
+        case _:
+            raise Corrupt(f"expected a compute response, got a record of schema {name}")
+
+
+def _description_fields(description: DataflowDescription) -> Record:
+    source, sink = description.source, description.sink
+    return {
+        "export": description.export,
+        "kind": description.kind,
+        "name": description.name,
+        "group": description.group,
+        "plan": description.plan,
+        "columns": [{"name": each.name, "type": each.type} for each in description.columns],
+        "imports": [
+            {"collection": each.collection, "group": each.group, "hold": each.hold}
+            for each in description.imports
+        ],
+        "as_of": description.as_of,
+        "capability": description.capability,
+        "source": None
+        if source is None
+        else {
+            "topic": source.topic,
+            "topic_id": source.topic_id,
+            "format": source.format,
+            "envelope": source.envelope,
+            "keys": list(source.keys),
+        },
+        "sink": None if sink is None else {"topic": sink.topic, "keys": list(sink.keys)},
+    }
+
+
+def _description(record: Record) -> DataflowDescription:
+    source, sink = record["source"], record["sink"]
+    return DataflowDescription(
+        export=CollectionId(record["export"]),
+        kind=record["kind"],
+        name=record["name"],
+        group=record["group"],
+        plan=record["plan"],
+        columns=tuple(Column(each["name"], each["type"]) for each in record["columns"]),
+        imports=tuple(_import(each) for each in record["imports"]),
+        as_of=Timestamp(record["as_of"]),
+        capability=CapabilityId(record["capability"]),
+        source=None if source is None else _ingestion(source),
+        sink=None
+        if sink is None
+        else SinkDescription(Topic(sink["topic"]), tuple(sink["keys"])),
+    )
+
+
+def _import(record: Mapping[str, str]) -> ImportDescription:
+    return ImportDescription(
+        CollectionId(record["collection"]), record["group"], CapabilityId(record["hold"])
+    )
+
+
+def _ingestion(record: Record) -> IngestionDescription:
+    return IngestionDescription(
+        topic=Topic(record["topic"]),
+        topic_id=record["topic_id"],
+        format=record["format"],
+        envelope=record["envelope"],
+        keys=tuple(record["keys"]),
+    )
+
+
+def _elements(frontier: Antichain | None) -> list[int] | None:
+    return None if frontier is None else list(frontier.elements)
+
+
+def _antichain(elements: list[int]) -> Antichain:
+    return Antichain(tuple(Timestamp(each) for each in elements))

@@ -1,0 +1,83 @@
+"""What a dataflow is, as the controller tells it to a replica: plan, rights and ends.
+
+A description is all that a replica needs to maintain one exported collection: it holds no name
+that has to be looked up and no setting of a process. Two descriptions that are equal describe
+the same dataflow, so that a replica keeps what it runs when it is told the same again
+(`streams.compute.session`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.physical import Column
+
+Kind = Literal["view", "ingestion", "sink"]
+Envelope = Literal["none", "upsert"]
+
+NO_CAPABILITY = CapabilityId("")
+
+
+@dataclass(frozen=True, slots=True)
+class ImportDescription:
+    """A collection that the dataflow reads, the group it lies in, and the hold upon it.
+
+    `hold` is a critical read capability that the dataflow alone moves, never past what its
+    oldest needed checkpoint still reads (rules 5 and 17).
+    """
+
+    collection: CollectionId
+    group: str
+    hold: CapabilityId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestionDescription:
+    """The raw topic of a source. `topic_id` is the broker's: a re-created topic is another.
+
+    `keys` name columns, and are empty unless the envelope is `upsert`.
+    """
+
+    topic: Topic
+    topic_id: str
+    envelope: Envelope
+    keys: tuple[str, ...] = ()
+    format: str = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkDescription:
+    """The output topic of a sink and the columns of its key."""
+
+    topic: Topic
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataflowDescription:
+    """One dataflow: what it exports, from what, and by which rights.
+
+    `columns` are the export's. `plan` is the JSON of a `streams.plan.physical.Dataflow`; it is
+    empty for a sink, and for an ingestion, whose plan follows from `source` and `columns`.
+    `as_of` is the first time the export is exact at; `capability` the write capability on the
+    export's shard, which lies in `group` (both empty for a sink). `source` is given for an
+    ingestion, `sink` for a sink, neither for a view.
+    """
+
+    export: CollectionId
+    kind: Kind
+    name: str
+    group: str
+    columns: tuple[Column, ...]
+    as_of: Timestamp
+    imports: tuple[ImportDescription, ...] = ()
+    plan: str = ""
+    capability: CapabilityId = NO_CAPABILITY
+    source: IngestionDescription | None = None
+    sink: SinkDescription | None = None
+
+    @property
+    def holds(self) -> Mapping[CollectionId, CapabilityId]:
+        """The read capability on each import."""
+        return {each.collection: each.hold for each in self.imports}

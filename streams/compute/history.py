@@ -1,0 +1,73 @@
+"""History reduction: the shortest commands that lead a replica to the same state.
+
+    reduce(reduce(h)) = reduce(h)
+    a session that is told reduce(h) runs what a session that is told h runs
+    len(reduce(h)) is bounded by the number of live dataflows
+
+A dataflow whose last AllowCompaction is empty vanishes with all its commands; of the others the
+last AllowCompaction stays. The order is kept: creation, dataflows in the order in which they
+were created (so that imports come before those who import them), schedules, compactions,
+InitializationComplete, AllowWrites.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CreateDataflow,
+    CreateInstance,
+    Hello,
+    InitializationComplete,
+    Schedule,
+)
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+
+
+def reduce(  # noqa: C901, PLR0912  one arm a kind of command
+    history: Sequence[Command],
+) -> tuple[Command, ...]:
+    """The reduced history, without Hello: each iteration has its own.
+
+    Errors: InvalidUsage when two instances are created.
+    """
+    instance: CreateInstance | None = None
+    dataflows: dict[CollectionId, CreateDataflow] = {}
+    scheduled: dict[CollectionId, Schedule] = {}
+    compactions: dict[CollectionId, AllowCompaction] = {}
+    last: dict[type[Command], Command] = {}
+    for command in history:
+        match command:
+            case Hello():
+                pass
+            case CreateInstance():
+                if instance is not None and instance != command:
+                    raise InvalidUsage(f"two instances in one history: {instance}, {command}")
+                instance = command
+            case CreateDataflow(description):
+                dataflows[description.export] = command
+            case Schedule(id):
+                scheduled[id] = command
+            case AllowCompaction(id):
+                compactions[id] = command
+            case InitializationComplete() | AllowWrites():
+                last[type(command)] = command
+            case _:
+                assert_never(command)
+    dropped = {key for key, each in compactions.items() if each.frontier.is_empty}
+    live = dataflows.keys() - dropped
+    return (
+        *((instance,) if instance is not None else ()),
+        *(dataflow for key, dataflow in dataflows.items() if key in live),
+        *(command for key, command in scheduled.items() if key in live),
+        *(command for key, command in compactions.items() if key in live),
+        *(last[kind] for kind in (InitializationComplete, AllowWrites) if kind in last),
+    )
+
+
+def is_long(history: Sequence[Command], reduced_to: int) -> bool:
+    """Whether it is time to reduce: the history has doubled since it was last reduced."""
+    return len(history) > max(2 * reduced_to, 32)

@@ -1,0 +1,152 @@
+"""Reading the command topic: once each, in order, from the newest iteration on.
+
+`Reading` is the pure part. It holds the epoch and nonce of the iteration and the sequence
+number that comes next, and says of each message whether it counts. Messages older than the
+first Hello seen, of another nonce, of a lower epoch, and copies do not count; a gap in the
+numbers cannot come from a log and is `Corrupt`.
+
+`CommandReader` is the edge: it opens the topic, skips to the last Hello that stands there, and
+follows. `ResponseReader` does the same job for the controller over the response topic, where
+each replica process counts for itself.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from streams.compute.codec import decode_command, decode_response
+from streams.compute.protocol import Command, CommandMessage, Hello, ResponseMessage
+from streams.errors import Corrupt, Determinate
+from streams.ids import Offset, Topic
+from streams.kafka.log import Logs, Tail
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reader of commands remembers. `next` is the next sequence number that counts."""
+
+    epoch: int = -1
+    nonce: str = ""
+    next: int = 0
+
+    def step(self, message: CommandMessage) -> tuple["Reading", Command | None]:
+        """The reading after the message, and its command if it counts.
+
+        Errors: Corrupt when a message is missing.
+        """
+        match message.command:
+            case Hello(nonce, epoch) if self._begins(message, epoch):
+                return Reading(epoch, nonce, message.sequence + 1), message.command
+            case Hello():
+                return self, None
+            case command:
+                if message.nonce != self.nonce or message.sequence < self.next:
+                    return self, None
+                if message.sequence > self.next:
+                    raise Corrupt(
+                        f"compute commands: expected sequence number {self.next}, "
+                        f"got {message.sequence}"
+                    )
+                return replace(self, next=self.next + 1), command
+
+    def _begins(self, message: CommandMessage, epoch: int) -> bool:
+        """Whether a Hello begins an iteration: no zombie's, no late copy of an older one."""
+        return epoch > self.epoch or (epoch == self.epoch and message.sequence >= self.next)
+
+
+class CommandReader:
+    """The commands of the newest iteration, then whatever follows. Single-threaded."""
+
+    def __init__(self, logs: Logs, topic: Topic) -> None:
+        self._logs, self._topic = logs, topic
+        self._reading = Reading()
+        self._tail, self._caught_up_at = self._open()
+
+    @property
+    def nonce(self) -> str:
+        """The nonce of the current iteration; responses carry it. Empty before any Hello."""
+        return self._reading.nonce
+
+    def poll(self, wait_ms: int) -> tuple[Command, ...]:
+        """The commands that have come, in order; empty after `wait_ms` of nothing.
+
+        The first call reads to the end of the topic and begins with the last Hello there.
+        Errors: Corrupt when the topic's content breaks the protocol.
+        """
+        commands: list[Command] = []
+        try:
+            while self._caught_up_at is not None:
+                self._read(commands, wait_ms=1000)
+            if not commands:
+                self._read(commands, wait_ms)
+        except Determinate:
+            # The controller deleted the history below our position. A newer iteration holds
+            # all of it, so begin again there.
+            log.warning("command topic was truncated", extra={"topic": self._topic})
+            self._tail.close()
+            self._tail, self._caught_up_at = self._open()
+        return tuple(commands)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._tail.close()
+
+    def _open(self) -> tuple[Tail, Offset | None]:
+        low, end = self._logs.bounds(self._topic)
+        return self._logs.tail({self._topic: low}), end if end > low else None
+
+    def _read(self, commands: list[Command], wait_ms: int) -> None:
+        for entry in self._tail.poll(wait_ms):
+            self._reading, command = self._reading.step(decode_command(entry.value))
+            behind = self._caught_up_at is not None
+            if isinstance(command, Hello) and behind:
+                commands.clear()  # an older iteration, which the newer one replaces
+            if command is not None:
+                commands.append(command)
+            if self._caught_up_at is not None and entry.offset + 1 >= self._caught_up_at:
+                self._caught_up_at = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """What a reader of responses remembers: the last number heard of each replica process."""
+
+    nonce: str
+    heard: Mapping[str, int] = field(default_factory=dict)
+
+    def step(self, message: ResponseMessage) -> tuple["Hearing", ResponseMessage | None]:
+        """The hearing after the message, and the message if it counts."""
+        if message.nonce != self.nonce:
+            return self, None
+        if message.sequence <= self.heard.get(message.replica, -1):
+            return self, None
+        heard = {**self.heard, message.replica: message.sequence}
+        return replace(self, heard=heard), message
+
+
+class ResponseReader:
+    """Responses to one iteration, from the topic's end at its opening on."""
+
+    def __init__(self, logs: Logs, topic: Topic, nonce: str) -> None:
+        self._topic, self._hearing = topic, Hearing(nonce)
+        _, end = logs.bounds(topic)
+        self._tail = logs.tail({topic: end})
+
+    def restart(self, nonce: str) -> None:
+        """From here on only responses to the iteration `nonce` count."""
+        self._hearing = Hearing(nonce)
+
+    def poll(self, wait_ms: int) -> tuple[ResponseMessage, ...]:
+        """The responses that have come and count."""
+        heard: list[ResponseMessage] = []
+        for entry in self._tail.poll(wait_ms):
+            self._hearing, message = self._hearing.step(decode_response(entry.value))
+            if message is not None:
+                heard.append(message)
+        return tuple(heard)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._tail.close()

@@ -1,0 +1,203 @@
+"""The replica's side of the protocol, as a pure machine: commands in, actions out.
+
+    WAITING --Hello--> GREETED --CreateInstance--> INITIALIZING --InitializationComplete-->
+    READ_ONLY --AllowWrites--> READ_WRITE;    Hello leads from every stage to GREETED
+
+What runs keeps running, with the rights it has, while a new iteration is being told. On
+InitializationComplete the session compares: a dataflow stays exactly when the iteration names
+one with the same export and an equal description; every other one is dropped *first*, then the
+missing ones are created. So a replica that reconnects to an unchanged history does nothing.
+
+A dataflow whose AllowCompaction is empty does not exist. Commands on unknown exports are no
+mistake of anybody: they may cross, and a drop of an unknown export is confirmed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import assert_never
+
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CreateDataflow,
+    CreateInstance,
+    Hello,
+    InitializationComplete,
+    Schedule,
+)
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.progress import Antichain
+
+
+class Stage(Enum):
+    """The stages of an iteration, seen from the replica."""
+
+    WAITING = "waiting"
+    GREETED = "greeted"
+    INITIALIZING = "initializing"
+    READ_ONLY = "read-only"
+    READ_WRITE = "read-write"
+
+
+COMPUTING = frozenset({Stage.INITIALIZING, Stage.READ_ONLY, Stage.READ_WRITE})
+
+# Which command may come in which stage. A Hello may come in any.
+LEGAL: Mapping[type[Command], frozenset[Stage]] = {
+    Hello: frozenset(Stage),
+    CreateInstance: frozenset({Stage.GREETED}),
+    CreateDataflow: COMPUTING,
+    Schedule: COMPUTING,
+    AllowCompaction: COMPUTING,
+    InitializationComplete: frozenset({Stage.INITIALIZING}),
+    AllowWrites: frozenset({Stage.READ_ONLY}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    """Action: the instance's settings are these (sent once; a change needs a new process)."""
+
+    instance: CreateInstance
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Action: start this dataflow."""
+
+    description: DataflowDescription
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Action: stop this dataflow, if it runs; then report empty Frontiers for the export.
+
+    With `silent` nothing is reported: the iteration that asked for it is over.
+    """
+
+    export: CollectionId
+    silent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compact:
+    """Action: nobody outside reads the export below this frontier."""
+
+    export: CollectionId
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Action: answer Reconciled, and report the frontiers of everything kept anew."""
+
+    kept: tuple[CollectionId, ...]
+    created: int
+    dropped: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Action: from here on dataflows may write."""
+
+
+Action = Configure | Create | Drop | Compact | Reconcile | Write
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """Where the protocol stands and what runs because of it."""
+
+    stage: Stage = Stage.WAITING
+    nonce: str = ""
+    instance: CreateInstance | None = None
+    running: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
+    told: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
+    compactions: Mapping[CollectionId, Antichain] = field(default_factory=dict)
+
+    def step(  # noqa: C901, PLR0911, PLR0912  one arm a kind of command
+        self, command: Command
+    ) -> tuple["Session", tuple[Action, ...]]:
+        """The session after the command, and what to do, in order.
+
+        Errors: InvalidUsage when the stage forbids the command; the session is unchanged.
+        """
+        if self.stage not in LEGAL[type(command)]:
+            raise InvalidUsage(
+                f"compute command {type(command).__name__} is not legal in the stage "
+                f"{self.stage.value}"
+            )
+        match command:
+            case Hello(nonce):
+                return self._greet(nonce)
+            case CreateInstance():
+                return self._configure(command)
+            case CreateDataflow(description):
+                return self._create(description)
+            case AllowCompaction(export, frontier):
+                return self._compact(export, frontier)
+            case Schedule():
+                return self, ()  # a dataflow waits for its inputs by itself
+            case InitializationComplete():
+                return self._reconcile()
+            case AllowWrites():
+                return replace(self, stage=Stage.READ_WRITE), (Write(),)
+            case _:
+                assert_never(command)
+
+    def _greet(self, nonce: str) -> tuple["Session", tuple[Action, ...]]:
+        fresh = replace(self, stage=Stage.GREETED, nonce=nonce, told={}, compactions={})
+        return fresh, ()
+
+    def _configure(self, command: CreateInstance) -> tuple["Session", tuple[Action, ...]]:
+        if self.instance is not None and self.instance != command:
+            raise InvalidUsage(
+                f"compute instance: expected the settings {self.instance}, got {command}; "
+                "a replica takes new settings only when it starts"
+            )
+        actions = () if self.instance == command else (Configure(command),)
+        return replace(self, stage=Stage.INITIALIZING, instance=command), actions
+
+    def _create(self, wanted: DataflowDescription) -> tuple["Session", tuple[Action, ...]]:
+        export = wanted.export
+        if export in self.told:
+            raise InvalidUsage(f"compute dataflow {export} was created twice in one iteration")
+        session = replace(self, told={**self.told, export: wanted})
+        if self.stage is Stage.INITIALIZING:
+            return session, ()
+        return replace(session, running={**self.running, export: wanted}), (Create(wanted),)
+
+    def _compact(
+        self, export: CollectionId, frontier: Antichain
+    ) -> tuple["Session", tuple[Action, ...]]:
+        compactions = {**self.compactions, export: frontier}
+        session = replace(self, compactions=compactions)
+        if self.stage is Stage.INITIALIZING:
+            return session, ()
+        if not frontier.is_empty:
+            return session, (Compact(export, frontier),) if export in self.running else ()
+        running = {key: each for key, each in self.running.items() if key != export}
+        return replace(session, running=running), (Drop(export, silent=False),)
+
+    def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
+        dropped_now = {key for key, frontier in self.compactions.items() if frontier.is_empty}
+        wanted = {key: each for key, each in self.told.items() if key not in dropped_now}
+        kept = tuple(key for key, each in self.running.items() if wanted.get(key) == each)
+        gone = [key for key in self.running if key not in kept]
+        new = [each for key, each in wanted.items() if key not in kept]
+        asked = sorted(dropped_now - set(gone))
+        actions: tuple[Action, ...] = (
+            *(Drop(key, silent=key not in dropped_now) for key in gone),
+            *(Drop(key, silent=False) for key in asked),
+            *(Create(each) for each in new),
+            *(
+                Compact(key, frontier)
+                for key, frontier in self.compactions.items()
+                if key in wanted
+            ),
+            Reconcile(kept, len(new), len(gone)),
+        )
+        return replace(self, stage=Stage.READ_ONLY, running=wanted), actions
