@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from streams.errors import Determinate
 from streams.ids import Offset, Topic
 
 
@@ -30,7 +31,8 @@ class Entry:
 class ChunkRef:
     """Where a chunk lies and what must be found there.
 
-    `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32C of its value; a
+    `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32 of its value (the
+    IEEE polynomial, as in zlib, gzip and `java.util.zip.CRC32`: at hand in every language); a
     reader checks both. `rows` counts updates, errors included; `size` is in bytes.
     """
 
@@ -40,6 +42,17 @@ class ChunkRef:
     checksum: int
     rows: int
     size: int
+
+
+class Truncated(Determinate):
+    """A log does not hold the position that a reader needs: fatal for its group (rule 12)."""
+
+    def __init__(self, topic: Topic, position: int, reason: str) -> None:
+        super().__init__(topic, position, reason)
+        self.topic, self.position, self.reason = topic, position, reason
+
+    def __str__(self) -> str:
+        return f"log {self.topic} cannot be read from offset {self.position}: {self.reason}"
 
 
 class Tail(Protocol):
@@ -54,7 +67,8 @@ class Tail(Protocol):
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
         """Whatever has come, in offset order for each topic; empty after `wait_ms` of nothing.
 
-        Errors: Determinate when the log was truncated past the position (rule 12).
+        Errors: `Truncated` when the log no longer holds the position, or the topic is gone
+        (rule 12); that topic is followed no more, the others are.
         """
 
     def close(self) -> None:

@@ -1,0 +1,195 @@
+"""Logs, chunks and topics in memory: the strict implementation, for tests and in-process use.
+
+What a broker merely allows itself to do late, this does at once: a chunk that is forgotten is
+gone. What a broker refuses, this refuses with the same error (`tests/contract`).
+"""
+
+import uuid
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+
+from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.log import ChunkRef, Entry, Tail, Truncated
+from streams.kafka.memory_store import Store
+from streams.kafka.topics import Topics
+
+
+class MemoryTail:
+    """Follows logs of a `Store`."""
+
+    def __init__(self, store: Store, starts: Mapping[Topic, Offset]) -> None:
+        self._store = store
+        self._next: dict[Topic, int] = dict(starts)
+        self._ids = {topic: store.topic(topic).id for topic in starts}
+
+    def add(self, topic: Topic, start: Offset) -> None:
+        """Follow one more log; it has to exist."""
+        with self._store.changed:
+            if topic in self._next:
+                raise InvalidUsage(f"log {topic} is already followed")
+            self._store.log(topic)
+            self._ids[topic] = self._store.topic(topic).id
+            self._next[topic] = start
+
+    def remove(self, topic: Topic) -> None:
+        """Follow one log less; passed over when it is not followed."""
+        with self._store.changed:
+            self._next.pop(topic, None)
+
+    def poll(self, wait_ms: int) -> tuple[Entry, ...]:
+        """Everything appended since the last poll; waits only while there is nothing."""
+        with self._store.changed:
+            entries = self._take()
+            if not entries and wait_ms > 0:
+                self._store.changed.wait(wait_ms / 1000)
+                entries = self._take()
+            return entries
+
+    def _take(self) -> tuple[Entry, ...]:
+        entries: list[Entry] = []
+        for topic, position in list(self._next.items()):
+            if reason := self._lost(topic, position):
+                if entries:
+                    break  # hand out what was read first; the next poll raises
+                self.remove(topic)
+                raise Truncated(topic, position, reason)
+            records = self._store.log(topic).since(position)
+            entries.extend(
+                Entry(topic, record.offset, record.at_ms, record.value or b"")
+                for record in records
+            )
+            if records:
+                self._next[topic] = records[-1].offset + 1
+        return tuple(entries)
+
+    def _lost(self, topic: Topic, position: int) -> str:
+        info = self._store.describe(topic)
+        if info is None or info.id != self._ids[topic]:
+            return "the topic was deleted"
+        log = self._store.log(topic)
+        if position < log.low:
+            return f"it was truncated below offset {log.low}"
+        if position > log.end:
+            return f"it ends at offset {log.end}"
+        return ""
+
+    def close(self) -> None:
+        """Follow nothing any more."""
+        self._next.clear()
+
+
+class MemoryLogs:
+    """Single-partition topics of a `Store`; append times are `now_ms`."""
+
+    def __init__(self, now_ms: Callable[[], int], store: Store | None = None) -> None:
+        self._now_ms = now_ms
+        self.store = store or Store()
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        """Append what can be appended, and raise when that is not all, as a broker would."""
+        offsets: list[Offset] = []
+        failure: Determinate | None = None
+        with self.store.changed:
+            for topic, value in records:
+                try:
+                    self.store.check(topic, None, value)
+                    log = self.store.log(topic)
+                except Determinate as error:
+                    failure = failure or error
+                else:
+                    offsets.append(log.append(self._now_ms(), None, value, {}))
+            self.store.changed.notify_all()
+        if failure and offsets:
+            raise Indeterminate(f"{len(offsets)} of {len(records)} appended: {failure}")
+        if failure:
+            raise failure
+        return tuple(offsets)
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        """First offset held, next offset given."""
+        with self.store.changed:
+            log = self.store.log(topic)
+            return Offset(log.low), Offset(log.end)
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        """Follow logs that exist."""
+        return MemoryTail(self.store, starts)
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        """Delete records for good. Errors: Determinate beyond the log's end."""
+        with self.store.changed:
+            log = self.store.log(topic)
+            if before > log.end:
+                raise Determinate(
+                    f"log {topic} cannot be truncated below {before}: it ends at {log.end}"
+                )
+            log.truncate(before)
+            self.store.changed.notify_all()
+
+
+class MemoryChunks:
+    """Chunk bodies in compacted topics of a `Store`."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or Store()
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        """Append each body to a partition chosen by its fresh key."""
+        with self.store.changed:
+            return tuple(self._write(topic, body, rows, headers) for body, rows in bodies)
+
+    def _write(
+        self, topic: Topic, body: bytes, rows: int, headers: Mapping[str, bytes]
+    ) -> ChunkRef:
+        unique = uuid.uuid4()
+        key = unique.hex
+        self.store.check(topic, key.encode(), body)
+        number = unique.int % len(self.store.topic(topic).partitions)
+        partition = self.store.partition(topic, number)
+        offset = partition.append(0, key.encode(), body, headers)
+        return ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body))
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """Bodies by reference, checked as on a broker."""
+        with self.store.changed:
+            return [self._fetch(topic, ref) for ref in refs]
+
+    def _fetch(self, topic: Topic, ref: ChunkRef) -> bytes:
+        found = self.store.partition(topic, ref.partition).since(ref.offset, ref.offset + 1)
+        place = f"{topic}/{ref.partition}@{ref.offset}"
+        if not found:
+            raise Corrupt(f"chunk {place} is missing")
+        record = found[0]
+        if record.key != ref.key.encode():
+            raise Corrupt(f"chunk {place}: expected key {ref.key}, found {record.key!r}")
+        if record.value is None:
+            raise Corrupt(f"chunk {place} is a tombstone")
+        if (checksum := zlib.crc32(record.value)) != ref.checksum:
+            raise Corrupt(
+                f"chunk {place}: expected checksum {ref.checksum:08x}, found {checksum:08x}"
+            )
+        return record.value
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        """Write tombstones and compact the topic at once."""
+        with self.store.changed:
+            for ref in refs:
+                self.store.partition(topic, ref.partition).append(0, ref.key.encode(), None, {})
+            for partition in self.store.topic(topic).partitions if refs else ():
+                partition.compact()
+
+
+class MemoryBroker:
+    """A whole broker in memory: logs, chunks and topics over one store."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.store = Store()
+        self.logs = MemoryLogs(now_ms, self.store)
+        self.chunks = MemoryChunks(self.store)
+        self.topics: Topics = self.store
+
+    def close(self) -> None:
+        """Nothing to release."""

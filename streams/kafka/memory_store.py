@@ -1,0 +1,173 @@
+"""Partitions of records in memory, as strict as a broker: what a broker refuses, this refuses.
+
+Invariant: offsets of a partition only grow and are never given twice; a record is found at its
+offset or nowhere; below `low` nothing is held. Deleting a topic and making it again gives it
+another id and empty partitions. All methods may be called from many threads; a reader may wait
+on `changed`.
+"""
+
+import threading
+import uuid
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.topics import (
+    MAXIMUM_RECORD_BYTES,
+    SINGLE_BROKER,
+    Found,
+    TopicInfo,
+    TopicKind,
+    TopicSpec,
+    differences,
+    refuse,
+    settings_of,
+)
+
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+_LONGEST_NAME = 249
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as stored. A value of None is a tombstone."""
+
+    offset: Offset
+    at_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes], ...] = ()
+
+
+@dataclass(slots=True)
+class Partition:
+    """Records in offset order; `end` is the offset of the next one."""
+
+    records: list[Record] = field(default_factory=list)
+    low: int = 0
+    end: int = 0
+
+    def append(
+        self,
+        at_ms: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Mapping[str, bytes],
+    ) -> Offset:
+        """Add a record at the end."""
+        offset = Offset(self.end)
+        self.records.append(Record(offset, at_ms, key, value, tuple(headers.items())))
+        self.end += 1
+        return offset
+
+    def since(self, start: int, end: int | None = None) -> Sequence[Record]:
+        """The records at or beyond `start`, below `end`."""
+        first = bisect_left(self.records, start, key=_offset)
+        last = None if end is None else bisect_left(self.records, end, key=_offset)
+        return self.records[first:last]
+
+    def truncate(self, before: int) -> None:
+        """Hold nothing below `before`; the end stays where it is."""
+        self.records = list(self.since(before))
+        self.low = max(self.low, before)
+
+    def compact(self) -> None:
+        """Keep the newest record of each key; a tombstone takes its older ones and stays."""
+        newest = {record.key: record.offset for record in self.records}
+        self.records = [each for each in self.records if newest[each.key] == each.offset]
+
+
+def _offset(record: Record) -> int:
+    return record.offset
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTopic:
+    """A topic: its spec, its identity, its partitions."""
+
+    spec: TopicSpec
+    id: str
+    partitions: tuple[Partition, ...]
+
+
+class Store:
+    """All topics of one broker in memory."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self._topics: dict[Topic, StoredTopic] = {}
+        self.sessions: dict[str, int] = {}  # transactional id -> epoch of its newest session
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Make all or nothing. Errors: InvalidUsage."""
+        with self.changed:
+            refuse({spec.name: self._problems(spec) for spec in specs})
+            for spec in specs:
+                if spec.name not in self._topics:
+                    parts = tuple(Partition() for _ in range(spec.partitions))
+                    self._topics[spec.name] = StoredTopic(spec, uuid.uuid4().hex, parts)
+
+    def _problems(self, spec: TopicSpec) -> Sequence[str]:
+        if not spec.name or len(spec.name) > _LONGEST_NAME or not _LEGAL.issuperset(spec.name):
+            return ("name: expected 1 to 249 letters, digits, dots, underscores and hyphens",)
+        topic = self._topics.get(spec.name)
+        if topic is None:
+            return ()
+        settings = settings_of(topic.spec.kind, SINGLE_BROKER)
+        found = Found(len(topic.partitions), 1, settings)
+        return differences(spec, SINGLE_BROKER, found)
+
+    def delete(self, topics: Sequence[Topic]) -> None:
+        """Forget topics and their records; readers that wait are woken."""
+        with self.changed:
+            for topic in topics:
+                self._topics.pop(topic, None)
+            self.changed.notify_all()
+
+    def describe(self, topic: Topic) -> TopicInfo | None:
+        """Identity and partitions of a topic, if it exists."""
+        with self.changed:
+            stored = self._topics.get(topic)
+            return None if stored is None else TopicInfo(stored.id, len(stored.partitions))
+
+    def names(self) -> frozenset[Topic]:
+        """All topics."""
+        with self.changed:
+            return frozenset(self._topics)
+
+    def topic(self, topic: Topic) -> StoredTopic:
+        """Errors: Determinate when there is none."""
+        stored = self._topics.get(topic)
+        if stored is None:
+            raise Determinate(f"topic {topic} does not exist")
+        return stored
+
+    def log(self, topic: Topic) -> Partition:
+        """The one partition of a log. Errors: InvalidUsage when there are more."""
+        stored = self.topic(topic)
+        if len(stored.partitions) != 1:
+            raise InvalidUsage(
+                f"log {topic}: expected 1 partition, found {len(stored.partitions)}"
+            )
+        return stored.partitions[0]
+
+    def partition(self, topic: Topic, partition: int) -> Partition:
+        """Errors: Determinate when there is none."""
+        stored = self.topic(topic)
+        if not 0 <= partition < len(stored.partitions):
+            raise Determinate(f"topic {topic} has no partition {partition}")
+        return stored.partitions[partition]
+
+    def check(self, topic: Topic, key: bytes | None, value: bytes | None) -> None:
+        """Refuse a record that a broker would refuse. Errors: Determinate."""
+        kind = self.topic(topic).spec.kind
+        if kind in {TopicKind.DATA, TopicKind.OUTPUT} and key is None:
+            raise Determinate(f"topic {topic} is compacted: a record needs a key")
+        size = len(value or b"") + len(key or b"")
+        limit = MAXIMUM_RECORD_BYTES if kind in {TopicKind.LOG, TopicKind.DATA} else 1 << 20
+        if size > limit:
+            raise Determinate(
+                f"record for topic {topic} is too large: {size} bytes, at most {limit}"
+            )

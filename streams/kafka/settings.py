@@ -1,0 +1,70 @@
+"""How to reach a Kafka cluster: one value that travels to every process that talks to it.
+
+Whatever librdkafka knows may stand in `extra` (TLS, SASL, timeouts); it wins over our own
+choices except where those carry a guarantee. Secrets never show in a repr, a log line or an
+error.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.errors import InvalidUsage
+
+HIDDEN = "********"
+
+# Substrings of the librdkafka settings that hold secrets.
+_SECRET = ("password", "secret", "sasl.jaas", "key.pem", "token", "oauthbearer.config")
+
+# A guarantee hangs on each of these: nobody may pass another value.
+_OURS = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "isolation.level",
+        "request.required.acks",
+        "transactional.id",
+    }
+)
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this setting must not be shown."""
+    return any(part in name for part in _SECRET)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ClientSettings:
+    """Addresses (`host:port,host:port`) and further librdkafka settings."""
+
+    bootstrap: str
+    extra: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap:
+            raise InvalidUsage("bootstrap: expected host:port, found nothing")
+        if taken := sorted(_OURS.intersection(name for name, _ in self.extra)):
+            raise InvalidUsage(f"client settings that cannot be chosen: {', '.join(taken)}")
+
+    def __repr__(self) -> str:
+        shown = tuple((k, HIDDEN if is_secret(k) else v) for k, v in self.extra)
+        return f"ClientSettings(bootstrap={self.bootstrap!r}, extra={shown!r})"
+
+    def client(
+        self,
+        defaults: Mapping[str, str | int | bool],
+        guarantees: Mapping[str, str | int | bool],
+    ) -> dict[str, str | int | bool]:
+        """A librdkafka configuration: `extra` wins over `defaults`, `guarantees` over both."""
+        return {
+            "client.id": "slackwater",
+            **defaults,
+            **dict(self.extra),
+            **guarantees,
+            "bootstrap.servers": self.bootstrap,
+        }

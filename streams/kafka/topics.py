@@ -1,0 +1,191 @@
+"""Topics by kind: what each must be configured as, how to make them and how to check them.
+
+Invariant: after `create` every topic named exists with the partitions, the durability and the
+settings that its kind asks for, whoever made it (rules 11 to 13). A topic found otherwise is
+refused with what was expected and what is there; nothing is altered behind anybody's back.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from streams.errors import InvalidUsage
+from streams.ids import Topic
+
+MAXIMUM_RECORD_BYTES = 8 << 20
+"""The greatest record of a log or data topic; chunks aim far lower, at about 900 KiB."""
+
+
+class TopicKind(StrEnum):
+    """What a topic is for."""
+
+    LOG = "log"
+    DATA = "data"
+    OUTPUT = "output"
+    RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic as it has to be. A log has one partition: its order is the truth."""
+
+    name: Topic
+    partitions: int
+    kind: TopicKind
+
+    def __post_init__(self) -> None:
+        if self.partitions < 1 or (self.kind is TopicKind.LOG and self.partitions != 1):
+            expected = "1" if self.kind is TopicKind.LOG else "at least 1"
+            raise InvalidUsage(
+                f"{self.kind} topic {self.name}: "
+                f"expected {expected} partitions, found {self.partitions}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as it is. A re-created topic has another `id`."""
+
+    id: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """How many copies a record has, and how many must have it before it counts.
+
+    `SINGLE_BROKER` survives the kill of every process, not the loss of power or of a disk.
+    """
+
+    replication: int = 3
+    min_insync: int = 2
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_insync <= self.replication:
+            raise InvalidUsage(
+                f"min_insync: expected 1 to {self.replication}, found {self.min_insync}"
+            )
+
+
+SINGLE_BROKER = Durability(replication=1, min_insync=1)
+
+
+class Topics(Protocol):
+    """The topics of a cluster."""
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Make what is missing, all in one request, and verify what was there (rule 12).
+
+        Errors: InvalidUsage when a topic exists otherwise than asked for; Determinate,
+        Indeterminate (calling again is safe).
+        """
+
+    def delete(self, topics: Sequence[Topic]) -> None:
+        """Delete the topics for good; those that do not exist are passed over."""
+
+    def describe(self, topic: Topic) -> TopicInfo | None:
+        """What a topic is; None when there is none."""
+
+    def names(self) -> frozenset[Topic]:
+        """All topics but Kafka's own."""
+
+
+_HOUR_MS = 3_600_000
+
+# The active segment of a compacted topic is never compacted: rule 13 asks for explicit limits.
+_COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(64 << 20),
+    "segment.ms": str(_HOUR_MS),
+    "min.cleanable.dirty.ratio": "0.3",
+    "max.compaction.lag.ms": str(6 * _HOUR_MS),
+    "delete.retention.ms": str(24 * _HOUR_MS),
+    "retention.bytes": "-1",
+}
+
+_BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
+    TopicKind.LOG: {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "retention.bytes": "-1",
+        "segment.bytes": str(16 << 20),  # DeleteRecords frees whole segments only
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": str(MAXIMUM_RECORD_BYTES),
+    },
+    TopicKind.DATA: {
+        **_COMPACTED,
+        "message.timestamp.type": "LogAppendTime",
+        "max.message.bytes": str(MAXIMUM_RECORD_BYTES),
+    },
+    TopicKind.OUTPUT: _COMPACTED,
+    TopicKind.RAW: {},
+}
+
+# What an existing topic must agree in; segment sizes and lags are the operator's to tune.
+_VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
+    TopicKind.LOG: (
+        "cleanup.policy",
+        "retention.ms",
+        "retention.bytes",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+    ),
+    TopicKind.DATA: ("cleanup.policy", "retention.bytes", "unclean.leader.election.enable"),
+    TopicKind.OUTPUT: ("cleanup.policy",),
+    TopicKind.RAW: (),
+}
+
+
+def settings_of(kind: TopicKind, durability: Durability) -> dict[str, str]:
+    """The settings a topic of this kind is made with."""
+    safety = {
+        "unclean.leader.election.enable": "false",
+        "min.insync.replicas": str(durability.min_insync),
+    }
+    return {**_BY_KIND[kind], **safety}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An existing topic, as far as it is verified."""
+
+    partitions: int
+    replication: int
+    settings: Mapping[str, str]
+
+
+def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[str, ...]:
+    """How an existing topic falls short of what is asked for, one phrase each.
+
+    A raw topic is the user's: whatever it is configured as, we only read it.
+    """
+    if spec.kind is TopicKind.RAW:
+        return ()
+    wrong = []
+    if found.partitions != spec.partitions:
+        wrong.append(f"partitions: expected {spec.partitions}, found {found.partitions}")
+    wanted = settings_of(spec.kind, durability)
+    wrong.extend(
+        f"{key}: expected {wanted[key]}, found {found.settings.get(key)}"
+        for key in _VERIFIED[spec.kind]
+        if found.settings.get(key) != wanted[key]
+    )
+    if found.replication < durability.replication:
+        wrong.append(
+            f"replication: expected at least {durability.replication}, "
+            f"found {found.replication}"
+        )
+    if int(found.settings.get("min.insync.replicas", "1")) < durability.min_insync:
+        wrong.append(
+            f"min.insync.replicas: expected at least {durability.min_insync}, "
+            f"found {found.settings.get('min.insync.replicas')}"
+        )
+    return tuple(wrong)
+
+
+def refuse(problems: Mapping[Topic, Sequence[str]]) -> None:
+    """Raise when any topic falls short. Errors: InvalidUsage, naming all of them."""
+    lines = [f"topic {name}: {'; '.join(wrong)}" for name, wrong in problems.items() if wrong]
+    if lines:
+        raise InvalidUsage("\n".join(lines))

@@ -1,0 +1,69 @@
+"""What a topic must be like, and what is said when it is not."""
+
+import pytest
+
+from streams.errors import InvalidUsage
+from streams.ids import Topic
+from streams.kafka.topics import (
+    SINGLE_BROKER,
+    Durability,
+    Found,
+    TopicKind,
+    TopicSpec,
+    differences,
+    refuse,
+    settings_of,
+)
+
+LOG = TopicSpec(Topic("l"), 1, TopicKind.LOG)
+DATA = TopicSpec(Topic("d"), 2, TopicKind.DATA)
+
+
+@pytest.mark.parametrize("kind", TopicKind)
+def test_what_is_made_passes_its_own_verification(kind):
+    spec = TopicSpec(Topic("t"), 1, kind)
+    durability = Durability()
+    assert differences(spec, durability, Found(1, 3, settings_of(kind, durability))) == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cleanup.policy", "compact,delete"),
+        ("retention.ms", "604800000"),
+        ("retention.bytes", "1000"),
+        ("message.timestamp.type", "CreateTime"),
+        ("unclean.leader.election.enable", "true"),
+    ],
+)
+def test_a_log_that_could_lose_or_reorder_is_refused(key, value):
+    found = Found(1, 1, {**settings_of(TopicKind.LOG, SINGLE_BROKER), key: value})
+    (wrong,) = differences(LOG, SINGLE_BROKER, found)
+    assert wrong.startswith(f"{key}: expected ")
+    assert wrong.endswith(f"found {value}")
+
+
+def test_too_few_copies_are_refused():
+    found = Found(2, 1, settings_of(TopicKind.DATA, SINGLE_BROKER))
+    wrong = differences(DATA, Durability(), found)
+    assert [each.split(":")[0] for each in wrong] == ["replication", "min.insync.replicas"]
+
+
+def test_more_copies_than_asked_for_are_welcome():
+    found = Found(2, 3, settings_of(TopicKind.DATA, Durability()))
+    assert differences(DATA, SINGLE_BROKER, found) == ()
+
+
+def test_a_refusal_names_every_topic_that_falls_short():
+    with pytest.raises(InvalidUsage, match="topic a: x; y\ntopic c: z"):
+        refuse({Topic("a"): ["x", "y"], Topic("b"): [], Topic("c"): ["z"]})
+
+
+def test_a_log_has_one_partition():
+    with pytest.raises(InvalidUsage, match="expected 1 partitions, found 2"):
+        TopicSpec(Topic("l"), 2, TopicKind.LOG)
+
+
+def test_more_insync_copies_than_copies_are_refused():
+    with pytest.raises(InvalidUsage, match="expected 1 to 2, found 3"):
+        Durability(replication=2, min_insync=3)
