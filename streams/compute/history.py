@@ -4,10 +4,10 @@
     a session that is told reduce(h) runs what a session that is told h runs
     len(reduce(h)) is bounded by the number of live dataflows
 
-A dataflow whose last AllowCompaction is empty vanishes with all its commands; of the others the
-last AllowCompaction stays. The order is kept: creation, dataflows in the order in which they
-were created (so that imports come before those who import them), schedules, compactions,
-InitializationComplete, AllowWrites.
+A frontier of compaction only moves forward, and the empty one is the end: a dataflow that was
+dropped vanishes with all its commands; of the others' AllowCompactions the furthest stays. The
+order is kept: creation, dataflows in the order in which they were created (so that imports come
+before those who import them), schedules, compactions, InitializationComplete, AllowWrites.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,9 @@ def reduce(  # noqa: C901, PLR0912  one arm a kind of command
                 dataflows[description.export] = command
             case Schedule(id):
                 scheduled[id] = command
-            case AllowCompaction(id):
-                compactions[id] = command
+            case AllowCompaction(id, frontier):
+                before = compactions.get(id, command).frontier
+                compactions[id] = AllowCompaction(id, before.join(frontier))
             case InitializationComplete() | AllowWrites():
                 last[type(command)] = command
             case _:

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 
 from streams.compute.codec import decode_command, decode_response
 from streams.compute.protocol import Command, CommandMessage, Hello, ResponseMessage
-from streams.errors import Corrupt, Determinate
+from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka.log import Logs, Tail
+from streams.kafka.log import Logs, Tail, Truncated
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class CommandReader:
                 self._read(commands, wait_ms=1000)
             if not commands:
                 self._read(commands, wait_ms)
-        except Determinate:
+        except Truncated:
             # The controller deleted the history below our position. A newer iteration holds
             # all of it, so begin again there.
             log.warning("command topic was truncated", extra={"topic": self._topic})

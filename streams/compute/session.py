@@ -171,16 +171,17 @@ class Session:
         return replace(session, running={**self.running, export: wanted}), (Create(wanted),)
 
     def _compact(
-        self, export: CollectionId, frontier: Antichain
+        self, key: CollectionId, frontier: Antichain
     ) -> tuple["Session", tuple[Action, ...]]:
-        compactions = {**self.compactions, export: frontier}
+        frontier = self.compactions.get(key, frontier).join(frontier)  # only ever forward
+        compactions = {**self.compactions, key: frontier}
         session = replace(self, compactions=compactions)
         if self.stage is Stage.INITIALIZING:
             return session, ()
         if not frontier.is_empty:
-            return session, (Compact(export, frontier),) if export in self.running else ()
-        running = {key: each for key, each in self.running.items() if key != export}
-        return replace(session, running=running), (Drop(export, silent=False),)
+            return session, (Compact(key, frontier),) if key in self.running else ()
+        running = {each: what for each, what in self.running.items() if each != key}
+        return replace(session, running=running), (Drop(key, silent=False),)
 
     def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
         dropped_now = {key for key, frontier in self.compactions.items() if frontier.is_empty}

@@ -1,0 +1,95 @@
+"""Hypothesis strategies for descriptions and commands."""
+
+from collections.abc import Iterator, Sequence
+
+from hypothesis import strategies as st
+
+from streams.compute.description import (
+    DataflowDescription,
+    ImportDescription,
+    IngestionDescription,
+    SinkDescription,
+)
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CreateDataflow,
+    CreateInstance,
+    InitializationComplete,
+    Schedule,
+)
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.physical import Column
+from streams.progress import EMPTY, frontier
+
+IDS = [CollectionId(f"u{number}") for number in range(4)]
+INSTANCE = CreateInstance("sw", 2)
+
+
+def description(export: str, plan: str = "{}", as_of: int = 5) -> DataflowDescription:
+    return DataflowDescription(
+        export=CollectionId(export),
+        kind="view",
+        name=f"view of {export}",
+        group=export,
+        columns=(Column("a", "BIGINT"), Column("b", "VARCHAR")),
+        as_of=Timestamp(as_of),
+        imports=(ImportDescription(CollectionId("s1"), "s1", CapabilityId(f"h-{export}")),),
+        plan=plan,
+        capability=CapabilityId(f"w-{export}"),
+    )
+
+
+INGESTION = DataflowDescription(
+    export=CollectionId("s1"),
+    kind="ingestion",
+    name="orders",
+    group="s1",
+    columns=(Column("id", "BIGINT"), Column("note", "VARCHAR")),
+    as_of=Timestamp(1_700_000_000_000),
+    capability=CapabilityId("w-s1"),
+    source=IngestionDescription(
+        topic=Topic("orders"), topic_id="AAAA", envelope="upsert", keys=("id",)
+    ),
+)
+SINK = DataflowDescription(
+    export=CollectionId("k9"),
+    kind="sink",
+    name="out",
+    group="",
+    columns=(Column("id", "BIGINT"),),
+    as_of=Timestamp(7),
+    imports=(ImportDescription(CollectionId("u1"), "u1", CapabilityId("h-k9")),),
+    sink=SinkDescription(Topic("out"), ("id",)),
+)
+
+ids = st.sampled_from(IDS)
+creates = st.builds(
+    lambda export, plan: CreateDataflow(description(export, plan)), ids, st.sampled_from("xy")
+)
+compactions = st.builds(
+    AllowCompaction, ids, st.one_of(st.just(EMPTY), st.integers(0, 9).map(frontier))
+)
+computations = st.one_of(creates, compactions, st.builds(Schedule, ids))
+
+
+def legal(commands: Sequence[Command], seen: set[CollectionId]) -> Iterator[Command]:
+    for command in commands:
+        if isinstance(command, CreateDataflow):
+            if command.description.export in seen:
+                continue
+            seen.add(command.description.export)
+        elif isinstance(command, AllowCompaction | Schedule) and command.id not in seen:
+            continue
+        yield command
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Command]:
+    """A legal history: an export is created once, and commands follow its creation."""
+    seen: set[CollectionId] = set()
+    before = list(legal(draw(st.lists(computations, max_size=8)), seen))
+    after = list(legal(draw(st.lists(computations, max_size=8)), seen))
+    later = list(legal(draw(st.lists(computations, max_size=8)), seen))
+    return [INSTANCE, *before, InitializationComplete(), *after, AllowWrites(), *later]

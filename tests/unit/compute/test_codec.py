@@ -1,0 +1,56 @@
+import pytest
+from hypothesis import given
+
+from streams.compute.codec import (
+    decode_command,
+    decode_response,
+    encode_command,
+    encode_response,
+)
+from streams.compute.protocol import (
+    CommandMessage,
+    CreateDataflow,
+    Frontiers,
+    Hello,
+    Reconciled,
+    ResponseMessage,
+    Status,
+)
+from streams.errors import Corrupt
+from streams.ids import CollectionId
+from streams.progress import EMPTY, frontier
+from tests.unit.compute.commands import INGESTION, SINK, histories
+
+
+@given(histories())
+def test_every_command_comes_back_as_it_was(history) -> None:
+    for sequence, command in enumerate([Hello("n", 3), *history]):
+        message = CommandMessage("n", sequence, command)
+        assert decode_command(encode_command(message)) == message
+
+
+@pytest.mark.parametrize("description", [INGESTION, SINK], ids=["ingestion", "sink"])
+def test_sources_and_sinks_come_back_as_they_were(description) -> None:
+    message = CommandMessage("n", 1, CreateDataflow(description))
+    assert decode_command(encode_command(message)) == message
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        Reconciled(1, 2, 3),
+        Frontiers(CollectionId("u1"), frontier(5), None),
+        Frontiers(CollectionId("u1"), EMPTY, EMPTY),
+        Frontiers(CollectionId("u1"), None, frontier(0)),
+        Status(CollectionId("u1"), "hydrating", "", "3 of 8 slices"),
+    ],
+)
+def test_every_response_comes_back_as_it_was(response) -> None:
+    message = ResponseMessage("n", "r1", 4, response)
+    assert decode_response(encode_response(message)) == message
+
+
+def test_a_response_is_no_command() -> None:
+    value = encode_response(ResponseMessage("n", "r1", 4, Reconciled(0, 0, 0)))
+    with pytest.raises(Corrupt, match="expected a compute command, got"):
+        decode_command(value)

@@ -1,0 +1,183 @@
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from streams.compute.codec import encode_command
+from streams.compute.protocol import (
+    AllowWrites,
+    Command,
+    CommandMessage,
+    CreateDataflow,
+    Frontiers,
+    Hello,
+    InitializationComplete,
+    ResponseMessage,
+    Schedule,
+)
+from streams.compute.reader import CommandReader, Hearing, Reading, ResponseReader
+from streams.compute.writer import CommandWriter, ResponseWriter
+from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.log import Logs, Tail
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import frontier
+from tests.unit.compute.commands import INSTANCE, description
+
+COMMANDS = Topic("sw.compute.default.commands")
+RESPONSES = Topic("sw.compute.default.responses")
+U1 = CollectionId("u1")
+
+
+def fold(messages: Sequence[tuple[str, int, Command]]) -> list[Command]:
+    reading = Reading()
+    counted: list[Command] = []
+    for message in messages:
+        reading, command = reading.step(CommandMessage(*message))
+        if command is not None:
+            counted.append(command)
+    return counted
+
+
+A1, B1, C2 = Hello("a", 1), Hello("b", 1), Hello("c", 2)
+START, DONE, WRITES = INSTANCE, InitializationComplete(), AllowWrites()
+
+
+def test_copies_count_once() -> None:
+    twice: list[tuple[str, int, Command]] = [
+        ("a", 0, A1),
+        ("a", 0, A1),
+        ("a", 1, START),
+        ("a", 1, START),
+        ("a", 2, DONE),
+    ]
+    assert fold(twice) == [A1, START, DONE]
+
+
+def test_a_late_copy_of_an_older_hello_begins_nothing() -> None:
+    late: list[tuple[str, int, Command]] = [
+        ("a", 0, A1),
+        ("a", 1, START),
+        ("b", 2, B1),
+        ("a", 0, A1),
+        ("b", 3, START),
+    ]
+    assert fold(late) == [A1, START, B1, START]
+
+
+def test_a_zombie_of_a_lower_epoch_is_not_heard() -> None:
+    zombie: list[tuple[str, int, Command]] = [
+        ("c", 0, C2),
+        ("a", 7, A1),
+        ("a", 8, START),
+        ("c", 1, START),
+    ]
+    assert fold(zombie) == [C2, START]
+
+
+def test_commands_without_an_iteration_are_passed_over() -> None:
+    assert fold([("x", 5, START), ("a", 0, A1)]) == [A1]
+
+
+def test_a_gap_is_corrupt() -> None:
+    with pytest.raises(Corrupt, match="expected sequence number 1, got 2"):
+        fold([("a", 0, A1), ("a", 2, START)])
+
+
+@pytest.fixture
+def logs():
+    broker = MemoryBroker(lambda: 1000)
+    specs = [TopicSpec(topic, 1, TopicKind.LOG) for topic in (COMMANDS, RESPONSES)]
+    broker.topics.create(specs)
+    return broker.logs
+
+
+def test_a_reader_begins_with_the_last_hello_and_follows(logs) -> None:
+    first = CommandWriter(logs, COMMANDS, epoch=1)
+    first.begin("a", [START, CreateDataflow(description(U1)), DONE, WRITES])
+    second = CommandWriter(logs, COMMANDS, epoch=2)
+    second.begin("b", [START, DONE])
+    first.write([Schedule(U1)])  # the first one does not know yet
+    reader = CommandReader(logs, COMMANDS)
+    assert reader.poll(0) == (Hello("b", 2), START, DONE)
+    assert reader.nonce == "b"
+    second.write([WRITES])
+    assert reader.poll(0) == (WRITES,)
+    second.begin("c", [START])
+    assert reader.poll(0) == (Hello("c", 2), START)
+    assert reader.poll(0) == ()
+
+
+def test_a_reader_bears_the_truncation_of_what_it_has_not_read(logs) -> None:
+    writer = CommandWriter(logs, COMMANDS, epoch=1)
+    writer.begin("a", [START])
+    reader = CommandReader(logs, COMMANDS)
+    assert reader.poll(0) == (Hello("a", 1), START)
+    writer.write([DONE, WRITES])
+    logs.truncate(COMMANDS, writer.begin("b", [START]))
+    heard = reader.poll(0) + reader.poll(0)
+    assert heard == (Hello("b", 1), START)
+
+
+class Flaky:
+    """Logs whose appends fail as told: before or after the records are there."""
+
+    def __init__(self, logs: Logs, *failures: Exception | None) -> None:
+        self.logs, self.failures = logs, list(failures)
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        failure = self.failures.pop(0) if self.failures else None
+        if isinstance(failure, Determinate):
+            raise failure
+        offsets = self.logs.append(records)
+        if failure:
+            raise failure
+        return offsets
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        return self.logs.bounds(topic)
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        return self.logs.tail(starts)
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        self.logs.truncate(topic, before)
+
+
+def test_an_indeterminate_append_is_repeated_and_counts_once(logs) -> None:
+    writer = CommandWriter(Flaky(logs, Indeterminate("timeout")), COMMANDS, epoch=1)
+    writer.begin("a", [START])
+    writer.write([DONE])
+    assert logs.bounds(COMMANDS) == (0, 5)
+    assert CommandReader(logs, COMMANDS).poll(0) == (Hello("a", 1), START, DONE)
+
+
+def test_a_determinate_failure_leaves_no_gap(logs) -> None:
+    writer = CommandWriter(Flaky(logs, None, Determinate("refused")), COMMANDS, epoch=1)
+    writer.begin("a", [START])
+    with pytest.raises(Determinate):
+        writer.write([DONE])
+    writer.write([DONE])
+    assert CommandReader(logs, COMMANDS).poll(0) == (Hello("a", 1), START, DONE)
+
+
+def test_responses_count_once_for_each_process_and_only_to_the_nonce(logs) -> None:
+    reader = ResponseReader(logs, RESPONSES, "n")
+    one, two = ResponseWriter(logs, RESPONSES, "r1-x"), ResponseWriter(logs, RESPONSES, "r1-y")
+    one.write("old", [Frontiers(U1, frontier(9))])
+    one.write("n", [Frontiers(U1, frontier(1))])
+    two.write("n", [Frontiers(U1, frontier(2))])
+    heard = [message.response for message in reader.poll(0)]
+    assert heard == [Frontiers(U1, frontier(1)), Frontiers(U1, frontier(2))]
+
+
+def test_a_copy_of_a_response_is_dropped() -> None:
+    message = ResponseMessage("n", "r", 3, Frontiers(U1, frontier(1)))
+    hearing, first = Hearing("n").step(message)
+    _, second = hearing.step(message)
+    assert first == message
+    assert second is None
+
+
+def test_the_encoding_is_the_single_object_one() -> None:
+    assert encode_command(CommandMessage("n", 0, DONE))[:2] == b"\xc3\x01"
