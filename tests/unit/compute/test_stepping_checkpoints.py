@@ -69,7 +69,7 @@ def test_a_hydration_is_complete_after_its_last_slice() -> None:
 @pytest.mark.parametrize(
     ("sizes", "budget", "expected"),
     [
-        ([], 10, [range(0, 0)]),
+        ([], 10, [range(0)]),
         ([3, 3, 3], 9, [range(3)]),
         ([3, 3, 3], 8, [range(2), range(2, 3)]),
         ([50, 1, 1, 50], 10, [range(1), range(1, 3), range(3, 4)]),

@@ -1,0 +1,190 @@
+"""What an ingestion does next: bind offsets of a raw topic to a time. Pure decisions.
+
+The shard of the source carries its *binding*: for each partition the offset before which
+everything is in. An interval takes the messages from the binding to some later offsets, all
+at one time, and its Append names both ends. It counts only if its lower is the shard's upper
+and its from-offsets are the shard's binding (rule 18): intervals join without gap or overlap
+in time *and* in offsets, whoever wrote them.
+
+    time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
+    hence upper > lower, whatever the wall clock did (rule 27)
+
+Ingestion is not a deterministic dataflow: two replicas read the same topic at other moments
+and bind it otherwise. So nothing is clipped and nothing linked again. The loser throws away
+its chunks and its keyed state, for these were computed against a binding that never was, and
+rebuilds the state from the shard itself, which at `upper - 1` holds exactly what was read up
+to the binding. For the same reason a checkpoint record of an ingestion is written after its
+Append was read back as counted, never before.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.ids import Timestamp
+from streams.progress import Antichain
+
+Offsets = Mapping[int, int]
+
+MAX_SKEW_MS = 5_000
+"""A writer whose clock is further than this from the broker's stops ticking (rule 27)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far an ingestion has come: a frontier, and the offsets bound before it."""
+
+    frontier: Antichain
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a partition holds: the first offset still there, and the last stable offset."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The wall clock as this writer sees it.
+
+    An idle source ticks every `tick_ms`; `skew_ms` is our clock less the broker's, as last
+    seen.
+    """
+
+    now_ms: int
+    tick_ms: int
+    skew_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """Take every message of `from_offsets .. to_offsets`, all at `time`.
+
+    A partition that is not in `from_offsets` is read from the first offset it has. The
+    Append covers `[lower, upper)` and carries both mappings whole.
+    """
+
+    lower: Antichain
+    upper: Antichain
+    time: Timestamp
+    from_offsets: Offsets
+    to_offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Nothing came: append the empty `[lower, upper)`; the binding stays."""
+
+    lower: Antichain
+    upper: Antichain
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """Drop the keyed state and build it from the shard at `at`, where another has led it."""
+
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Only time has moved: go on from `at` with the state as it is."""
+
+    at: Position
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing to do until messages come or `until_ms`; None: the wall clock is off."""
+
+    until_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The topic no longer holds what the binding promises; a person must decide.
+
+    Either retention overtook the ingestion (`low` is past `expected`) or the topic was
+    truncated or made anew (`high` is before it).
+    """
+
+    partition: int
+    expected: int
+    ends: Ends
+
+
+Ingestion = Ingest | Tick | Rebuild | Follow | Pause | Broken
+
+
+def next_interval(
+    own: Position,
+    shard: Position,
+    topic: Mapping[int, Ends],
+    clock: Clock,
+    budget: int | None = None,
+) -> Ingestion:
+    """What to do now, `own` being where the ingestion's own state stands.
+
+    Units: `budget` counts messages. The very first interval takes all there is, whatever
+    the budget: what stood in the topic when the source was made is one snapshot at one time.
+    """
+    if own != shard:
+        return decide_lost(own, shard)
+    broken = _broken(shard.offsets, topic)
+    if broken is not None:
+        return broken
+    lower = shard.frontier
+    time = Timestamp(max(clock.now_ms, lower.time))
+    upper = Antichain((Timestamp(time + 1),))
+    limit = None if not shard.offsets else budget
+    reached = _reached(shard.offsets, topic, limit)
+    if reached != dict(shard.offsets):
+        return Ingest(lower, upper, time, shard.offsets, reached)
+    if abs(clock.skew_ms) > MAX_SKEW_MS:
+        return Pause(None)
+    due_ms = lower.time + clock.tick_ms
+    return Tick(lower, upper, shard.offsets) if clock.now_ms >= due_ms else Pause(due_ms)
+
+
+def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:
+    """What a replica does when the shard is not where its own state is.
+
+    An equal binding means that the other merely ticked: `own` is the position *before* the
+    attempt that lost, so its state is still that of the binding.
+    """
+    if dict(own.offsets) == dict(shard.offsets):
+        return Follow(shard)
+    return Rebuild(shard)
+
+
+def ranges(step: Ingest, topic: Mapping[int, Ends]) -> dict[int, tuple[int, int]]:
+    """For each partition with messages to read: the first offset, and the one to stop at."""
+    found = {}
+    for partition, stop in step.to_offsets.items():
+        start = step.from_offsets.get(partition, topic[partition].low)
+        if start < stop:
+            found[partition] = (start, stop)
+    return found
+
+
+def _broken(offsets: Offsets, topic: Mapping[int, Ends]) -> Broken | None:
+    for partition, expected in sorted(offsets.items()):
+        ends = topic.get(partition, Ends(0, 0))
+        if not ends.low <= expected <= ends.high:
+            return Broken(partition, expected, ends)
+    return None
+
+
+def _reached(offsets: Offsets, topic: Mapping[int, Ends], limit: int | None) -> dict[int, int]:
+    """Where to read up to: fairly divided among the partitions that have something."""
+    starts = {p: offsets.get(p, ends.low) for p, ends in topic.items()}
+    waiting = [p for p, ends in topic.items() if ends.high > starts[p]]
+    share = None if limit is None else max(1, limit // max(1, len(waiting)))
+    reached = dict(offsets)
+    for partition, ends in topic.items():
+        start = starts[partition]
+        reached[partition] = ends.high if share is None else min(ends.high, start + share)
+    return reached

@@ -1,0 +1,250 @@
+"""What a replica does next for one dataflow: pure decisions over frontiers.
+
+A dataflow's *state* on a replica holds everything its imports said before a frontier `s`. A
+*step* takes the imports' updates of `[s, u)`, derives the output's updates of `[s, u)` and
+leaves state at `u`. What counts is appended to the output's shard, whose upper `U` other
+replicas of the dataflow move as well. The invariants that make every interleaving exact:
+
+    s is the replica's own, U is everybody's       a step starts at s, never at U (rule 16)
+    appended = [max(s, U), u), or nothing          the step is whole, the append is clipped
+    u <= meet of the imports' uppers               what is read is final
+    since of every import <= s - 1                 history stays apart from change (rule 5)
+    restart at a checkpoint f <= U                 nothing above U is known to be appended
+
+An import whose since stood at `s` would have its history advanced onto `s`, where the next
+step reads it a second time as change: hence `s - 1`.
+
+Times are ordered totally, so frontiers are compared through their one element. The empty
+frontier stands for "complete": of an upper, that all is final; of a since, that nothing can
+be read; of `scheduled`, that nothing is due.
+
+What this module does not do: it reads no shard, runs no step, knows no clock. Ingestion,
+whose input is a raw topic and not a shard, has its own decisions in `reclocking`.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from streams.compute.checkpoints import Checkpoint, Hydration, newest
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.progress import EMPTY, Antichain, frontier, meet_all
+
+
+@dataclass(frozen=True, slots=True)
+class InputBatch:
+    """One batch of an import as its shard describes it; `size` is in bytes, 0 when empty."""
+
+    lower: Antichain
+    upper: Antichain
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """An import as far as this replica has folded its log.
+
+    `batches` holds at least every batch with updates that overlaps `[s, upper)`; older ones
+    and empty ones may be left out.
+    """
+
+    collection: CollectionId
+    upper: Antichain
+    batches: tuple[InputBatch, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Run the dataflow over `[lower, upper)` of all its imports."""
+
+    lower: Antichain
+    upper: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing changes in `[lower, upper)`: move state and output there without running."""
+
+    lower: Antichain
+    upper: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Nothing can be done; `blocked_by` names the imports that stand in the way, if any."""
+
+    blocked_by: tuple[CollectionId, ...] = ()
+
+
+Next = Step | Idle | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class FromCheckpoint:
+    """Go on from the stored state at this frontier."""
+
+    frontier: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Hydrate:
+    """Drop what state there is, and build it from the imports' snapshot at `as_of`.
+
+    `done` slices of the stored plan are in state already (rule 20); 0 starts from nothing.
+    State then stands at `as_of + 1`.
+    """
+
+    as_of: Timestamp
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Some import can no longer be read at `as_of`: its since is beyond it.
+
+    The output's upper as known here is older than what the others have appended since: fold
+    its log to the end and ask again. If that does not help, the dataflow's own hold on its
+    imports was broken, which is an error to report.
+    """
+
+    as_of: Timestamp
+    since: Antichain
+
+
+Resume = FromCheckpoint | Hydrate | Overtaken
+
+
+def next_step(
+    own: Antichain,
+    inputs: Sequence[Input],
+    *,
+    scheduled: Antichain = EMPTY,
+    in_flight: bool = False,
+    budget: int | None = None,
+) -> Next:
+    """The next interval of a dataflow whose state stands at `own`.
+
+    `scheduled` is the earliest time at which the output may change by itself (rule 44).
+    While a step is in flight there is nothing to decide, above all no idle append
+    (rule 22): its state would overtake the step's.
+
+    Units: `budget` is in bytes of import batches to read; None reads all there is.
+    """
+    target = meet_all(each.upper for each in inputs)
+    if in_flight or own.is_empty:
+        return Wait()
+    if not own.strictly_precedes(target):
+        return Wait(tuple(each.collection for each in inputs if each.upper == target))
+    news = [b for each in inputs for b in each.batches if _has_news(b, own, target)]
+    if not news and not scheduled.strictly_precedes(target):
+        return Idle(own, target)
+    return Step(own, _within_budget(target, news, budget))
+
+
+def can_hydrate(as_of: Timestamp, inputs: Iterable[Input]) -> bool:
+    """Whether every import is final at `as_of`: the snapshot there can be read."""
+    return not any(each.upper.less_equal(as_of) for each in inputs)
+
+
+def clip(step: Step | Idle, shard_upper: Antichain) -> tuple[Antichain, Antichain] | None:
+    """The part of a step that is still open in the output's shard: None when none is.
+
+    The step as a whole was computed, and its state is kept, whatever is appended (rule 16).
+    """
+    lower = step.lower.join(shard_upper)
+    return (lower, step.upper) if lower.strictly_precedes(step.upper) else None
+
+
+def resume(
+    checkpoints: Iterable[Checkpoint],
+    shard_upper: Antichain,
+    input_sinces: Iterable[Antichain],
+    birth_as_of: Timestamp,
+    hydration: Hydration | None = None,
+) -> Resume:
+    """Where a replica that has just started finds its state (rule 17).
+
+    `checkpoints` are those of the dataflow's present fingerprint. The greatest one at or
+    below the shard's upper serves, unless some import's since has reached it. Otherwise
+    state is rebuilt at the last time that is already appended, at birth at the first one;
+    `hydration` is the stored progress of such a rebuilding, or None.
+    """
+    since = _join_all(input_sinces)
+    best = newest(checkpoints, shard_upper)
+    if best is not None and _readable(since, hold_at(frontier(best.frontier)).time):
+        return FromCheckpoint(best.frontier)
+    if hydration is not None and _readable(since, hydration.as_of):
+        return Hydrate(hydration.as_of, hydration.done)
+    as_of = hydration_time(shard_upper, birth_as_of)
+    return Hydrate(as_of) if _readable(since, as_of) else Overtaken(as_of, since)
+
+
+def hydration_time(shard_upper: Antichain, birth_as_of: Timestamp) -> Timestamp:
+    """The as_of to build state at: the last appended time, at birth the first ever."""
+    if shard_upper.is_empty:
+        return birth_as_of
+    return max(birth_as_of, Timestamp(shard_upper.time - 1))
+
+
+def hold_at(consumed: Antichain) -> Antichain:
+    """What to hold after all times before `consumed` were taken: one time less (rule 5)."""
+    if consumed.is_empty:
+        return consumed
+    return frontier(max(MINIMUM_TIME, consumed.time - 1))
+
+
+def holds(
+    checkpoints: Iterable[Checkpoint],
+    shard_upper: Antichain,
+    hydration: Hydration | None = None,
+) -> Antichain | None:
+    """What this replica holds on each of its imports; None: leave the hold where it is.
+
+    It is one less than the oldest state that a restart could still need, that is the
+    greatest checkpoint at or below the shard's upper *as read back* (rules 17 and 21), and
+    not beyond the as_of of a hydration under way.
+    """
+    held = [] if hydration is None else [frontier(hydration.as_of)]
+    needed = newest(checkpoints, shard_upper)
+    if needed is not None:
+        held.append(hold_at(frontier(needed.frontier)))
+    return meet_all(held) if held else None
+
+
+def _readable(since: Antichain, as_of: Timestamp) -> bool:
+    return since.less_equal(as_of)
+
+
+def _has_news(batch: InputBatch, own: Antichain, target: Antichain) -> bool:
+    overlaps = own.strictly_precedes(batch.upper) and batch.lower.strictly_precedes(target)
+    return batch.size > 0 and overlaps
+
+
+def _within_budget(
+    target: Antichain, news: Sequence[InputBatch], budget: int | None
+) -> Antichain:
+    """The greatest upper of a batch up to which the news fits, else the least (rule 26).
+
+    Only uppers of batches are cut points, so that a step takes a batch whole, and at least
+    one batch, however large. A cut through the middle of a merged batch of another import
+    is exact all the same: its times are kept apart from since on.
+    """
+    if budget is None or not news:
+        return target
+    ordered = sorted(news, key=lambda batch: batch.lower.time)
+    lowers = [batch.lower.time for batch in ordered]
+    filled = [0, *accumulate(batch.size for batch in ordered)]
+    if filled[-1] <= budget:
+        return target
+    within = {b.upper.time for b in news if b.upper.strictly_precedes(target)}
+    cuts = [frontier(time) for time in sorted(within)] or [target]
+    fitting = bisect_right(cuts, budget, key=lambda cut: filled[bisect_left(lowers, cut.time)])
+    return cuts[max(0, fitting - 1)]
+
+
+def _join_all(sinces: Iterable[Antichain]) -> Antichain:
+    result = frontier(MINIMUM_TIME)
+    for each in sinces:
+        result = result.join(each)
+    return result
