@@ -1,0 +1,166 @@
+"""A chunk: updates of one collection as an Arrow IPC stream with lz4 bodies.
+
+On the wire a row is `data: struct<the collection's columns>`, `time: int64`, `diff: int64`,
+`error: utf8`. A row whose `error` is null is an update of the contents; one whose `error` is
+not null is an update of the collection's errors, and its `data` is null. The struct keeps the
+user's column names from colliding with ours; the columns inside carry DuckDB's Arrow types,
+extension types with their storage and metadata (UUID, JSON, HUGEINT, ...).
+
+In the engine the contents have columns `c0 .. cn, time, diff`, the errors `error, time, diff`.
+`encode` and `decode` are the only code between the two forms; both move columns, not rows, and
+`decode` copies none that lz4 does not make it copy.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from streams.errors import Corrupt
+
+LIMIT = 900 * 1024
+"""Bytes of a chunk that we do not exceed unless a single slice does."""
+
+SLICE = 128 * 1024
+"""Bytes, before compression, that are written in one go."""
+
+OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+
+ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
+
+
+def encode(
+    updates: pa.Table, names: Sequence[str], errors: pa.Table | None = None
+) -> list[tuple[bytes, int]]:
+    """Chunks that hold the given updates and errors, each with the number of its rows.
+
+    Shape: `updates` has columns c0 .. cn, time, diff; `names` are the user's names of c0 .. cn.
+    No rows make no chunk.
+    """
+    types = [updates.schema.field(index).type for index in range(len(names))]
+    fields = [pa.field(name, type_) for name, type_ in zip(names, types, strict=True)]
+    schema = wire_schema(pa.struct(fields))
+    sheets = [wire_updates(batch, schema) for batch in updates.to_batches() if batch.num_rows]
+    if errors is not None:
+        whole = errors.select(["error", "time", "diff"])
+        sheets += [wire_errors(batch, schema) for batch in whole.to_batches() if batch.num_rows]
+    return list(pack(sheets, schema))
+
+
+def wire_schema(data: pa.DataType) -> pa.Schema:
+    """The schema of a chunk's stream."""
+    return pa.schema(
+        [
+            pa.field("data", data),
+            pa.field("time", pa.int64(), nullable=False),
+            pa.field("diff", pa.int64(), nullable=False),
+            pa.field("error", pa.utf8()),
+        ]
+    )
+
+
+def wire_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Contents in the form of the wire."""
+    struct = schema.field("data").type
+    fields = [struct.field(index) for index in range(struct.num_fields)]
+    data = pa.StructArray.from_arrays(batch.columns[: len(fields)], fields=fields)
+    absent = pa.nulls(batch.num_rows, pa.utf8())
+    columns = [data, batch.column("time"), batch.column("diff"), absent]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def wire_errors(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Errors in the form of the wire."""
+    data = pa.nulls(batch.num_rows, schema.field("data").type)
+    columns = [data, batch.column("time"), batch.column("diff"), batch.column("error")]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def pack(sheets: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[bytes, int]]:
+    """Streams of at most about `LIMIT` bytes each."""
+    chunk = Open.start(schema)
+    for piece in (piece for sheet in sheets for piece in slices(sheet)):
+        if chunk.rows and chunk.sink.tell() + piece.nbytes > LIMIT:
+            yield chunk.close()
+            chunk = Open.start(schema)
+        chunk.writer.write_batch(piece)
+        chunk.rows += piece.num_rows
+    if chunk.rows:
+        yield chunk.close()
+
+
+def slices(sheet: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The sheet in slices of about `SLICE` bytes."""
+    rows = max(1, sheet.num_rows * SLICE // max(1, sheet.nbytes))
+    for start in range(0, sheet.num_rows, rows):
+        yield sheet.slice(start, rows)
+
+
+@dataclass(slots=True)
+class Open:
+    """A chunk that is being written."""
+
+    sink: pa.BufferOutputStream
+    writer: pa.ipc.RecordBatchStreamWriter
+    rows: int
+
+    @staticmethod
+    def start(schema: pa.Schema) -> "Open":
+        """A chunk without rows."""
+        sink = pa.BufferOutputStream()
+        return Open(sink, pa.ipc.new_stream(sink, schema, options=OPTIONS), 0)
+
+    def close(self) -> tuple[bytes, int]:
+        """The chunk's bytes and the number of its rows."""
+        self.writer.close()
+        return self.sink.getvalue().to_pybytes(), self.rows
+
+
+def decode(body: bytes) -> tuple[pa.Table, pa.Table]:
+    """The contents (c0 .. cn, time, diff) and the errors (error, time, diff) of a chunk.
+
+    Errors: Corrupt when the bytes are no chunk; the caller knows where it lay and adds that.
+    """
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            schema = reader.schema
+            sheets = list(reader)
+    except (pa.ArrowInvalid, OSError) as cause:
+        raise Corrupt(f"chunk: expected an arrow stream, actual {cause}") from cause
+    if schema.names != ["data", "time", "diff", "error"]:
+        raise Corrupt(f"chunk: expected columns data, time, diff, error, actual {schema.names}")
+    contents = contents_schema(schema.field("data").type)
+    updates = [part for sheet in sheets for part in engine_updates(sheet, contents)]
+    errors = [part for sheet in sheets for part in engine_errors(sheet)]
+    return (
+        pa.Table.from_batches(updates, schema=contents),
+        pa.Table.from_batches(errors, schema=ERRORS),
+    )
+
+
+def contents_schema(data: pa.StructType) -> pa.Schema:
+    """The engine's schema of a collection whose rows are this struct."""
+    fields = [pa.field(f"c{index}", data.field(index).type) for index in range(data.num_fields)]
+    return pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
+
+
+def engine_updates(sheet: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of contents of one sheet."""
+    error = sheet.column("error")
+    if error.null_count == 0 and sheet.num_rows:
+        return
+    rows = sheet if error.null_count == sheet.num_rows else sheet.filter(error.is_null())
+    data = rows.column("data")
+    columns = [data.field(index) for index in range(data.type.num_fields)]
+    yield pa.RecordBatch.from_arrays(
+        [*columns, rows.column("time"), rows.column("diff")], schema=schema
+    )
+
+
+def engine_errors(sheet: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The error rows of one sheet."""
+    error = sheet.column("error")
+    if error.null_count == sheet.num_rows:
+        return
+    rows = sheet if error.null_count == 0 else sheet.filter(error.is_valid())
+    yield rows.select(["error", "time", "diff"]).cast(ERRORS)

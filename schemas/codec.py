@@ -1,0 +1,107 @@
+"""Avro records on the wire, each with the name of its own schema in front.
+
+A message is Avro's *single-object encoding*: the two bytes `C3 01`, the CRC-64-AVRO
+fingerprint of the writer's schema in canonical form (8 bytes, little endian), then the body.
+The fingerprint says which record it is, so one topic carries many kinds of record and a
+reader knows an unknown kind when it sees one.
+
+Every schema is one `.avsc` file under `schemas/avro`, complete in itself: whoever wants to
+read our topics from another language takes the file and needs nothing else. A file is never
+edited once a message was written with it, for that would change its fingerprint; a new form
+is a new file.
+
+Source: Apache Avro 1.12 specification, "Single-object encoding" and "Parsing Canonical Form".
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, cast
+
+import fastavro
+from fastavro.schema import fingerprint, to_parsing_canonical_form
+
+from streams.errors import Corrupt
+
+Record = dict[str, Any]  # type: ignore[explicit-any]  # the schema holds the types of the fields
+
+MARKER = b"\xc3\x01"
+HEADER_SIZE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One `.avsc`: its short name (the file's), the ten bytes in front of a message, itself."""
+
+    name: str
+    header: bytes
+    parsed: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """All schemas we know, by short name and by header."""
+
+    by_name: Mapping[str, Schema]
+    by_header: Mapping[bytes, Schema]
+
+
+@cache
+def registry() -> Registry:
+    """The schemas in the package, parsed once a process."""
+    found = [
+        load(entry.name.removesuffix(".avsc"), entry.read_text(encoding="utf-8"))
+        for entry in sorted((files("schemas") / "avro").iterdir(), key=lambda entry: entry.name)
+        if entry.name.endswith(".avsc")
+    ]
+    by_header = {schema.header: schema for schema in found}
+    assert len(by_header) == len(found), "two schemas with one canonical form"
+    return Registry({schema.name: schema for schema in found}, by_header)
+
+
+def load(name: str, text: str) -> Schema:
+    """Parse one schema."""
+    parsed = cast("Record", fastavro.parse_schema(json.loads(text)))
+    canonical = to_parsing_canonical_form(parsed)
+    # fastavro prints the fingerprint's bytes in the order in which they go on the wire
+    header = MARKER + bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO"))
+    return Schema(name, header, parsed)
+
+
+def encode(schema_name: str, record: Record) -> bytes:
+    """One message: header and body."""
+    schema = registry().by_name[schema_name]
+    sink = BytesIO()
+    sink.write(schema.header)
+    fastavro.schemaless_writer(sink, schema.parsed, record)
+    return sink.getvalue()
+
+
+def decode(message: bytes) -> tuple[str, Record]:
+    """The short name of the message's schema, and the record.
+
+    Errors: Corrupt when there is no header, no such schema, or no such body; the caller knows
+    where the message lay and adds it.
+    """
+    schema = registry().by_header.get(message[:HEADER_SIZE])
+    if schema is None:
+        raise Corrupt(f"avro header: expected a known schema, actual {message[:10].hex()!r}")
+    source = BytesIO(message)
+    source.seek(HEADER_SIZE)
+    try:
+        record = cast("Record", fastavro.schemaless_reader(source, schema.parsed, None))
+    except (EOFError, IndexError, ValueError, OverflowError, KeyError) as cause:
+        raise Corrupt(f"avro body of schema {schema.name}: {cause}") from cause
+    if source.tell() != len(message):
+        surplus = len(message) - source.tell()
+        raise Corrupt(f"avro body of schema {schema.name}: {surplus} bytes too many")
+    return schema.name, record
+
+
+def name_of(message: bytes) -> str | None:
+    """The short name of the message's schema without reading its body; None when unknown."""
+    schema = registry().by_header.get(message[:HEADER_SIZE])
+    return schema.name if schema else None

@@ -1,0 +1,170 @@
+"""When an Append counts. Pure.
+
+For each part, in this order, the first that fails is the outcome of the whole Append:
+
+    the collection is there, the capability is live                     rule 2
+    the fingerprint was not fenced by a newer one                       rule 24
+    the capability's frontier is the part's lower                       rule 2
+    the source binding is what the part continues                       rule 18
+    its stages are there, and no chunk of it may have been reclaimed    rule 7
+
+Then chunks are linked, frontiers and bindings move, and stages are used up: for all parts or,
+when any of them fails, for none.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, Antichain
+from streams.storage.batches import Batch
+from streams.storage.events import Append, Part, Right
+from streams.storage.outcomes import (
+    Appended,
+    ChunksReclaimed,
+    Fenced,
+    OffsetsMismatch,
+    Outcome,
+    Refused,
+    UnknownCapability,
+    UnknownCollection,
+    UnknownStage,
+    UpperMismatch,
+)
+from streams.storage.state import Capability, CollectionState, State, settled
+
+
+def append(state: State, body: Append, offset: Offset) -> tuple[State, Outcome]:
+    """The state after an Append, and whether it counted."""
+    if not body.parts:
+        return state, Refused("append: expected at least one part, actual none")
+    draft = state
+    for number, part in enumerate(body.parts):
+        refusal = obstacle(draft, part)
+        if refusal is not None:
+            return state, refusal
+        draft = link(draft, part, offset, number)
+    return draft, Appended(tuple(part.upper for part in body.parts))
+
+
+def obstacle(state: State, part: Part) -> Outcome | None:
+    """What keeps the part from counting."""
+    misuse = malformed(part)
+    if misuse is not None:
+        return misuse
+    collection = state.collections.get(part.collection)
+    if collection is None or collection.is_dropped:
+        return UnknownCollection(part.collection)
+    capability = collection.capabilities.get(part.capability)
+    if capability is None or capability.right is not Right.WRITE:
+        return UnknownCapability(part.capability)
+    lost = lost_race(collection, capability, part)
+    return lost if lost is not None else missing_chunks(state, part)
+
+
+def malformed(part: Part) -> Refused | None:
+    """What no state could accept."""
+    if part.lower.is_empty or not part.lower.strictly_precedes(part.upper):
+        return Refused(f"append: expected lower before upper, actual {part.lower} {part.upper}")
+    if (part.from_offsets is None) != (part.to_offsets is None):
+        return Refused("append: expected from and to offsets, actual one of them")
+    if part.from_offsets is not None and not continues(
+        part.from_offsets, part.to_offsets or {}
+    ):
+        return Refused("append: expected offsets that go forward, actual backward or gone")
+    return None
+
+
+def continues(old: Mapping[int, int], new: Mapping[int, int]) -> bool:
+    """Whether `new` has every partition of `old`, at its offset or later."""
+    return all(partition in new and new[partition] >= old[partition] for partition in old)
+
+
+def lost_race(
+    collection: CollectionState, capability: Capability, part: Part
+) -> Outcome | None:
+    """Whether somebody else was faster, or has taken over."""
+    if part.fingerprint and part.fingerprint in collection.fenced:
+        return Fenced(collection.fingerprint, collection.id)
+    if capability.frontier != part.lower:
+        return UpperMismatch(capability.frontier, collection.id)
+    if part.from_offsets is not None and dict(part.from_offsets) != dict(
+        collection.source or {}
+    ):
+        return OffsetsMismatch(collection.source or {}, collection.id)
+    return None
+
+
+def missing_chunks(state: State, part: Part) -> Outcome | None:
+    """Whether a stage is gone, or a chunk may have been reclaimed."""
+    for stage in part.stages:
+        if stage not in state.stages:
+            return UnknownStage(stage)
+    return ChunksReclaimed() if reclaimed(state, part.chunks) else None
+
+
+def reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
+    """Whether the collector may have taken one of the chunks (rule 7)."""
+    if not state.floor:
+        return False
+    return any(
+        chunk.offset < state.floor.get(chunk.partition, 0) and not state.names(chunk)
+        for chunk in chunks
+    )
+
+
+def link(state: State, part: Part, offset: Offset, number: int) -> State:
+    """The state with the part's chunks linked and its frontiers moved."""
+    collection = state.collections[part.collection]
+    source = collection.source if part.to_offsets is None else dict(part.to_offsets)
+    chunks = part.chunks
+    for stage in part.stages:
+        chunks = (*chunks, *state.stages[stage].chunks)
+    batch = Batch(part.lower.time, part.upper, chunks, offset, number, Timestamp(0), source)
+    moved = advance(collection, part.capability, part.upper, batch)
+    if source is not collection.source:
+        moved = replace(moved, source=source)
+    if part.fingerprint and part.fingerprint != collection.fingerprint:
+        fenced = collection.fenced | ({collection.fingerprint} - {""})
+        moved = replace(moved, fingerprint=part.fingerprint, fenced=fenced)
+    state = with_collection(state, moved)
+    if not part.stages:
+        return state
+    stages = {name: each for name, each in state.stages.items() if name not in part.stages}
+    return replace(state, stages=stages)
+
+
+def advance(
+    collection: CollectionState, id_: CapabilityId, upper: Antichain, batch: Batch
+) -> CollectionState:
+    """The collection with one more batch, made by a capability that now stands at `upper`.
+
+    A capability at the empty frontier is gone; the collection is sealed with its last one.
+    """
+    capabilities = dict(collection.capabilities)
+    if upper.is_empty:
+        del capabilities[id_]
+    else:
+        old = capabilities[id_]
+        capabilities[id_] = Capability(old.right, upper, old.plan, old.lease_ms, old.expires_ms)
+    moved = settled(collection, capabilities, collection.batches.add(batch))
+    return seal_if_last(moved) if upper.is_empty else moved
+
+
+def seal_if_last(collection: CollectionState) -> CollectionState:
+    """The collection with an empty upper when nobody may write to it (rule 3)."""
+    if any(each.right is Right.WRITE for each in collection.capabilities.values()):
+        return collection
+    return settled(
+        replace(collection, upper=EMPTY), collection.capabilities, collection.batches
+    )
+
+
+def with_collection(state: State, collection: CollectionState) -> State:
+    """The state with one collection changed."""
+    collections: dict[CollectionId, CollectionState] = {
+        **state.collections,
+        collection.id: collection,
+    }
+    return replace(state, collections=collections)

@@ -1,0 +1,61 @@
+"""What a collection is, as its Create says: columns with their types, keys, and its kind.
+
+The description is JSON, so that any client can read a collection's schema from the log alone.
+It never changes: another schema is another collection.
+"""
+
+import json
+from dataclasses import dataclass
+
+from streams.errors import InvalidUsage
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """`columns` are (name, DuckDB type) in order; `keys` name the columns of a unique key.
+
+    `kind` says what feeds the collection: a table, a source, a view.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    keys: tuple[str, ...] = ()
+    kind: str = "view"
+
+    def __post_init__(self) -> None:
+        missing = set(self.keys) - {name for name, _ in self.columns}
+        if missing:
+            raise InvalidUsage(
+                f"description: expected keys among the columns, actual {missing}"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The columns' names."""
+        return tuple(name for name, _ in self.columns)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The columns' DuckDB types."""
+        return tuple(type_ for _, type_ in self.columns)
+
+
+def dumps(description: Description) -> str:
+    """The description as JSON; equal descriptions give equal text."""
+    columns = [{"name": name, "type": type_} for name, type_ in description.columns]
+    value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def loads(text: str) -> Description:
+    """The description in JSON text.
+
+    Errors: InvalidUsage when the text is no description.
+    """
+    try:
+        value = json.loads(text)
+        columns = tuple((each["name"], each["type"]) for each in value["columns"])
+        return Description(columns, tuple(value["keys"]), value["kind"])
+    except (ValueError, KeyError, TypeError) as cause:
+        raise InvalidUsage(
+            f"description: expected columns, keys, kind, actual {text}"
+        ) from cause

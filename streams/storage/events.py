@@ -1,0 +1,178 @@
+"""What a log holds: events, each naming what its writer wants, none of them yet decided.
+
+An event is an *attempt*. Whether it counts is decided by the fold when it reaches the event
+(`streams.storage.machine`), so nothing here says what came of it. `Event` is the envelope that
+all kinds share:
+
+- `id` names the attempt. A writer in doubt sends the identical event again; the first copy in
+  log order decides and the others change nothing (rule 1).
+- `group` is the UUID of the group, so that an event cannot be taken for one of a topic of the
+  same name (rule 12).
+- `seen` is the last offset the writer had folded, so that a copy which surfaces long after
+  its outcome was forgotten is known to be stale (rule 1).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+
+Offsets = Mapping[int, int]
+"""The next offset to read of each partition of a raw topic."""
+
+
+class Right(Enum):
+    """What a capability entitles to."""
+
+    READ = "READ"
+    WRITE = "WRITE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Bind an id to a description. Since and upper both start at `frontier`.
+
+    `write` names the critical write capability that comes with it (rule 3); `read`, when
+    given, the critical read capability of the catalog object (rule 4).
+    """
+
+    collection: CollectionId
+    description: str
+    frontier: Timestamp
+    write: CapabilityId
+    read: CapabilityId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One collection's share of an Append: chunks, and the interval [lower, upper) they fill.
+
+    `from_offsets` and `to_offsets` continue a source binding (rule 18), both or neither.
+    `fingerprint` is empty where no computation made the updates (rule 24).
+    """
+
+    collection: CollectionId
+    capability: CapabilityId
+    lower: Antichain
+    upper: Antichain
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
+    from_offsets: Offsets | None = None
+    to_offsets: Offsets | None = None
+    fingerprint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Link chunks and move uppers; every part counts or none does."""
+
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Protect chunks under a name before an Append links them (rule 7).
+
+    A second Stage of the same name adds its chunks and renews the lease.
+    """
+
+    stage: str
+    chunks: tuple[ChunkRef, ...]
+    lease_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Raise the floor of data partitions: chunks below it are free unless named (rule 7)."""
+
+    floor: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BatchName:
+    """A batch as a compactor saw it: where it was made and what it covers.
+
+    The bounds are part of the name because an empty batch grows in place.
+    """
+
+    offset: Offset
+    part: int
+    lower: Timestamp
+    upper: Antichain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replace:
+    """Swap contiguous batches for one over their union, its times advanced to `since`."""
+
+    collection: CollectionId
+    replaced: tuple[BatchName, ...]
+    chunks: tuple[ChunkRef, ...]
+    since: Timestamp
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acquire:
+    """Make a capability: a read one at `frontier` or since, a write one at upper.
+
+    `plan` is the oldest log offset whose chunks its holder still reads, None when it reads none
+    (rule 10). Without a lease the capability is critical: it never expires.
+    """
+
+    collection: CollectionId
+    capability: CapabilityId
+    right: Right
+    frontier: Timestamp | None = None
+    lease_ms: int | None = None
+    plan: Offset | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downgrade:
+    """Move a capability forward, to `frontier`; renews its lease and moves its plan.
+
+    A frontier that it has already passed moves nothing, so this is the heartbeat too. For a
+    write capability it says that nothing happened in between.
+    """
+
+    collection: CollectionId
+    capability: CapabilityId
+    frontier: Antichain
+    plan: Offset | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give up a capability; with none named, the collection itself, which ends all reads.
+
+    Dropping the last write capability seals the collection (rule 3). Dropping the last read
+    capability leaves since where it is (rule 4).
+    """
+
+    collection: CollectionId
+    capability: CapabilityId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollup:
+    """The state after `upto` was written to the data topic; `hash` is of its bytes (rule 8)."""
+
+    upto: Offset
+    chunks: tuple[ChunkRef, ...]
+    hash: str
+
+
+Body = Create | Append | Stage | Reclaim | Replace | Acquire | Downgrade | Drop | Rollup
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An attempt in a log."""
+
+    id: EventId
+    group: str
+    seen: Offset
+    body: Body

@@ -1,0 +1,116 @@
+"""The fold of a group's log: `step(state, event, offset, at_ms) -> (state, outcome)`. Pure.
+
+Everybody who folds the same records from the same state gets the same state, in any language:
+nothing is read but the arguments. So the outcome of an event is decided by its place in the
+log alone (rule 1), and a writer learns it by reading its own event back.
+
+    an event counts at most once        copies by id, stale ones by `seen`      rule 1
+    an Append meets its capability      `streams.storage.appends`               rules 2, 18, 24
+    frontiers follow capabilities       `streams.storage.rights`                rules 3, 4, 5
+    chunks outlive what names them      `streams.storage.retention`             rules 7 to 10
+    leases end by the log's own clock   here                                    rule 11
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import assert_never
+
+from streams.ids import CollectionId, Offset
+from streams.storage import appends, retention, rights
+from streams.storage.events import (
+    Acquire,
+    Append,
+    Create,
+    Downgrade,
+    Drop,
+    Event,
+    Reclaim,
+    Replace,
+    Rollup,
+    Stage,
+)
+from streams.storage.outcomes import Outcome, Stale, WrongGroup
+from streams.storage.state import CollectionState, StagedChunks, State, settled
+from streams.storage.window import Decided, is_stale
+
+MAX_TICK_MS = 30_000
+"""How far one record may move the clock: an outage must not end every lease (rule 11)."""
+
+
+def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Outcome]:
+    """Fold one event.
+
+    Units: `at_ms` is the broker's append time, in milliseconds since the epoch.
+    """
+    assert offset > state.upto, f"offset {offset} was folded already: upto is {state.upto}"
+    state = tick(state, offset, at_ms)
+    if state.group and event.group != state.group:
+        return state, WrongGroup(expected=state.group)
+    if is_stale(event.seen, offset):
+        return state, Stale()
+    known = state.window.find(event.id, offset)
+    if known is not None:
+        return state, known
+    state, outcome = decide(state, event, offset)
+    window = state.window.record(Decided(event.id, offset, outcome))
+    return replace(state, window=window), outcome
+
+
+def decide(state: State, event: Event, offset: Offset) -> tuple[State, Outcome]:
+    """The state after an event that is neither a copy nor stale."""
+    match event.body:
+        case Append() as body:
+            return appends.append(state, body, offset)
+        case Create() as body:
+            return rights.create(state, body, event.group)
+        case Acquire() | Downgrade() | Drop() as body:
+            return rights.decide(state, body, offset)
+        case Stage() | Reclaim() | Replace() | Rollup() as body:
+            return retention.decide(state, body, offset)
+        case _:
+            assert_never(event.body)
+
+
+def tick(state: State, offset: Offset, at_ms: int) -> State:
+    """The state at `offset` with its clock moved and expired leases released."""
+    first = state.upto < 0
+    clock = at_ms if first else max(state.clock_ms, min(at_ms, state.clock_ms + MAX_TICK_MS))
+    if state.next_expiry_ms is None or clock < state.next_expiry_ms:
+        return replace(state, upto=offset, clock_ms=clock)
+    stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
+    collections = {
+        id_: expire(collection, clock) for id_, collection in state.collections.items()
+    }
+    return replace(
+        state,
+        upto=offset,
+        clock_ms=clock,
+        stages=stages,
+        collections=collections,
+        next_expiry_ms=first_expiry(collections, stages),
+    )
+
+
+def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
+    """The collection without leases that have run out. Its frontiers stay (rule 4)."""
+    live = {
+        id_: each
+        for id_, each in collection.capabilities.items()
+        if each.expires_ms is None or each.expires_ms > clock_ms
+    }
+    if len(live) == len(collection.capabilities):
+        return collection
+    return settled(collection, live, collection.batches)
+
+
+def first_expiry(
+    collections: Mapping[CollectionId, CollectionState], stages: Mapping[str, StagedChunks]
+) -> int | None:
+    """When the next lease runs out."""
+    leases = [
+        each.expires_ms
+        for collection in collections.values()
+        for each in collection.capabilities.values()
+        if each.expires_ms is not None
+    ]
+    return min([*leases, *(stage.expires_ms for stage in stages.values())], default=None)

@@ -1,0 +1,174 @@
+"""What the fold answers to an event: it counted, it lost, or it could not have counted.
+
+A lost race is a value, never an exception. `Refused` is misuse: the event broke a rule of the
+interface in a way that no other writer is to blame for; it changes nothing, and the writer who
+reads it back raises.
+"""
+
+from dataclasses import dataclass
+
+from streams.ids import CollectionId, Offset
+from streams.progress import Antichain
+from streams.storage.events import Offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The id is bound; or it already was, to the same description."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Every part counts. `uppers` are the capabilities' frontiers now, in the parts' order."""
+
+    uppers: tuple[Antichain, ...]
+
+    @property
+    def upper(self) -> Antichain:
+        """The frontier of the first part's capability: of the only one, mostly."""
+        return self.uppers[0]
+
+
+@dataclass(frozen=True, slots=True)
+class UpperMismatch:
+    """The capability stood at `current`, not at the Append's lower: somebody was faster."""
+
+    current: Antichain
+    collection: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsMismatch:
+    """The source binding was `current`, not what the Append continues (rule 18)."""
+
+    current: Offsets
+    collection: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Another fingerprint has taken over: `fingerprint` (rule 24)."""
+
+    fingerprint: str
+    collection: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
+class ChunksReclaimed:
+    """The event named a chunk that the collector may have taken (rule 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownStage:
+    """The stage was linked or dropped already, or its lease ran out."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """The chunks are protected until the lease ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """The floor is raised; what the state does not name below it may be taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    """The new batch is current."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchesChanged:
+    """A batch to be replaced was no longer current (rule 9)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acquired:
+    """The capability is live and stands at `frontier`."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Downgraded:
+    """The capability stands at `frontier`, which may be beyond what was asked for."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """The capability or the collection is gone; or was already."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolledUp:
+    """The Rollup is the newest. The records up to `truncate` are needed no more (rule 8)."""
+
+    truncate: Offset
+
+
+@dataclass(frozen=True, slots=True)
+class RollupSuperseded:
+    """A newer Rollup is there already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """The writer's `seen` lies before the remembered outcomes: this copy is void (rule 1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongGroup:
+    """The event was meant for another group's log, most likely a deleted one of this name."""
+
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCollection:
+    """No such collection, or it was dropped."""
+
+    collection: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownCapability:
+    """No such capability, or it was dropped or has expired."""
+
+    capability: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Misuse; `reason` says which rule was broken."""
+
+    reason: str
+
+
+Outcome = (
+    Created
+    | Appended
+    | UpperMismatch
+    | OffsetsMismatch
+    | Fenced
+    | ChunksReclaimed
+    | UnknownStage
+    | Staged
+    | Reclaimed
+    | Replaced
+    | BatchesChanged
+    | Acquired
+    | Downgraded
+    | Dropped
+    | RolledUp
+    | RollupSuperseded
+    | Stale
+    | WrongGroup
+    | UnknownCollection
+    | UnknownCapability
+    | Refused
+)

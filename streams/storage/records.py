@@ -1,0 +1,297 @@
+"""Events as bytes and back: the one place that knows both the dataclasses and the Avro fields.
+
+`decode` is on the path of every record of every log, so it builds its values directly.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from schemas import codec
+from schemas.codec import Record
+from streams.errors import Corrupt
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, Antichain
+from streams.storage.events import (
+    Acquire,
+    Append,
+    BatchName,
+    Body,
+    Create,
+    Downgrade,
+    Drop,
+    Event,
+    Offsets,
+    Part,
+    Reclaim,
+    Replace,
+    Right,
+    Rollup,
+    Stage,
+)
+
+ROLLUP = "shard_rollup"
+
+
+def encode(event: Event) -> bytes:
+    """The event as a log record's value."""
+    name, fields = body_record(event.body)
+    envelope = {"id": event.id, "group": event.group, "seen": event.seen}
+    return codec.encode(name, {**envelope, **fields})
+
+
+def decode(value: bytes) -> Event:
+    """The event in a log record's value.
+
+    Errors: Corrupt when the record is of an unknown kind or damaged (rule 11).
+    """
+    name, record = codec.decode(value)
+    make = DECODERS.get(name)
+    if make is None:
+        raise Corrupt(f"log record: expected an event of a shard, actual {name}")
+    return Event(EventId(record["id"]), record["group"], Offset(record["seen"]), make(record))
+
+
+def body_record(body: Body) -> tuple[str, Record]:
+    """The schema's name and the fields beside the envelope."""
+    match body:
+        case Append():
+            return "shard_append", {"parts": [part_record(part) for part in body.parts]}
+        case Create():
+            return "shard_create", create_record(body)
+        case Replace():
+            return "shard_replace", replace_record(body)
+        case Acquire() | Downgrade() | Drop():
+            return right_record(body)
+        case Stage() | Reclaim() | Rollup():
+            return retention_record(body)
+        case _:
+            assert_never(body)
+
+
+def create_record(body: Create) -> Record:
+    """The fields of a Create."""
+    return {
+        "collection": body.collection,
+        "description": body.description,
+        "frontier": body.frontier,
+        "read": body.read,
+        "write": body.write,
+    }
+
+
+def replace_record(body: Replace) -> Record:
+    """The fields of a Replace."""
+    names = [
+        {
+            "offset": name.offset,
+            "part": name.part,
+            "lower": name.lower,
+            "upper": frontier_record(name.upper),
+        }
+        for name in body.replaced
+    ]
+    return {
+        "collection": body.collection,
+        "replaced": names,
+        "chunks": chunk_records(body.chunks),
+        "since": body.since,
+    }
+
+
+def right_record(body: Acquire | Downgrade | Drop) -> tuple[str, Record]:
+    """The schema and fields of an event about a capability."""
+    names = {"collection": body.collection, "capability": body.capability}
+    match body:
+        case Acquire():
+            return "shard_acquire", {
+                **names,
+                "right": body.right.value,
+                "frontier": body.frontier,
+                "lease_ms": body.lease_ms,
+                "plan": body.plan,
+            }
+        case Downgrade():
+            moved = {"frontier": frontier_record(body.frontier), "plan": body.plan}
+            return "shard_downgrade", {**names, **moved}
+        case Drop():
+            return "shard_drop", dict(names)
+        case _:
+            assert_never(body)
+
+
+def retention_record(body: Stage | Reclaim | Rollup) -> tuple[str, Record]:
+    """The schema and fields of an event about chunks."""
+    match body:
+        case Stage():
+            chunks = chunk_records(body.chunks)
+            record = {"stage": body.stage, "chunks": chunks, "lease_ms": body.lease_ms}
+            return "shard_stage", record
+        case Reclaim():
+            return "shard_reclaim", {"floor": offset_records(body.floor)}
+        case Rollup():
+            record = {
+                "upto": body.upto,
+                "chunks": chunk_records(body.chunks),
+                "hash": body.hash,
+            }
+            return ROLLUP, record
+        case _:
+            assert_never(body)
+
+
+def part_record(part: Part) -> Record:
+    """One part of an Append."""
+    return {
+        "collection": part.collection,
+        "capability": part.capability,
+        "lower": part.lower.time,
+        "upper": frontier_record(part.upper),
+        "chunks": chunk_records(part.chunks),
+        "stages": list(part.stages),
+        "from_offsets": offset_records(part.from_offsets),
+        "to_offsets": offset_records(part.to_offsets),
+        "fingerprint": part.fingerprint,
+    }
+
+
+def frontier_record(value: Antichain) -> int | None:
+    """A frontier: its time, or null when it is empty."""
+    return None if value.is_empty else value.time
+
+
+def offset_records(offsets: Offsets | None) -> list[Record] | None:
+    """A binding, in the order of partitions."""
+    if offsets is None:
+        return None
+    return [{"partition": each, "offset": offsets[each]} for each in sorted(offsets)]
+
+
+def chunk_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
+    """References to chunks."""
+    return [
+        {
+            "partition": chunk.partition,
+            "offset": chunk.offset,
+            "key": chunk.key,
+            "checksum": chunk.checksum,
+            "rows": chunk.rows,
+            "size": chunk.size,
+        }
+        for chunk in chunks
+    ]
+
+
+def to_frontier(value: int | None) -> Antichain:
+    """The frontier of a field."""
+    return EMPTY if value is None else Antichain((Timestamp(value),))
+
+
+def to_offsets(records: list[Record] | None) -> Offsets | None:
+    """The binding of a field."""
+    if records is None:
+        return None
+    return {record["partition"]: record["offset"] for record in records}
+
+
+def to_chunks(records: list[Record]) -> tuple[ChunkRef, ...]:
+    """The references of a field."""
+    return tuple([
+        ChunkRef(
+            record["partition"],
+            record["offset"],
+            record["key"],
+            record["checksum"],
+            record["rows"],
+            record["size"],
+        )
+        for record in records
+    ])  # fmt: skip
+
+
+def to_part(record: Record) -> Part:
+    """One part of an Append."""
+    return Part(
+        collection=record["collection"],
+        capability=record["capability"],
+        lower=Antichain((record["lower"],)),
+        upper=to_frontier(record["upper"]),
+        chunks=to_chunks(record["chunks"]),
+        stages=tuple(record["stages"]),
+        from_offsets=to_offsets(record["from_offsets"]),
+        to_offsets=to_offsets(record["to_offsets"]),
+        fingerprint=record["fingerprint"],
+    )
+
+
+def to_create(record: Record) -> Create:
+    """A Create."""
+    return Create(
+        collection=CollectionId(record["collection"]),
+        description=record["description"],
+        frontier=Timestamp(record["frontier"]),
+        write=CapabilityId(record["write"]),
+        read=record["read"],
+    )
+
+
+def to_replace(record: Record) -> Replace:
+    """A Replace."""
+    names = tuple(
+        BatchName(name["offset"], name["part"], name["lower"], to_frontier(name["upper"]))
+        for name in record["replaced"]
+    )
+    return Replace(
+        collection=CollectionId(record["collection"]),
+        replaced=names,
+        chunks=to_chunks(record["chunks"]),
+        since=Timestamp(record["since"]),
+    )
+
+
+def to_acquire(record: Record) -> Acquire:
+    """An Acquire."""
+    return Acquire(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        right=Right(record["right"]),
+        frontier=record["frontier"],
+        lease_ms=record["lease_ms"],
+        plan=record["plan"],
+    )
+
+
+def to_downgrade(record: Record) -> Downgrade:
+    """A Downgrade."""
+    return Downgrade(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        frontier=to_frontier(record["frontier"]),
+        plan=record["plan"],
+    )
+
+
+def to_rollup(record: Record) -> Rollup:
+    """A Rollup."""
+    return Rollup(
+        upto=Offset(record["upto"]), chunks=to_chunks(record["chunks"]), hash=record["hash"]
+    )
+
+
+def to_stage(record: Record) -> Stage:
+    """A Stage."""
+    chunks = to_chunks(record["chunks"])
+    return Stage(stage=record["stage"], chunks=chunks, lease_ms=record["lease_ms"])
+
+
+DECODERS: Mapping[str, Callable[[Record], Body]] = {
+    "shard_append": lambda record: Append(tuple(to_part(part) for part in record["parts"])),
+    "shard_create": to_create,
+    "shard_stage": to_stage,
+    "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
+    "shard_replace": to_replace,
+    "shard_acquire": to_acquire,
+    "shard_downgrade": to_downgrade,
+    "shard_drop": lambda record: Drop(record["collection"], record["capability"]),
+    ROLLUP: to_rollup,
+}

@@ -1,0 +1,170 @@
+"""What becomes of chunks: staged, replaced, rolled up, reclaimed. Pure.
+
+A chunk is safe while the state *names* it: linked by a batch, staged under a lease, part of one
+of the last two Rollups, or superseded while some reader's plan is not beyond (rule 10). What is
+not named and lies below the floor may be gone, so an event that brings it up is void (rule 7):
+the log decides, and no clock does.
+"""
+
+from dataclasses import replace
+from typing import assert_never
+
+from streams.ids import Offset, Timestamp
+from streams.progress import Antichain, frontier
+from streams.storage.appends import reclaimed, with_collection
+from streams.storage.batches import Batch
+from streams.storage.events import Reclaim, Replace, Rollup, Stage
+from streams.storage.outcomes import (
+    BatchesChanged,
+    ChunksReclaimed,
+    Outcome,
+    Reclaimed,
+    Refused,
+    Replaced,
+    RolledUp,
+    RollupSuperseded,
+    Staged,
+    UnknownCollection,
+)
+from streams.storage.rights import with_expiry
+from streams.storage.state import CollectionState, StagedChunks, State, Superseded
+from streams.storage.window import WINDOW
+
+ROLLUP_STRIDE = 64
+"""A Rollup's upto is the last offset of a stretch of this many. Whoever folds keeps the states
+there for `WINDOW` offsets, so that everybody can check every Rollup that counts (rule 8).
+"""
+
+
+def decide(
+    state: State, body: Stage | Reclaim | Replace | Rollup, offset: Offset
+) -> tuple[State, Outcome]:
+    """The state after an event about chunks."""
+    match body:
+        case Stage():
+            return stage(state, body)
+        case Reclaim():
+            return reclaim(state, body)
+        case Replace():
+            return swap(state, body, offset)
+        case Rollup():
+            return roll_up(state, body, offset)
+        case _:
+            assert_never(body)
+
+
+def stage(state: State, body: Stage) -> tuple[State, Outcome]:
+    """Protect chunks under a name, until its lease ends or an Append links it."""
+    if reclaimed(state, body.chunks):
+        return state, ChunksReclaimed()
+    expires = state.clock_ms + body.lease_ms
+    old = state.stages.get(body.stage)
+    chunks = (*old.chunks, *body.chunks) if old else body.chunks
+    stages = {**state.stages, body.stage: StagedChunks(chunks, expires)}
+    return with_expiry(replace(state, stages=stages), expires), Staged()
+
+
+def reclaim(state: State, body: Reclaim) -> tuple[State, Outcome]:
+    """Raise the floor, and stop naming superseded chunks that no plan reads any more."""
+    floor = dict(state.floor)
+    for partition, offset in body.floor.items():
+        floor[partition] = max(floor.get(partition, 0), offset)
+    plans = [
+        capability.plan
+        for collection in state.collections.values()
+        for capability in collection.capabilities.values()
+        if capability.plan is not None
+    ]
+    oldest = min(plans, default=None)
+    kept = tuple(
+        each for each in state.superseded if oldest is not None and oldest <= each.offset
+    )
+    return replace(state, floor=floor, superseded=kept), Reclaimed()
+
+
+def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Outcome]:
+    """Put one batch in place of contiguous others, if all of them are still there (rule 9)."""
+    collection = state.collections.get(body.collection)
+    if collection is None or collection.is_dropped:
+        return state, UnknownCollection(body.collection)
+    if not body.replaced or len(set(body.replaced)) != len(body.replaced):
+        return state, Refused("replace: expected distinct batches, actual none or one twice")
+    found = [collection.batches.find(name) for name in body.replaced]
+    gone = [batch for batch in found if batch is not None]
+    if len(gone) < len(found):
+        return state, BatchesChanged()
+    upper = union(gone)
+    misuse = unfit(collection, body, upper)
+    if misuse is not None or upper is None:
+        return state, misuse or Refused("replace: expected contiguous batches, actual a gap")
+    if reclaimed(state, body.chunks):
+        return state, ChunksReclaimed()
+    return swapped(state, collection, body, (gone, upper), offset), Replaced()
+
+
+def union(batches: list[Batch]) -> Antichain | None:
+    """The upper of the interval that the batches cover together; None when there is a gap."""
+    ordered = sorted(batches, key=lambda batch: batch.lower)
+    upper = ordered[0].upper
+    for batch in ordered[1:]:
+        if not upper.is_empty and upper.time < batch.lower:
+            return None
+        upper = upper.join(batch.upper)
+    return upper
+
+
+def unfit(
+    collection: CollectionState, body: Replace, upper: Antichain | None
+) -> Refused | None:
+    """Whether the new batch would change what may still be read, or written."""
+    if not frontier(body.since).precedes(collection.since):
+        return Refused(
+            f"replace: expected times advanced to since {collection.since} at most,"
+            f" actual {body.since}"
+        )
+    if upper is not None and not upper.precedes(collection.upper):
+        return Refused(
+            f"replace: expected batches below upper {collection.upper}, actual {upper}"
+        )
+    return None
+
+
+def swapped(
+    state: State,
+    collection: CollectionState,
+    body: Replace,
+    union_: tuple[list[Batch], Antichain],
+    offset: Offset,
+) -> State:
+    """The state in which the new batch stands for the old ones."""
+    gone, upper = union_
+    last = max(gone, key=lambda batch: (batch.offset, batch.part))
+    new = Batch(
+        min(batch.lower for batch in gone),
+        upper,
+        body.chunks,
+        offset,
+        0,
+        Timestamp(body.since),
+        last.source,
+    )
+    moved = replace(collection, batches=collection.batches.replace(gone, new))
+    old = tuple(chunk for batch in gone for chunk in batch.chunks)
+    state = with_collection(state, moved)
+    return replace(state, superseded=(*state.superseded, Superseded(offset, old)))
+
+
+def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Outcome]:
+    """Remember a Rollup; the one before the last is not needed any more (rule 8)."""
+    if body.upto >= offset or body.upto % ROLLUP_STRIDE != ROLLUP_STRIDE - 1:
+        return state, Refused(f"rollup: expected the end of a stretch, actual upto {body.upto}")
+    newest = state.rollups[-1].upto if state.rollups else Offset(-1)
+    if body.upto <= newest or body.upto < offset - WINDOW:
+        return state, RollupSuperseded()
+    if reclaimed(state, body.chunks):
+        return state, ChunksReclaimed()
+    superseded = state.superseded
+    for old in state.rollups[:-1]:
+        superseded = (*superseded, Superseded(offset, old.chunks))
+    rollups = (*state.rollups[-1:], body)
+    return replace(state, rollups=rollups, superseded=superseded), RolledUp(truncate=newest)

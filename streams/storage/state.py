@@ -1,0 +1,145 @@
+"""The state of a group: everything its log says, as values that are never changed in place.
+
+    since   read frontier of a collection: the meet of its live read capabilities; only forward,
+            and it stays where it is when none is left (rule 4)
+    upper   write frontier: the meet of its live write capabilities; only forward; empty, that
+            is sealed, when the last one is dropped (rules 2, 3)
+
+`clock_ms` is the group's own clock, made of append times so that every reader agrees on what
+has expired (rule 11). `superseded` are chunks that a Replace, a Drop or a newer Rollup took
+out; they are named until every reader's plan has passed (rule 10).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage.batches import Trace
+from streams.storage.events import Offsets, Right, Rollup
+from streams.storage.window import Window
+
+BEFORE_THE_LOG = Offset(-1)
+NOTHING = Window()
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """A live right. `lease_ms` and `expires_ms` are None for a critical one.
+
+    `plan` is the oldest log offset whose chunks its holder still reads, None when none.
+    """
+
+    right: Right
+    frontier: Antichain
+    plan: Offset | None = None
+    lease_ms: int | None = None
+    expires_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectionState:
+    """One collection.
+
+    `source` is the source binding at its upper, `fenced` are the fingerprints that may append
+    no more.
+    """
+
+    id: CollectionId
+    description: str
+    since: Antichain
+    upper: Antichain
+    batches: Trace
+    capabilities: Mapping[CapabilityId, Capability]
+    source: Offsets | None = None
+    fingerprint: str = ""
+    fenced: frozenset[str] = frozenset()
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether nobody can read it any more."""
+        return self.since.is_empty
+
+
+def settled(
+    collection: CollectionState,
+    capabilities: Mapping[CapabilityId, Capability],
+    batches: Trace,
+) -> CollectionState:
+    """The collection with these capabilities and batches, its frontiers moved as they allow.
+
+    Without a capability of its kind a frontier stays. Since stays below upper, whatever its
+    holders allow: otherwise no time could be read (rule 5).
+    """
+    reads, writes = EMPTY, EMPTY
+    for each in capabilities.values():
+        if each.right is Right.READ:
+            reads = reads.meet(each.frontier)
+        else:
+            writes = writes.meet(each.frontier)
+    upper = collection.upper if writes.is_empty else collection.upper.join(writes)
+    since = collection.since
+    if not reads.is_empty:
+        newest = reads if upper.is_empty else reads.meet(frontier(upper.time - 1))
+        since = since.join(newest)
+    return replace(
+        collection, since=since, upper=upper, capabilities=capabilities, batches=batches
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StagedChunks:
+    """Chunks protected until the group's clock passes `expires_ms`."""
+
+    chunks: tuple[ChunkRef, ...]
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """Chunks that were taken out by the event at `offset`."""
+
+    offset: Offset
+    chunks: tuple[ChunkRef, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """The fold of a group's log through `upto`. `group` is empty before the first event."""
+
+    group: str = ""
+    upto: Offset = BEFORE_THE_LOG
+    clock_ms: int = 0
+    collections: Mapping[CollectionId, CollectionState] = field(default_factory=dict)
+    window: Window = NOTHING
+    floor: Mapping[int, int] = field(default_factory=dict)
+    stages: Mapping[str, StagedChunks] = field(default_factory=dict)
+    superseded: tuple[Superseded, ...] = ()
+    rollups: tuple[Rollup, ...] = ()
+    next_expiry_ms: int | None = None
+
+    def names(self, chunk: ChunkRef) -> bool:
+        """Whether the state links, stages or still keeps the chunk: it may not be reclaimed."""
+        return any(chunk in chunks for chunks in self._named())
+
+    def _named(self) -> Iterator[tuple[ChunkRef, ...]]:
+        yield from (each.chunks for each in self.stages.values())
+        yield from (each.chunks for each in self.rollups)
+        yield from (each.chunks for each in self.superseded)
+        for collection in self.collections.values():
+            yield from (batch.chunks for batch in collection.batches)
+
+    def chunks(self) -> frozenset[ChunkRef]:
+        """Every chunk the state names."""
+        return frozenset(chunk for chunks in self._named() for chunk in chunks)
+
+
+def source_at(collection: CollectionState, upper: Timestamp) -> Offsets | None:
+    """The source binding as of the frontier `upper`: what had been read when it stood there."""
+    found = [
+        batch
+        for batch in collection.batches.overlapping(Timestamp(upper - 1), upper)
+        if batch.source is not None
+    ]
+    return max(found, key=lambda batch: batch.lower).source if found else None

@@ -1,0 +1,78 @@
+"""The outcomes a fold remembers: of the last `WINDOW` offsets, found by event id (rule 1).
+
+At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
+event at p carries `seen` < p, so if it was forgotten then `seen` < o - WINDOW: that is the
+test for a stale copy, and it needs no memory.
+
+A persistent value: recording copies at most one block of a few dozen entries.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from streams.ids import EventId, Offset
+from streams.storage.outcomes import Outcome
+
+WINDOW = 1024
+BLOCK = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """The event `id` was decided at `offset`."""
+
+    id: EventId
+    offset: Offset
+    outcome: Outcome
+
+
+Block = dict[EventId, Decided]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Blocks of decided events by id, oldest first; `newest` is still growing."""
+
+    blocks: tuple[Block, ...] = ()
+    newest: Block = field(default_factory=dict)
+
+    def find(self, id_: EventId, at: Offset) -> Outcome | None:
+        """What was decided for this event, as remembered at offset `at`."""
+        for block in (self.newest, *self.blocks):
+            found = block.get(id_)
+            if found is not None:
+                return found.outcome if found.offset >= at - WINDOW else None
+        return None
+
+    def record(self, decided: Decided) -> "Window":
+        """The window with one more outcome, and without blocks that are forgotten."""
+        newest = {**self.newest, decided.id: decided}
+        if len(newest) < BLOCK:
+            return Window(self.blocks, newest)
+        oldest = decided.offset - WINDOW
+        kept = tuple(block for block in self.blocks if _last_offset(block) >= oldest)
+        return Window((*kept, newest), {})
+
+    def remembered(self, at: Offset) -> Iterator[Decided]:
+        """What is remembered at offset `at`, in the order of the log."""
+        for block in (*self.blocks, self.newest):
+            for decided in block.values():
+                if decided.offset >= at - WINDOW:
+                    yield decided
+
+
+def is_stale(seen: Offset, at: Offset) -> bool:
+    """Whether the outcome of an earlier copy may have been forgotten at offset `at`."""
+    return seen < at - WINDOW
+
+
+def _last_offset(block: Block) -> Offset:
+    return next(reversed(block.values())).offset
+
+
+def window_of(decided: Iterable[Decided]) -> Window:
+    """The window that remembers the given outcomes, given in the order of the log."""
+    window = Window()
+    for each in decided:
+        window = window.record(each)
+    return window
