@@ -1,0 +1,190 @@
+"""What a sink writes to its output topic, decided from the updates of an interval. Pure.
+
+An output topic holds, for each key, one record a change: the row that the key has from a time
+on, or a tombstone from the time on at which it has none. Let count(k, t) be the number of rows
+with key k in the collection at time t, and say that t is *sound* when there is no error in the
+collection at t and count(k, t) is 0 or 1 for every key. Then
+
+    the records at a sound time t turn the rows of the greatest sound time before t,
+    key by key, into the rows at t
+
+and there are no records at any other time: a change made at a time that is not sound is seen
+at the next sound one. Until there is one the sink is *stalled*: it waits, says why, and loses
+nothing. The records of an interval are in the order of (time, hash of the key), which depends
+on the contents alone, so that a writer that died in the middle of an interval can go on where
+it stopped.
+
+Keys are told apart by a 64-bit hash. Two keys of equal hash would stall a sink, for their
+counts add up; they never make it write a wrong record.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from streams.ids import Timestamp
+
+Hashes = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NO_KEYS: Hashes = np.empty(0, np.uint64)
+NO_FLAGS: Flags = np.empty(0, np.bool_)
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """Why the times from `time` on are not sound.
+
+    `row` is the position of an update with an offending key; None when the collection itself
+    is in error.
+    """
+
+    time: Timestamp
+    row: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """At which sound time each update takes effect; -1 where there is none yet.
+
+    `stall` is given when the interval ends with times that are not sound.
+    """
+
+    times: Integers
+    stall: Stall | None
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The records to write, in order: the update that gives the row, and whether it goes away.
+
+    `live` are the hashes of the keys that have a row afterwards, sorted.
+    """
+
+    rows: Integers
+    tombstones: Flags
+    live: Hashes
+
+
+@dataclass(frozen=True, slots=True)
+class Impossible:
+    """The updates take away a row that is not there; `row` is the position of one of them."""
+
+    row: int
+
+
+def settle(
+    live: Hashes,
+    hashes: Hashes,
+    times: Integers,
+    diffs: Integers,
+    error_times: Integers,
+    error_diffs: Integers,
+) -> Settled:
+    """Find the sound times of an interval and let every update take effect at one.
+
+    Shape: `live` are the sorted hashes of the keys that had a row at the last sound time; of
+    the updates in the interval come the hash of the key, time and diff, one entry each, in any
+    order; of the errors their times and diffs. What was sound before the interval has none.
+    """
+    order = np.lexsort((times, hashes))
+    groups = _Groups.of(hashes[order], times[order])
+    net = _sums(diffs[order], groups.starts)
+    counts = _running(net, groups.first_of_hash) + np.isin(groups.hashes, live)
+    bad = (counts != 0) & (counts != 1)
+    before = np.roll(bad, 1) & ~groups.first_of_hash
+    change = bad.astype(np.int64) - before.astype(np.int64)
+    all_times = np.unique(np.concatenate([times, error_times]))
+    at = np.searchsorted(all_times, groups.times)
+    unsound_keys = np.cumsum(np.bincount(at, weights=change, minlength=len(all_times)))
+    error_at = np.searchsorted(all_times, error_times)
+    errors = np.cumsum(np.bincount(error_at, weights=error_diffs, minlength=len(all_times)))
+    sound = (unsound_keys == 0) & (errors == 0)
+    settled = _next_of(all_times[sound], times)
+    if len(sound) == 0 or sound[-1]:
+        return Settled(settled, None)
+    last = int(np.flatnonzero(sound)[-1]) if sound.any() else -1
+    stalled_at = int(all_times[last + 1])
+    if errors[-1] != 0:
+        return Settled(settled, Stall(Timestamp(stalled_at), None, int(errors[-1])))
+    ends = np.append(groups.first_of_hash[1:], True)
+    offender = int(np.flatnonzero(bad & ends)[0])
+    row = int(order[groups.starts[offender]])
+    return Settled(settled, Stall(Timestamp(stalled_at), row, int(counts[offender])))
+
+
+def changes(
+    live: Hashes, hashes: Hashes, times: Integers, diffs: Integers
+) -> Changes | Impossible:
+    """The records for updates at sound times.
+
+    Shape: as for `settle`, consolidated: one entry for each row and time, no diff of 0.
+    """
+    if len(hashes) == 0:
+        return Changes(np.empty(0, np.int64), NO_FLAGS, live)
+    order = np.lexsort((diffs, times, hashes))
+    groups = _Groups.of(hashes[order], times[order])
+    sorted_diffs = diffs[order]
+    came = _sums((sorted_diffs > 0) * sorted_diffs, groups.starts)
+    went = -_sums((sorted_diffs < 0) * sorted_diffs, groups.starts)
+    counts = _running(came - went, groups.first_of_hash) + np.isin(groups.hashes, live)
+    wrong = (came > 1) | (went > counts - (came - went)) | (counts < 0) | (counts > 1)
+    if wrong.any():
+        return Impossible(int(order[groups.starts[int(np.flatnonzero(wrong)[0])]]))
+    ends = np.append(groups.starts[1:], len(order)) - 1
+    # The one row that came has the greatest diff of its group, so it stands last there; where
+    # none came, the last row is the one that went.
+    rows = order[ends]
+    by_time = np.lexsort((groups.hashes, groups.times))
+    last_of_hash = np.append(groups.first_of_hash[1:], True)
+    touched = groups.hashes[last_of_hash]
+    stays = touched[counts[last_of_hash] == 1]
+    rest = live[~np.isin(live, touched)]
+    return Changes(
+        rows[by_time].astype(np.int64),
+        (came == 0)[by_time],
+        np.sort(np.concatenate([rest, stays])),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Runs of equal (hash, time) in sorted updates: starts, and which run begins a hash."""
+
+    starts: Integers
+    hashes: Hashes
+    times: Integers
+    first_of_hash: Flags
+
+    @staticmethod
+    def of(hashes: Hashes, times: Integers) -> "_Groups":
+        """The groups of updates sorted by hash, then time."""
+        if len(hashes) == 0:
+            return _Groups(np.empty(0, np.int64), NO_KEYS, np.empty(0, np.int64), NO_FLAGS)
+        new_hash = np.append(True, hashes[1:] != hashes[:-1])
+        new_group = new_hash | np.append(True, times[1:] != times[:-1])
+        starts = np.flatnonzero(new_group)
+        return _Groups(starts, hashes[starts], times[starts], new_hash[starts])
+
+
+def _sums(values: Integers, starts: Integers) -> Integers:
+    """The sum of each group."""
+    return np.add.reduceat(values, starts) if len(starts) else np.empty(0, np.int64)
+
+
+def _running(values: Integers, first: Flags) -> Integers:
+    """Running sums that begin anew wherever `first` is true."""
+    if len(values) == 0:
+        return values
+    total = np.cumsum(values)
+    before = (total - values)[first]
+    return total - np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(values))))
+
+
+def _next_of(sound: Integers, times: Integers) -> Integers:
+    """The least sound time at or after each time; -1 where there is none."""
+    at = np.searchsorted(sound, times)
+    return np.where(at < len(sound), np.append(sound, -1)[at], -1)
