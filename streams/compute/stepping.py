@@ -46,10 +46,11 @@ class Input:
     """An import as far as this replica has folded its log.
 
     `batches` holds at least every batch with updates that overlaps `[s, upper)`; older ones
-    and empty ones may be left out.
+    and empty ones may be left out. `since` is that of the very state which `batches` are of.
     """
 
     collection: CollectionId
+    since: Antichain
     upper: Antichain
     batches: tuple[InputBatch, ...]
 
@@ -77,7 +78,22 @@ class Wait:
     blocked_by: tuple[CollectionId, ...] = ()
 
 
-Next = Step | Idle | Wait
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Some import can no longer be read at `as_of`: its since is beyond it.
+
+    From `next_step`: a hold was lost, say by a lease that ran out while this process slept;
+    state is of no use any more, so resume as after a restart. From `resume`: the output's
+    upper as known here is older than what the others have appended since, so fold its log to
+    the end and ask again; if that does not help, the dataflow's own hold on its imports was
+    broken, which is an error to report.
+    """
+
+    as_of: Timestamp
+    since: Antichain
+
+
+Next = Step | Idle | Wait | Overtaken
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,19 +113,6 @@ class Hydrate:
 
     as_of: Timestamp
     done: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Overtaken:
-    """Some import can no longer be read at `as_of`: its since is beyond it.
-
-    The output's upper as known here is older than what the others have appended since: fold
-    its log to the end and ask again. If that does not help, the dataflow's own hold on its
-    imports was broken, which is an error to report.
-    """
-
-    as_of: Timestamp
-    since: Antichain
 
 
 Resume = FromCheckpoint | Hydrate | Overtaken
@@ -134,6 +137,9 @@ def next_step(
     target = meet_all(each.upper for each in inputs)
     if in_flight or own.is_empty:
         return Wait()
+    before, since = hold_at(own).time, _join_all(each.since for each in inputs)
+    if not _readable(since, before):
+        return Overtaken(before, since)
     if not own.strictly_precedes(target):
         return Wait(tuple(each.collection for each in inputs if each.upper == target))
     news = [b for each in inputs for b in each.batches if _has_news(b, own, target)]

@@ -1,5 +1,7 @@
 """The decisions of a replica about one dataflow: rules 5, 16, 17, 21, 22, 26."""
 
+from dataclasses import replace
+
 import pytest
 
 from streams.compute.checkpoints import Checkpoint, Hydration
@@ -27,7 +29,8 @@ def batch(lower: int, upper: int, size: int = 1) -> InputBatch:
 
 
 def shard(name: str, upper: int | None, *batches: InputBatch) -> Input:
-    return Input(CollectionId(name), EMPTY if upper is None else frontier(upper), batches)
+    final = EMPTY if upper is None else frontier(upper)
+    return Input(CollectionId(name), frontier(0), final, batches)
 
 
 def checkpoint(at: int) -> Checkpoint:
@@ -68,6 +71,12 @@ def test_rule_22_something_scheduled_makes_a_step() -> None:
 
 def test_rule_22_nothing_is_decided_while_a_step_is_in_flight() -> None:
     assert next_step(frontier(10), [shard("a", 20)], in_flight=True) == Wait()
+
+
+def test_rule_5_history_that_reached_the_state_is_not_read_as_change() -> None:
+    inputs = [shard("a", 20, batch(0, 20)), replace(shard("b", 20), since=frontier(10))]
+    assert next_step(frontier(10), inputs) == Overtaken(Timestamp(9), frontier(10))
+    assert next_step(frontier(11), inputs) == Step(frontier(11), frontier(20))
 
 
 def test_a_sealed_import_is_final_for_ever() -> None:
