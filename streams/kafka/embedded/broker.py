@@ -1,0 +1,214 @@
+"""The embedded broker's life: format once, start, wait until it answers, stop.
+
+Invariant: at most one broker per directory (the guard holds its lock), and none without the
+process that started it. The same directory gives the same data, and the same port while that
+port is free, so that clients find it again after a restart.
+"""
+
+import base64
+import logging
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streams.errors import Determinate, InvalidUsage
+from streams.kafka.embedded import guard, properties
+from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
+from streams.kafka.embedded.java import find_java
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.05
+_STOP_TIMEOUT_S = 30
+_ANSWER_TIMEOUT_S = 5
+_PORT_TRIES = 3
+_SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
+
+
+class EmbeddedBroker:
+    """One real Kafka node under `directory`, a child of this process.
+
+    Usable as a context manager. `cache` is where jars are kept, `java_home` a Java to prefer.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cache: Path | None = None,
+        java_home: Path | None = None,
+        heap_mb: int = 512,
+        start_timeout_s: float = 90,
+    ) -> None:
+        self._directory = directory.absolute()
+        self._cache = cache or default_cache()
+        self._java_home = java_home
+        self._heap_mb = heap_mb
+        self._start_timeout_s = start_timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """`127.0.0.1:port`. Errors: InvalidUsage when it is not running."""
+        if self._process is None:
+            raise InvalidUsage("embedded broker: expected running, found stopped")
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_file(self) -> Path:
+        """What the broker has to say."""
+        return self._directory / "broker.log"
+
+    def start(self) -> str:
+        """Start and wait until it answers; returns `bootstrap`.
+
+        Errors: InvalidUsage when it runs already; Determinate when Java or the jars cannot be
+        had, when another process uses the directory, or when the broker does not come up (the
+        message carries what it said).
+        """
+        if self._process is not None:
+            raise InvalidUsage("embedded broker: expected stopped, found running")
+        javas = find_java(self._java_home)
+        jars = kafka_jars(self._cache, javas)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for tries_left in reversed(range(_PORT_TRIES)):
+            self._launch(javas[0], jars)
+            try:
+                self._await()
+            except Determinate as error:
+                self.stop()
+                if tries_left == 0 or "Address already in use" not in str(error):
+                    raise
+            else:
+                break
+        log.info("embedded broker started", extra={"bootstrap": self.bootstrap})
+        return self.bootstrap
+
+    def stop(self) -> None:
+        """Stop in order: the broker closes its files. Passed over when it is stopped."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()  # the guard sees the end of file and ends the broker
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()  # and Linux kills the broker with its guard
+            process.wait()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _launch(self, java: Path, jars: Path) -> None:
+        port, controller_port = self._ports()
+        data, conf = self._directory / "data", self._directory / "server.properties"
+        conf.write_text(properties.server_properties(data, port, controller_port))
+        logging_conf = self._directory / "log4j2.yaml"
+        logging_conf.write_text(properties.LOG4J)
+        command = [str(java), *_SMALL_JVM, f"-Dlog4j2.configurationFile={logging_conf}"]
+        classes = ["-cp", f"{jars}/*"]
+        if not (data / "meta.properties").exists():
+            _format([*command, "-Xmx128m", *classes], conf)
+        heap = ["-Xms128m", f"-Xmx{self._heap_mb}m"]
+        self._port = port
+        self._process = self._guarded([*command, *heap, *classes, "kafka.Kafka", str(conf)])
+
+    def _guarded(self, command: list[str]) -> subprocess.Popen[bytes]:
+        lock = self._directory / "broker.lock"
+        with self.log_file.open("wb") as said:
+            return subprocess.Popen(  # noqa: S603 -- our own command line, no shell
+                [sys.executable, "-I", "-S", guard.__file__, str(lock), *command],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C is for us: the broker outlives our clean-up
+            )
+
+    def _ports(self) -> tuple[int, int]:
+        """Those of the last time while they are free, else new ones."""
+        file = self._directory / "ports"
+        known = [int(word) for word in file.read_text().split()] if file.exists() else []
+        port, controller_port = _free_ports(*(known or [0, 0]))
+        file.write_text(f"{port} {controller_port}\n")
+        return port, controller_port
+
+    def _await(self) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        while time.monotonic() < deadline:
+            assert self._process is not None
+            code = self._process.poll()
+            if code == guard.LOCKED:
+                raise Determinate(f"directory {self._directory} is used by another broker")
+            if code is not None:
+                raise Determinate(
+                    f"embedded broker ended with code {code}: {self._last_words()}"
+                )
+            if self._answers():
+                return
+            time.sleep(_LOOK_EVERY_S)
+        raise Determinate(
+            f"embedded broker does not answer after {self._start_timeout_s} s: "
+            f"{self._last_words()}"
+        )
+
+    def _answers(self) -> bool:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self._port)) != 0:
+                return False
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            return bool(admin.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers)
+        except KafkaException:
+            return False
+
+    def _last_words(self) -> str:
+        return telling_lines(self.log_file.read_text(errors="replace"))
+
+
+def _format(command: list[str], conf: Path) -> None:
+    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    done = subprocess.run(  # noqa: S603 -- our own command line, no shell
+        [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(conf)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise Determinate(
+            f"embedded broker cannot format its directory: "
+            f"{telling_lines(done.stdout + done.stderr)}"
+        )
+
+
+def _free_ports(*wanted: int) -> tuple[int, int]:
+    """Ports that are free now: those wanted when all of them are, else any."""
+    try:
+        first, second = _bind(wanted)
+    except OSError:
+        first, second = _bind((0, 0))
+    return first, second
+
+
+def _bind(ports: tuple[int, ...]) -> list[int]:
+    sockets = [socket.socket() for _ in ports]
+    try:
+        for each, port in zip(sockets, ports, strict=True):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            each.bind(("127.0.0.1", port))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

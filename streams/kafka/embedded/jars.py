@@ -1,0 +1,134 @@
+"""Kafka's jars: resolved once from the Maven registry, then cached for every environment.
+
+Invariant: the directory returned is complete. Jars are gathered in a directory of their own
+that is renamed into place when everything is there, so that neither an interrupted download
+nor a second process at the same time can leave half of them.
+
+The Ivy that PySpark ships does the work; where every Java fails with it (a JRE from a wheel
+does not know private certificate authorities), `mvn` does when there is one.
+"""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from streams.errors import Determinate
+from streams.kafka.embedded.java import package_directory
+
+KAFKA_VERSION = "4.2.0"
+_LOG4J_VERSION = "2.25.3"  # the one that Kafka is built with; its slf4j binding is left to us
+
+_DEPENDENCIES = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
+)
+_MARK = f"kafka_2.13-{KAFKA_VERSION}.jar"
+_FETCH_TIMEOUT_S = 600
+
+
+def default_cache() -> Path:
+    """Where jars are kept when nobody says otherwise."""
+    return Path.home() / ".cache" / "slackwater"
+
+
+def kafka_jars(cache: Path, javas: Sequence[Path]) -> Path:
+    """The directory of all jars that a broker needs, fetched now if need be.
+
+    Errors: Determinate when they cannot be had, with what each way of fetching said.
+    """
+    place = cache / f"kafka-{KAFKA_VERSION}"
+    if (place / _MARK).exists():
+        return place
+    cache.mkdir(parents=True, exist_ok=True)
+    said: list[str] = []
+    for name, fetch in _ways(javas):
+        with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as scratch:
+            libs = Path(scratch) / "libs"
+            problem = fetch(Path(scratch), libs)
+            if not problem and (libs / _MARK).exists():
+                with contextlib.suppress(OSError):  # another process was faster
+                    libs.rename(place)
+                return place
+            said.append(f"{name}: {problem or 'nothing fetched'}")
+    raise Determinate(
+        f"the jars of kafka {KAFKA_VERSION} cannot be fetched from the maven registry; "
+        + "; ".join(said)
+    )
+
+
+_Fetch = Callable[[Path, Path], str]
+
+
+def _ways(javas: Sequence[Path]) -> list[tuple[str, _Fetch]]:
+    ways: list[tuple[str, _Fetch]] = []
+    ivy = _ivy_jar()
+    if ivy is not None:
+        ways += [(f"ivy with {java}", _ivy(java, ivy)) for java in javas]
+    maven = shutil.which("mvn")
+    if maven is not None:
+        ways.append(("mvn", _maven(maven)))
+    return ways
+
+
+def _ivy_jar() -> Path | None:
+    spark = package_directory("pyspark")
+    return None if spark is None else next(iter((spark / "jars").glob("ivy-*.jar")), None)
+
+
+def _ivy(java: Path, ivy: Path) -> _Fetch:
+    def fetch(scratch: Path, libs: Path) -> str:
+        wanted = "".join(
+            f'<dependency org="{group}" name="{name}" rev="{version}" conf="default"/>'
+            for group, name, version in _DEPENDENCIES
+        )
+        module = scratch / "ivy.xml"
+        module.write_text(
+            '<ivy-module version="2.0"><info organisation="slackwater" module="broker"/>'
+            f"<dependencies>{wanted}</dependencies></ivy-module>"
+        )
+        pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
+        program = [str(java), "-XX:TieredStopAtLevel=1", "-cp", str(ivy), "org.apache.ivy.Main"]
+        what = ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
+        return _run([*program, "-cache", str(scratch / "ivy"), *what, "-retrieve", pattern])
+
+    return fetch
+
+
+def _maven(maven: str) -> _Fetch:
+    def fetch(scratch: Path, libs: Path) -> str:
+        wanted = "".join(
+            f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+            f"<version>{version}</version></dependency>"
+            for group, name, version in _DEPENDENCIES
+        )
+        project = scratch / "pom.xml"
+        project.write_text(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>slackwater</groupId>"
+            "<artifactId>broker</artifactId><version>1</version>"
+            f"<dependencies>{wanted}</dependencies></project>"
+        )
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        return _run([maven, "-B", "-q", "-f", str(project), *goal, f"-DoutputDirectory={libs}"])
+
+    return fetch
+
+
+def _run(command: Sequence[str]) -> str:
+    """Run to the end. Empty when all went well, else the lines that say what did not."""
+    try:
+        done = subprocess.run(  # noqa: S603 -- our own command line, no shell
+            command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else telling_lines(done.stdout + done.stderr)
+
+
+def telling_lines(output: str) -> str:
+    """What a failed tool had to say, in one line: its errors if it names any, else its end."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if "ERROR" in line or "Exception" in line]
+    return " | ".join((telling or lines)[-3:]) or "it failed without a word"

@@ -1,0 +1,14 @@
+"""One real broker for the whole run, started when the first test asks for it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from streams.kafka.embedded import EmbeddedBroker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """An embedded broker, running; `broker.bootstrap` is its address."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as running:
+        yield running
