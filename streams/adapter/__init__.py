@@ -1,1 +1,1 @@
-"""SQL statements, catalog, timestamp selection and the coordinator that ties them together."""
+"""The adapter: SQL statements in, commands for storage and compute out; the catalog; times."""

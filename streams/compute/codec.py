@@ -162,17 +162,25 @@ def _description_fields(description: DataflowDescription) -> Record:
         ],
         "as_of": description.as_of,
         "capability": description.capability,
-        "source": None
-        if source is None
-        else {
-            "topic": source.topic,
-            "topic_id": source.topic_id,
-            "format": source.format,
-            "envelope": source.envelope,
-            "keys": list(source.keys),
-        },
-        "sink": None if sink is None else {"topic": sink.topic, "keys": list(sink.keys)},
+        "source": None if source is None else ingestion_fields(source),
+        "sink": None if sink is None else sink_fields(sink),
     }
+
+
+def ingestion_fields(source: IngestionDescription) -> Record:
+    """The record of an ingestion inside another."""
+    return {
+        "topic": source.topic,
+        "topic_id": source.topic_id,
+        "format": source.format,
+        "envelope": source.envelope,
+        "keys": list(source.keys),
+    }
+
+
+def sink_fields(sink: SinkDescription) -> Record:
+    """The record of a sink inside another."""
+    return {"topic": sink.topic, "keys": list(sink.keys)}
 
 
 def _description(record: Record) -> DataflowDescription:
@@ -187,7 +195,7 @@ def _description(record: Record) -> DataflowDescription:
         imports=tuple(_import(each) for each in record["imports"]),
         as_of=Timestamp(record["as_of"]),
         capability=CapabilityId(record["capability"]),
-        source=None if source is None else _ingestion(source),
+        source=None if source is None else ingestion(source),
         sink=None
         if sink is None
         else SinkDescription(Topic(sink["topic"]), tuple(sink["keys"])),
@@ -200,7 +208,13 @@ def _import(record: Mapping[str, str]) -> ImportDescription:
     )
 
 
-def _ingestion(record: Record) -> IngestionDescription:
+def sink_description(record: Record) -> SinkDescription:
+    """The sink of an inner record."""
+    return SinkDescription(Topic(record["topic"]), tuple(record["keys"]))
+
+
+def ingestion(record: Record) -> IngestionDescription:
+    """The ingestion of an inner record."""
     return IngestionDescription(
         topic=Topic(record["topic"]),
         topic_id=record["topic_id"],

@@ -1,0 +1,233 @@
+"""The catalog: what exists and under which name, as a pure fold over its own log.
+
+An event counts iff it was written under the current epoch and builds upon the current version;
+then the version grows by one. So of two attempts on one version the log's order picks the
+first, and a coordinator whose epoch has passed changes nothing any more: it is fenced. Opening
+an epoch is itself such an attempt.
+
+The life of an object is in its events, each written before its effect, so that a coordinator
+that dies in between finds what is left to do (`streams.adapter.objects`):
+
+    Create   it has a name and an id          → hold its inputs
+    Birth    its first time is chosen         → make its shard and tell the replica
+    Drop     its name is free                 → stop its dataflow, drop its shard and holds
+    Forget   nothing is left of it
+
+Ids are a letter and a number; the number only grows, so that no id is used twice.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, assert_never
+
+from streams.compute.description import IngestionDescription, SinkDescription
+from streams.ids import CollectionId, EventId, Timestamp
+from streams.plan.physical import Column
+
+ItemKind = Literal["source", "view", "sink"]
+
+LETTERS: Mapping[ItemKind, str] = {"source": "s", "view": "u", "sink": "k"}
+NAMES: Mapping[ItemKind, str] = {
+    "source": "source",
+    "view": "materialized view",
+    "sink": "sink",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """An object. `inputs` are the ids it reads; `as_of` is None until its Birth.
+
+    `query` is a view's; `source` and `sink` are given for their kinds.
+    """
+
+    id: CollectionId
+    kind: ItemKind
+    name: str
+    statement: str
+    columns: tuple[Column, ...]
+    inputs: tuple[CollectionId, ...] = ()
+    query: str = ""
+    source: IngestionDescription | None = None
+    sink: SinkDescription | None = None
+    as_of: Timestamp | None = None
+
+    @property
+    def number(self) -> int:
+        """The number in the id: what came later has a greater one."""
+        return int(self.id[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """The event's epoch begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """An object gets a name and an id."""
+
+    item: Item
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The first time the object is exact at is `as_of`."""
+
+    id: CollectionId
+    as_of: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The object's name is free again."""
+
+    id: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A dropped object is cleaned up."""
+
+    id: CollectionId
+
+
+Body = Open | Create | Birth | Drop | Forget
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogEvent:
+    """An attempt to change the catalog. `expected` is the version that it builds upon."""
+
+    id: EventId
+    epoch: int
+    expected: int
+    body: Body
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The event counts; the catalog has this version now."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class VersionMismatch:
+    """Somebody was faster: the catalog stood at `current`."""
+
+    current: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """Another coordinator has taken over, under `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The change would break the catalog; `reason` says how."""
+
+    reason: str
+
+
+Outcome = Accepted | VersionMismatch | Fenced | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """The fold. `dropped` are objects that are not cleaned up yet."""
+
+    version: int = 0
+    epoch: int = 0
+    last_number: int = 0
+    items: Mapping[CollectionId, Item] = field(default_factory=dict)
+    dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
+
+    def step(self, event: CatalogEvent) -> tuple["Catalog", Outcome]:
+        """The catalog after the event, and what came of it."""
+        opens = isinstance(event.body, Open)
+        if event.epoch < self.epoch + opens:
+            return self, Fenced(self.epoch)
+        if event.expected != self.version:
+            return self, VersionMismatch(self.version)
+        if event.epoch > self.epoch and not opens:
+            return self, Refused(f"epoch {event.epoch} was never opened")
+        reason = self._objection(event.body)
+        if reason:
+            return self, Refused(reason)
+        after = self._applied(event.body, event.epoch)
+        return replace(after, version=self.version + 1), Accepted(self.version + 1)
+
+    def find(self, name: str) -> Item | None:
+        """The object of this name; names are compared without case."""
+        wanted = name.casefold()
+        return next(
+            (item for item in self.items.values() if item.name.casefold() == wanted), None
+        )
+
+    def next_id(self, kind: ItemKind) -> CollectionId:
+        """The id that the next object gets."""
+        return CollectionId(f"{LETTERS[kind]}{self.last_number + 1}")
+
+    def dependants(self, id: CollectionId) -> tuple[Item, ...]:  # noqa: A002  the field's name
+        """The objects that read this one, oldest first."""
+        return tuple(item for item in self.ordered() if id in item.inputs)
+
+    def ordered(self) -> tuple[Item, ...]:
+        """The objects, oldest first: every object comes after what it reads."""
+        return tuple(sorted(self.items.values(), key=lambda item: item.number))
+
+    def _objection(self, body: Body) -> str:
+        match body:
+            case Open():
+                return ""
+            case Create(item):
+                return self._objection_to_create(item)
+            case Birth(key):
+                awaits = key in self.items and self.items[key].as_of is None
+                return "" if awaits else f"no object {key} awaits its birth"
+            case Drop(key):
+                return self._objection_to_drop(key)
+            case Forget(key):
+                return "" if key in self.dropped else f"no object {key} was dropped"
+            case _:
+                assert_never(body)
+
+    def _objection_to_create(self, item: Item) -> str:
+        if item.number != self.last_number + 1:
+            return f"expected the number {self.last_number + 1}, got the id {item.id}"
+        taken = self.find(item.name)
+        if taken:
+            return f"{NAMES[taken.kind]} {taken.name} already exists"
+        missing = [each for each in item.inputs if each not in self.items]
+        return f"no object {missing[0]}" if missing else ""
+
+    def _objection_to_drop(self, key: CollectionId) -> str:
+        if key not in self.items:
+            return f"no object {key}"
+        readers = self.dependants(key)
+        return f"{readers[0].name} depends on it" if readers else ""
+
+    def _applied(self, body: Body, epoch: int) -> "Catalog":
+        match body:
+            case Open():
+                return replace(self, epoch=epoch)
+            case Create(item):
+                items = {**self.items, item.id: item}
+                return replace(self, items=items, last_number=item.number)
+            case Birth(key, as_of):
+                born = replace(self.items[key], as_of=as_of)
+                return replace(self, items={**self.items, key: born})
+            case Drop(key):
+                items = {each: item for each, item in self.items.items() if each != key}
+                return replace(
+                    self, items=items, dropped={**self.dropped, key: self.items[key]}
+                )
+            case Forget(key):
+                rest = {each: item for each, item in self.dropped.items() if each != key}
+                return replace(self, dropped=rest)
+            case _:
+                assert_never(body)

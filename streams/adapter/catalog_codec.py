@@ -1,0 +1,95 @@
+"""Bytes of catalog events: `schemas/avro/catalog_*.avsc`, in single-object encoding."""
+
+from typing import assert_never
+
+from schemas import codec
+from schemas.codec import Record
+from streams.adapter.catalog import (
+    Birth,
+    Body,
+    CatalogEvent,
+    Create,
+    Drop,
+    Forget,
+    Item,
+    Open,
+)
+from streams.compute.codec import ingestion, ingestion_fields, sink_description, sink_fields
+from streams.errors import Corrupt
+from streams.ids import CollectionId, EventId, Timestamp
+from streams.plan.physical import Column
+
+
+def encode(event: CatalogEvent) -> bytes:
+    """The record of an event."""
+    name, fields = _fields(event.body)
+    head = {"event": event.id, "epoch": event.epoch, "expected": event.expected}
+    return codec.encode(name, head | fields)
+
+
+def decode(value: bytes) -> CatalogEvent:
+    """The event of a record. Errors: Corrupt when it is none."""
+    name, record = codec.decode(value)
+    body = _body(name, record)
+    return CatalogEvent(EventId(record["event"]), record["epoch"], record["expected"], body)
+
+
+def _fields(body: Body) -> tuple[str, Record]:
+    match body:
+        case Open():
+            return "catalog_open", {}
+        case Create(item):
+            return "catalog_create", _item_fields(item)
+        case Birth(key, as_of):
+            return "catalog_birth", {"id": key, "as_of": as_of}
+        case Drop(key):
+            return "catalog_drop", {"id": key}
+        case Forget(key):
+            return "catalog_forget", {"id": key}
+        case _:
+            assert_never(body)
+
+
+def _body(name: str, record: Record) -> Body:
+    match name:
+        case "catalog_open":
+            return Open()
+        case "catalog_create":
+            return Create(_item(record))
+        case "catalog_birth":
+            return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
+        case "catalog_drop":
+            return Drop(CollectionId(record["id"]))
+        case "catalog_forget":
+            return Forget(CollectionId(record["id"]))
+        case _:
+            raise Corrupt(f"expected a catalog event, got a record of schema {name}")
+
+
+def _item_fields(item: Item) -> Record:
+    return {
+        "id": item.id,
+        "kind": item.kind,
+        "name": item.name,
+        "statement": item.statement,
+        "query": item.query,
+        "columns": [{"name": each.name, "type": each.type} for each in item.columns],
+        "inputs": list(item.inputs),
+        "source": None if item.source is None else ingestion_fields(item.source),
+        "sink": None if item.sink is None else sink_fields(item.sink),
+    }
+
+
+def _item(record: Record) -> Item:
+    source, sink = record["source"], record["sink"]
+    return Item(
+        id=CollectionId(record["id"]),
+        kind=record["kind"],
+        name=record["name"],
+        statement=record["statement"],
+        query=record["query"],
+        columns=tuple(Column(each["name"], each["type"]) for each in record["columns"]),
+        inputs=tuple(CollectionId(each) for each in record["inputs"]),
+        source=None if source is None else ingestion(source),
+        sink=None if sink is None else sink_description(sink),
+    )

@@ -1,0 +1,120 @@
+"""The catalog's edge: one process's view of the log, and its attempts to change it."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from streams.adapter.catalog import (
+    Accepted,
+    Body,
+    Catalog,
+    CatalogEvent,
+    Fenced,
+    Open,
+    Outcome,
+    Refused,
+    VersionMismatch,
+)
+from streams.adapter.catalog_codec import decode, encode
+from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
+from streams.ids import EventId, Offset, Topic
+from streams.kafka.log import Logs
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 10
+
+
+class Deposed(SlackwaterError):
+    """Another coordinator opened a later epoch: this one must end, and never retry."""
+
+
+class CatalogLog:
+    """The catalog as folded so far, and a way to change it. Any thread may use it.
+
+    Invariant: `state` is the fold of a prefix of the log. An attempt is decided when it is read
+    back, so its outcome is known although an append's result may not be.
+    """
+
+    def __init__(self, logs: Logs, topic: Topic, new_id: Callable[[], str]) -> None:
+        self._logs, self._topic, self._new_id = logs, topic, new_id
+        self._lock = threading.RLock()
+        self._state, self._epoch = Catalog(), 0
+        low, _ = logs.bounds(topic)
+        self._position = low
+        self._tail = logs.tail({topic: low})
+
+    @property
+    def state(self) -> Catalog:
+        """The newest catalog that this process has read."""
+        return self._state
+
+    def open(self) -> int:
+        """Begin a new epoch; every earlier coordinator is fenced from here on."""
+        with self._lock:
+            while True:
+                self.sync()
+                epoch = self._state.epoch + 1
+                outcome = self._attempt(Open(), epoch)
+                if isinstance(outcome, Accepted):
+                    self._epoch = epoch
+                    return epoch
+
+    def sync(self) -> Catalog:
+        """Read to the log's present end.
+
+        Errors: Deposed when a later epoch than ours was opened.
+        """
+        with self._lock:
+            _, end = self._logs.bounds(self._topic)
+            self._read_until(end, None)
+            if self._epoch and self._state.epoch > self._epoch:
+                raise Deposed(f"epoch {self._epoch} was followed by {self._state.epoch}")
+            return self._state
+
+    def change(self, decide: Callable[[Catalog], Body]) -> Catalog:
+        """Make the change that `decide` makes of the newest catalog; the catalog after it.
+
+        Errors: Deposed; InvalidUsage when the change breaks the catalog.
+        """
+        with self._lock:
+            while True:
+                body = decide(self._state)
+                match self._attempt(body, self._epoch):
+                    case Accepted():
+                        return self._state
+                    case VersionMismatch():
+                        continue
+                    case Refused(reason):
+                        raise InvalidUsage(f"catalog: {reason}")
+                    case Fenced(epoch):
+                        raise Deposed(f"epoch {self._epoch} was followed by {epoch}")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._tail.close()
+
+    def _attempt(self, body: Body, epoch: int) -> Outcome:
+        event = CatalogEvent(EventId(self._new_id()), epoch, self._state.version, body)
+        record = (self._topic, encode(event))
+        for _ in range(ATTEMPTS):
+            try:
+                (offset,) = self._logs.append([record])
+            except Indeterminate:
+                continue  # the same event again: its first copy decides
+            outcome = self._read_until(Offset(offset + 1), event.id)
+            assert outcome is not None, "an event that was appended is read back"
+            return outcome
+        raise Indeterminate(f"catalog {self._topic}: no append of {ATTEMPTS} was confirmed")
+
+    def _read_until(self, end: Offset, wanted: EventId | None) -> Outcome | None:
+        """Fold up to the offset `end`; the outcome of the first copy of the wanted event."""
+        found: Outcome | None = None
+        while self._position < end:
+            for entry in self._tail.poll(1000):
+                event = decode(entry.value)
+                self._state, outcome = self._state.step(event)
+                self._position = Offset(entry.offset + 1)
+                if event.id == wanted and found is None:
+                    found = outcome
+        return found

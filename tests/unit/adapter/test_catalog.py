@@ -1,0 +1,167 @@
+import itertools
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.adapter.catalog import (
+    Accepted,
+    Birth,
+    Body,
+    Catalog,
+    CatalogEvent,
+    Create,
+    Drop,
+    Fenced,
+    Forget,
+    Open,
+    Outcome,
+    Refused,
+    VersionMismatch,
+)
+from streams.adapter.catalog_codec import decode, encode
+from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId, EventId, Timestamp, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from tests.unit.adapter.items import sink, source, view
+
+S1, U2, K3 = (CollectionId(each) for each in ("s1", "u2", "k3"))
+
+
+def fold(bodies: Sequence[Body], epoch: int = 1) -> tuple[Catalog, list[Outcome]]:
+    catalog = Catalog()
+    outcomes: list[Outcome] = []
+    for body in bodies:
+        event = CatalogEvent(EventId("e"), epoch, catalog.version, body)
+        catalog, outcome = catalog.step(event)
+        outcomes.append(outcome)
+    return catalog, outcomes
+
+
+BASE: tuple[Body, ...] = (
+    Open(),
+    Create(source(1, "orders")),
+    Create(view(2, "totals", "s1")),
+    Create(sink(3, "out", "u2")),
+)
+
+
+def test_objects_live_from_create_to_forget() -> None:
+    catalog, outcomes = fold([*BASE, Birth(S1, Timestamp(5)), Drop(K3), Drop(U2), Forget(U2)])
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+    assert catalog.version == 8
+    assert list(catalog.items) == [S1]
+    assert list(catalog.dropped) == [K3]
+    assert catalog.items[S1].as_of == 5
+
+
+def test_ids_are_never_reused() -> None:
+    catalog, _ = fold([*BASE, Drop(K3), Forget(K3)])
+    assert catalog.next_id("sink") == "k4"
+    again, outcomes = fold([*BASE, Drop(K3), Forget(K3), Create(sink(3, "out", "u2"))])
+    assert outcomes[-1] == Refused("expected the number 4, got the id k3")
+    assert again == catalog
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (Create(source(4, "Orders")), "source orders already exists"),
+        (Create(view(4, "v", "u9")), "no object u9"),
+        (Drop(S1), "totals depends on it"),
+        (Drop(CollectionId("u9")), "no object u9"),
+        (Forget(S1), "no object s1 was dropped"),
+        (Birth(CollectionId("u9"), Timestamp(1)), "no object u9 awaits its birth"),
+    ],
+)
+def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reason) -> None:
+    before, _ = fold(BASE)
+    after, outcomes = fold([*BASE, body])
+    assert outcomes[-1] == Refused(reason)
+    assert after == before
+
+
+def test_an_object_is_born_once() -> None:
+    _, outcomes = fold([*BASE, Birth(S1, Timestamp(5)), Birth(S1, Timestamp(6))])
+    assert outcomes[-1] == Refused("no object s1 awaits its birth")
+
+
+def test_of_two_attempts_on_one_version_the_first_counts() -> None:
+    catalog, _ = fold(BASE)
+    one = CatalogEvent(EventId("a"), 1, catalog.version, Create(source(4, "a")))
+    two = CatalogEvent(EventId("b"), 1, catalog.version, Create(source(4, "b")))
+    catalog, first = catalog.step(one)
+    catalog, second = catalog.step(two)
+    assert (first, second) == (Accepted(5), VersionMismatch(5))
+    assert catalog.find("b") is None
+
+
+def test_a_later_epoch_fences_the_earlier() -> None:
+    catalog, _ = fold(BASE)
+    catalog, _ = catalog.step(CatalogEvent(EventId("o"), 2, catalog.version, Open()))
+    late = CatalogEvent(EventId("x"), 1, catalog.version, Drop(K3))
+    assert catalog.step(late) == (catalog, Fenced(2))
+    again = CatalogEvent(EventId("y"), 2, catalog.version, Open())
+    assert catalog.step(again) == (catalog, Fenced(2))
+    unopened = CatalogEvent(EventId("z"), 3, catalog.version, Drop(K3))
+    assert catalog.step(unopened) == (catalog, Refused("epoch 3 was never opened"))
+
+
+@given(st.lists(st.sampled_from([*BASE, Drop(S1), Drop(U2), Drop(K3), Forget(K3)])))
+def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
+    catalog, _ = fold(bodies)
+    names = [item.name.casefold() for item in catalog.items.values()]
+    assert len(set(names)) == len(names)
+    assert all(each in catalog.items for item in catalog.items.values() for each in item.inputs)
+    assert not catalog.items.keys() & catalog.dropped.keys()
+
+
+@pytest.mark.parametrize("body", [*BASE, Birth(S1, Timestamp(7)), Drop(S1), Forget(S1)])
+def test_every_event_comes_back_as_it_was(body) -> None:
+    event = CatalogEvent(EventId("e"), 3, 9, body)
+    assert decode(encode(event)) == event
+
+
+@pytest.fixture
+def logs():
+    broker = MemoryBroker(lambda: 1000)
+    broker.topics.create([TopicSpec(CATALOG, 1, TopicKind.LOG)])
+    return broker.logs
+
+
+CATALOG = Topic("sw.catalog")
+
+
+def opened(logs) -> CatalogLog:
+    counter = itertools.count()
+    catalog = CatalogLog(logs, CATALOG, lambda: f"{id(logs)}-{next(counter)}")
+    catalog.open()
+    return catalog
+
+
+def test_a_restarted_coordinator_finds_everything(logs) -> None:
+    first = opened(logs)
+    bodies = iter(BASE[1:])
+    for _ in BASE[1:]:
+        first.change(lambda _: next(bodies))
+    second = opened(logs)
+    assert second.state.items == first.state.items
+    assert second.state.epoch == 2
+
+
+def test_a_deposed_coordinator_raises_and_changes_nothing(logs) -> None:
+    first, second = opened(logs), opened(logs)
+    with pytest.raises(Deposed):
+        first.change(lambda _: BASE[1])
+    with pytest.raises(Deposed):
+        first.sync()
+    assert not second.sync().items
+
+
+def test_a_refused_change_is_misuse(logs) -> None:
+    catalog = opened(logs)
+    with pytest.raises(InvalidUsage, match="no object s1"):
+        catalog.change(lambda _: Drop(S1))
