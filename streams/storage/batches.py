@@ -68,6 +68,11 @@ class Lane:
         return chain(chain.from_iterable(self.blocks), self.tail)
 
     @property
+    def count(self) -> int:
+        """How many batches there are: every block is full."""
+        return len(self.blocks) * BLOCK + len(self.tail)
+
+    @property
     def last(self) -> Batch:
         """The latest batch; a lane has one."""
         return self.tail[-1] if self.tail else self.blocks[-1][-1]
@@ -116,6 +121,11 @@ class Trace:
 
     def __iter__(self) -> Iterator[Batch]:
         return chain.from_iterable(self.lanes)
+
+    @property
+    def count(self) -> int:
+        """How many batches there are."""
+        return sum(lane.count for lane in self.lanes)
 
     def ordered(self) -> list[Batch]:
         """The batches by the event that made them: the same for whoever folded the log."""

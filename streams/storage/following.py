@@ -1,0 +1,193 @@
+"""Many groups followed with one tail, and everybody who waits for them.
+
+With a pump, a background thread polls and folds, and waiters sleep on a condition that is
+notified at every fold. Without one, whoever waits polls and folds itself: the same behaviour in
+one thread, for tests and for short-lived clients. Only here does storage block.
+
+A group that fails stays failed (`Group.failure`) and is followed no more; others go on.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
+from streams.ids import EventId, Offset, Topic
+from streams.kafka.log import Entry, Logs, Tail, Truncated
+from streams.storage.group import Group
+from streams.storage.outcomes import Outcome
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 20
+RETRY_S = 0.2
+
+
+class Following:
+    """The groups of one client. All methods may be called from many threads."""
+
+    def __init__(self, logs: Logs, *, pump: bool) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.version = 0
+        self.groups: dict[str, Group] = {}
+        self._by_log: dict[Topic, Group] = {}
+        self._awaited: dict[EventId, Outcome | None] = {}
+        self._callbacks: list[Callable[[frozenset[str]], None]] = []
+        self._moves: list[tuple[Topic, Offset | None]] = []
+        self._tail: Tail = logs.tail({})
+        self._polling = threading.RLock()
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        if pump:
+            self._thread = threading.Thread(target=self._run, name="shards", daemon=True)
+            self._thread.start()
+
+    def follow(self, group: Group) -> None:
+        """Follow one more group, from what it has folded already."""
+        with self.changed:
+            self.groups[group.names.group] = group
+            self._by_log[group.names.log] = group
+            self._moves.append((group.names.log, Offset(group.state.upto + 1)))
+            self._bump()
+
+    def leave(self, name: str) -> None:
+        """Follow a group no more; one that is not followed is passed over."""
+        with self.changed:
+            group = self.groups.pop(name, None)
+            if group is not None:
+                del self._by_log[group.names.log]
+                self._moves.append((group.names.log, None))
+                self._bump()
+
+    def group(self, name: str) -> Group:
+        """A followed group.
+
+        Errors: InvalidUsage when it is not followed; what it failed of.
+        """
+        group = self.groups.get(name)
+        if group is None:
+            raise InvalidUsage(f"group {name} is not open")
+        if group.failure is not None:
+            raise group.failure
+        return group
+
+    def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
+        """Whether the predicate came true in time; it is looked at after every fold."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            with self.changed:
+                if predicate():
+                    return True
+                left = deadline - time.monotonic()
+                if left <= 0 or self._closed:
+                    return False
+                if self._thread is not None:
+                    self.changed.wait(left)
+                    continue
+            self.advance(min(POLL_MS, int(left * 1000) + 1))
+
+    def expect(self, ids: Sequence[EventId]) -> None:
+        """Remember what becomes of these events, until `forget`."""
+        with self.changed:
+            self._awaited.update(dict.fromkeys(ids))
+
+    def outcome(self, id_: EventId) -> Outcome | None:
+        """What became of an expected event; None as long as it was not read back."""
+        return self._awaited.get(id_)
+
+    def forget(self, ids: Sequence[EventId]) -> None:
+        """Expect these events no more."""
+        with self.changed:
+            for id_ in ids:
+                self._awaited.pop(id_, None)
+
+    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Call back with the names of groups that moved; returns what ends it.
+
+        The callback runs where the fold runs, so it must be short and must not wait for a fold.
+        """
+        with self.changed:
+            self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
+
+    def advance(self, wait_ms: int) -> None:
+        """Poll once and fold what came."""
+        with self._polling:
+            self._move()
+            try:
+                entries = self._tail.poll(wait_ms)
+            except Truncated as failure:
+                self._fail(failure.topic, failure)
+                return
+            if entries:
+                self._fold(entries)
+
+    def close(self) -> None:
+        """Follow nothing any more; waiters return."""
+        with self.changed:
+            self._closed = True
+            self.changed.notify_all()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._polling:
+            self._tail.close()
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self.advance(POLL_MS)
+            except Determinate as failure:
+                log.warning(
+                    "logs cannot be polled, trying again", extra={"cause": str(failure)}
+                )
+                time.sleep(RETRY_S)
+
+    def _move(self) -> None:
+        with self.changed:
+            moves, self._moves = self._moves, []
+        for topic, start in moves:
+            try:
+                if start is None:
+                    self._tail.remove(topic)
+                else:
+                    self._tail.add(topic, start)
+            except SlackwaterError as failure:
+                self._fail(topic, failure)
+
+    def _fold(self, entries: Sequence[Entry]) -> None:
+        with self.changed:
+            moved = frozenset(self._fold_each(entries))
+            self._bump()
+            callbacks = tuple(self._callbacks)
+        for callback in callbacks:
+            callback(moved)
+
+    def _fold_each(self, entries: Sequence[Entry]) -> Iterator[str]:
+        for entry in entries:
+            group = self._by_log.get(entry.topic)
+            if group is None or group.failure is not None:
+                continue
+            try:
+                decided = group.fold(entry)
+            except Corrupt as failure:
+                self._fail(entry.topic, failure)
+                continue
+            if decided is not None and decided[0].id in self._awaited:
+                event, outcome = decided
+                if self._awaited[event.id] is None:
+                    self._awaited[event.id] = outcome
+            yield group.names.group
+
+    def _fail(self, topic: Topic, failure: SlackwaterError) -> None:
+        with self.changed:
+            group = self._by_log.get(topic)
+            if group is not None and group.failure is None:
+                log.error("group failed", extra={"log": topic, "cause": str(failure)})
+                group.failure = failure
+                self._moves.append((topic, None))
+            self._bump()
+
+    def _bump(self) -> None:
+        self.version += 1
+        self.changed.notify_all()

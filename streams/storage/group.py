@@ -1,0 +1,116 @@
+"""One group as this process follows it: its topics, the state folded so far, what went wrong.
+
+The fold is pure; this is the object that moves. It refuses what no honest log holds, naming
+topic and offset: a gap, a record of an unknown kind (rule 11), a Rollup that is not what we
+folded ourselves (rule 8). After that the group stays failed, and other groups go on.
+"""
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+
+from streams.errors import Corrupt, SlackwaterError
+from streams.ids import Offset, Topic
+from streams.kafka.log import Entry
+from streams.storage import records, rollup
+from streams.storage.events import Event, Rollup
+from streams.storage.machine import step
+from streams.storage.outcomes import Outcome, RolledUp, WrongGroup
+from streams.storage.retention import ROLLUP_STRIDE
+from streams.storage.state import State
+from streams.storage.window import WINDOW
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A group's topics."""
+
+    group: str
+    log: Topic
+    data: Topic
+
+
+def names_of(namespace: str, group: str) -> Names:
+    """The topics of the group of this name."""
+    stem = f"{namespace}.{group}"
+    return Names(group, Topic(f"{stem}.log"), Topic(f"{stem}.data"))
+
+
+@dataclass(slots=True)
+class Group:
+    """A followed group.
+
+    `uuid` is what its events carry: of the first Create, or what ours will carry when there is
+    none yet. `retained` are the states at the ends of stretches, for checking Rollups.
+    """
+
+    names: Names
+    uuid: str
+    state: State = field(default_factory=State)
+    retained: deque[State] = field(
+        default_factory=lambda: deque(maxlen=WINDOW // ROLLUP_STRIDE + 1)
+    )
+    failure: SlackwaterError | None = None
+    last_at_ms: int = 0
+
+    def fold(self, entry: Entry) -> tuple[Event, Outcome] | None:
+        """Fold one record; None when it was folded already.
+
+        Errors: Corrupt.
+        """
+        expected = self.state.upto + 1
+        if entry.offset < expected:
+            return None
+        if entry.offset > expected:
+            raise Corrupt(
+                f"log {entry.topic}: expected offset {expected}, actual {entry.offset}"
+            )
+        event = decode(entry)
+        self.state, outcome = step(self.state, event, entry.offset, entry.at_ms)
+        self.last_at_ms = entry.at_ms
+        if self.state.group:
+            self.uuid = self.state.group
+        if entry.offset % ROLLUP_STRIDE == ROLLUP_STRIDE - 1:
+            self.retained.append(self.state)
+        self._check(entry, event, outcome)
+        return event, outcome
+
+    def _check(self, entry: Entry, event: Event, outcome: Outcome) -> None:
+        if isinstance(outcome, WrongGroup):
+            log.warning(
+                "event of another group", extra={"log": entry.topic, "offset": entry.offset}
+            )
+        if isinstance(outcome, RolledUp) and isinstance(event.body, Rollup):
+            self._check_rollup(entry, event.body)
+
+    def _check_rollup(self, entry: Entry, body: Rollup) -> None:
+        mine = next((state for state in self.retained if state.upto == body.upto), None)
+        if mine is None:
+            return  # we began after it
+        actual = rollup.hash_of(rollup.encode(mine))
+        if actual != body.hash:
+            raise Corrupt(
+                f"log {entry.topic}@{entry.offset}: expected a rollup of the state at"
+                f" {body.upto} with hash {actual}, actual {body.hash}"
+            )
+
+    def newest_retained(self) -> State | None:
+        """The latest state that a Rollup may be made of, if it is newer than the last one."""
+        if not self.retained:
+            return None
+        newest = self.retained[-1]
+        known = self.state.rollups[-1].upto if self.state.rollups else Offset(-1)
+        return newest if newest.upto > known else None
+
+
+def decode(entry: Entry) -> Event:
+    """The event of a log record.
+
+    Errors: Corrupt, naming topic and offset.
+    """
+    try:
+        return records.decode(entry.value)
+    except Corrupt as cause:
+        raise Corrupt(f"log {entry.topic}@{entry.offset}: {cause}") from cause

@@ -1,0 +1,214 @@
+"""Reading a collection: which chunks hold an interval, what they say, snapshot and listen.
+
+The updates in [lower, upper) are those of the batches that overlap it, each clipped to its own
+interval and to [lower, upper). So a read names *pieces*: a chunk and the interval it is clipped
+to. `pieces` is pure and cheap; `load` fetches and decodes and may run in another process, for a
+piece says all there is to know.
+
+    contents at as_of  =  the sum of the updates with time <= as_of   for since <= as_of < upper
+
+Updates that were compacted stand at times up to since, so changes are exact only from since + 1
+on: whoever listens from a time holds since below it (rule 5).
+
+A reader never goes on with other batches than it began with: when a chunk of its pieces is gone
+because they were compacted, it reads the whole interval again (rule 10).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas import chunk
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
+from streams.kafka.log import ChunkRef, Chunks
+from streams.progress import Antichain, frontier
+from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
+
+LAST = Timestamp((1 << 63) - 1)
+"""Where the times of a sealed collection end."""
+
+Loaded = tuple[pa.Table, pa.Table]
+"""Contents (c0 .. cn, time, diff) and errors (error, time, diff)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A chunk, of which the updates in [lower, upper) are meant."""
+
+    ref: ChunkRef
+    lower: Timestamp
+    upper: Timestamp
+
+
+def pieces(
+    collection: CollectionState, lower: Timestamp, upper: Timestamp
+) -> tuple[Piece, ...]:
+    """What holds the updates in [lower, upper), as far as they are written.
+
+    Takes O(log n) for n batches, and the number of batches found.
+    """
+    return tuple(
+        Piece(ref, max(batch.lower, lower), clipped(batch.upper, upper))
+        for batch in collection.batches.overlapping(lower, upper)
+        for ref in batch.chunks
+    )
+
+
+def clipped(upper: Antichain, bound: Timestamp) -> Timestamp:
+    """The lesser of a batch's upper and a bound."""
+    return bound if upper.is_empty else min(upper.time, bound)
+
+
+def snapshot_pieces(collection: CollectionState, as_of: Timestamp) -> tuple[Piece, ...]:
+    """What holds the contents at `as_of`: every update up to it.
+
+    Errors: InvalidUsage when `as_of` is not between since and upper.
+    """
+    check_readable(collection, as_of)
+    if not is_complete(collection, as_of):
+        raise InvalidUsage(
+            f"collection {collection.id}: expected as_of before upper {collection.upper},"
+            f" actual {as_of}"
+        )
+    return pieces(collection, MINIMUM_TIME, Timestamp(as_of + 1))
+
+
+def check_readable(collection: CollectionState, as_of: Timestamp) -> None:
+    """Errors: InvalidUsage when the contents at `as_of` may be compacted away."""
+    if not collection.since.less_equal(as_of):
+        raise InvalidUsage(
+            f"collection {collection.id}: expected as_of beyond since {collection.since},"
+            f" actual {as_of}"
+        )
+
+
+def is_complete(collection: CollectionState, time: Timestamp) -> bool:
+    """Whether the updates at `time` are all there: it is not beyond upper."""
+    return not collection.upper.less_equal(time)
+
+
+def load(chunks: Chunks, topic: Topic, wanted: Sequence[Piece]) -> Loaded:
+    """The updates of the pieces, clipped; those of one chunk stay together, in order.
+
+    Shape: the columns are those of the chunks; without pieces there are time and diff alone.
+    Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
+    """
+    if not wanted:
+        return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
+    bodies = chunks.fetch(topic, list(dict.fromkeys(piece.ref for piece in wanted)))
+    by_ref = dict(zip(dict.fromkeys(piece.ref for piece in wanted), bodies, strict=True))
+    loaded = [open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted]
+    return (
+        pa.concat_tables([updates for updates, _ in loaded]),
+        pa.concat_tables([errors for _, errors in loaded]),
+    )
+
+
+def open_piece(topic: Topic, piece: Piece, body: bytes) -> Loaded:
+    """The updates of one piece."""
+    try:
+        updates, errors = chunk.decode(body)
+    except Corrupt as cause:
+        place = f"{topic}/{piece.ref.partition}@{piece.ref.offset}"
+        raise Corrupt(f"{place}: {cause}") from cause
+    return clip(updates, piece), clip(errors, piece)
+
+
+def clip(table: pa.Table, piece: Piece) -> pa.Table:
+    """The rows whose time lies in the piece's interval; the table itself when all do."""
+    if not table.num_rows:
+        return table
+    times = table.column("time")
+    ends = pc.min_max(times)
+    if ends["min"].as_py() >= piece.lower and ends["max"].as_py() < piece.upper:
+        return table
+    inside = pc.and_(pc.greater_equal(times, piece.lower), pc.less(times, piece.upper))
+    return table.filter(inside)
+
+
+def snapshot(
+    shards: Shards, collection: CollectionId, as_of: Timestamp, timeout_ms: int = 60_000
+) -> Loaded:
+    """The updates that make the contents at `as_of`, their times advanced to it.
+
+    They are not consolidated. Waits until upper has passed `as_of`. The caller holds since at
+    `as_of` or before.
+
+    Errors: InvalidUsage when since is beyond `as_of`, TimeoutError when upper does not come.
+    """
+    check_readable(shards.state(collection), as_of)
+    await_upper(shards, collection, as_of, timeout_ms)
+    updates, errors = load_stable(shards, collection, MINIMUM_TIME, Timestamp(as_of + 1))
+    return advanced(updates, as_of), advanced(errors, as_of)
+
+
+def await_upper(
+    shards: Shards, collection: CollectionId, time: Timestamp, timeout_ms: int
+) -> None:
+    """Return when the updates at `time` are all there.
+
+    Errors: TimeoutError.
+    """
+    if not shards.wait(lambda: is_complete(shards.state(collection), time), timeout_ms):
+        upper = shards.state(collection).upper
+        raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
+
+
+def load_stable(
+    shards: Shards, collection: CollectionId, lower: Timestamp, upper: Timestamp
+) -> Loaded:
+    """The updates in [lower, upper), from one state of the collection.
+
+    Errors: Corrupt when a chunk is missing that the newest state still names.
+    """
+    topic = shards.data_topic(collection)
+    wanted = pieces(shards.state(collection), lower, upper)
+    while True:
+        try:
+            return load(shards.chunks, topic, wanted)
+        except Corrupt:
+            shards.sync(collection)
+            newest = pieces(shards.state(collection), lower, upper)
+            if newest == wanted:
+                raise
+            wanted = newest
+
+
+def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
+    """The table with every time moved up to `time`; none was beyond it."""
+    index = table.schema.get_field_index("time")
+    same = pa.repeat(pa.scalar(time, pa.int64()), table.num_rows)
+    return table.set_column(index, "time", same)
+
+
+def listen(
+    shards: Shards, collection: CollectionId, start: Timestamp, timeout_ms: int = 60_000
+) -> Iterator[tuple[Antichain, Antichain, pa.Table, pa.Table]]:
+    """Every change from `start` on, interval by interval: (lower, upper, updates, errors).
+
+    An interval may be empty: it says that time has passed. Ends when the collection is sealed.
+    The caller holds since below `start`, and may downgrade to lower - 1 as it goes.
+
+    Errors: InvalidUsage when since has reached an interval's lower, TimeoutError when upper
+    stands still for so long.
+    """
+    lower = start
+    while True:
+        await_upper(shards, collection, lower, timeout_ms)
+        state = shards.state(collection)
+        check_readable(state, Timestamp(lower - 1))
+        upper = end(state)
+        updates, errors = load_stable(shards, collection, lower, upper)
+        yield frontier(lower), state.upper, updates, errors
+        if state.upper.is_empty:
+            return
+        lower = upper
+
+
+def end(collection: CollectionState) -> Timestamp:
+    """The time before which every update of the collection is known."""
+    return LAST if collection.upper.is_empty else collection.upper.time

@@ -1,0 +1,194 @@
+"""A Rollup's body: the whole state of a group as bytes, and the hash everybody checks (rule 8).
+
+The body is one Avro message, cut into chunks of the data topic. Two folders that read the same
+log make the same bytes: maps are written in the order of their keys, batches in the order of
+the events that made them, and how this process keeps them in memory is left out. So the hash
+is a hash of the state, and one that differs says that somebody folded wrongly.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from operator import attrgetter
+
+from schemas import codec
+from schemas.chunk import LIMIT
+from schemas.codec import Record
+from streams.errors import Corrupt
+from streams.storage import decided
+from streams.storage.batches import Batch, trace_of
+from streams.storage.events import Right, Rollup
+from streams.storage.machine import first_expiry
+from streams.storage.records import (
+    chunk_records,
+    frontier_record,
+    offset_records,
+    to_chunks,
+    to_frontier,
+    to_offsets,
+)
+from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
+from streams.storage.window import window_of
+
+SCHEMA = "shard_state"
+
+
+def encode(state: State) -> bytes:
+    """The state as bytes: equal for equal states."""
+    collections = [state.collections[id_] for id_ in sorted(state.collections)]
+    stages = sorted(state.stages.items())
+    record = {
+        "group": state.group,
+        "upto": state.upto,
+        "clock_ms": state.clock_ms,
+        "collections": [collection_record(each) for each in collections],
+        "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
+        "floor": offset_records(state.floor),
+        "stages": [
+            {"name": name, "chunks": chunk_records(each.chunks), "expires_ms": each.expires_ms}
+            for name, each in stages
+        ],
+        "superseded": [
+            {"offset": each.offset, "chunks": chunk_records(each.chunks)}
+            for each in state.superseded
+        ],
+        "rollups": [
+            {"upto": each.upto, "chunks": chunk_records(each.chunks), "hash": each.hash}
+            for each in state.rollups
+        ],
+    }
+    return codec.encode(SCHEMA, record)
+
+
+def hash_of(body: bytes) -> str:
+    """The hash that a Rollup carries."""
+    return hashlib.sha256(body).hexdigest()
+
+
+def cut(body: bytes) -> list[tuple[bytes, int]]:
+    """The body in chunks; they hold no rows of a collection."""
+    return [(body[start : start + LIMIT], 0) for start in range(0, len(body), LIMIT)]
+
+
+def join(event: Rollup, bodies: Sequence[bytes]) -> State:
+    """The state that a Rollup's chunks hold.
+
+    Errors: Corrupt when they are not what the event says.
+    """
+    body = b"".join(bodies)
+    actual = hash_of(body)
+    if actual != event.hash:
+        raise Corrupt(f"rollup at {event.upto}: expected hash {event.hash}, actual {actual}")
+    state = decode(body)
+    if state.upto != event.upto:
+        raise Corrupt(f"rollup: expected upto {event.upto}, actual {state.upto}")
+    return state
+
+
+def decode(body: bytes) -> State:
+    """The state in these bytes.
+
+    Errors: Corrupt when they are no state.
+    """
+    name, record = codec.decode(body)
+    if name != SCHEMA:
+        raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
+    collections = {each["id"]: to_collection(each) for each in record["collections"]}
+    stages = {
+        each["name"]: StagedChunks(to_chunks(each["chunks"]), each["expires_ms"])
+        for each in record["stages"]
+    }
+    return State(
+        group=record["group"],
+        upto=record["upto"],
+        clock_ms=record["clock_ms"],
+        collections=collections,
+        window=window_of(decided.from_record(each) for each in record["decided"]),
+        floor=to_offsets(record["floor"]) or {},
+        stages=stages,
+        superseded=tuple(
+            Superseded(each["offset"], to_chunks(each["chunks"]))
+            for each in record["superseded"]
+        ),
+        rollups=tuple(
+            Rollup(upto=each["upto"], chunks=to_chunks(each["chunks"]), hash=each["hash"])
+            for each in record["rollups"]
+        ),
+        next_expiry_ms=first_expiry(collections, stages),
+    )
+
+
+def collection_record(collection: CollectionState) -> Record:
+    """One collection's fields."""
+    ordered = sorted(collection.batches, key=attrgetter("offset", "part"))
+    return {
+        "id": collection.id,
+        "description": collection.description,
+        "since": frontier_record(collection.since),
+        "upper": frontier_record(collection.upper),
+        "batches": [batch_record(batch) for batch in ordered],
+        "capabilities": [
+            {
+                "id": id_,
+                "right": each.right.value,
+                "frontier": each.frontier.time,
+                "plan": each.plan,
+                "lease_ms": each.lease_ms,
+                "expires_ms": each.expires_ms,
+            }
+            for id_, each in sorted(collection.capabilities.items())
+        ],
+        "source": offset_records(collection.source),
+        "fingerprint": collection.fingerprint,
+        "fenced": sorted(collection.fenced),
+    }
+
+
+def batch_record(batch: Batch) -> Record:
+    """One batch's fields."""
+    return {
+        "offset": batch.offset,
+        "part": batch.part,
+        "lower": batch.lower,
+        "upper": frontier_record(batch.upper),
+        "since": batch.since,
+        "chunks": chunk_records(batch.chunks),
+        "source": offset_records(batch.source),
+    }
+
+
+def to_collection(record: Record) -> CollectionState:
+    """A collection from its fields."""
+    capabilities = {
+        each["id"]: Capability(
+            Right(each["right"]),
+            to_frontier(each["frontier"]),
+            each["plan"],
+            each["lease_ms"],
+            each["expires_ms"],
+        )
+        for each in record["capabilities"]
+    }
+    return CollectionState(
+        id=record["id"],
+        description=record["description"],
+        since=to_frontier(record["since"]),
+        upper=to_frontier(record["upper"]),
+        batches=trace_of([to_batch(each) for each in record["batches"]]),
+        capabilities=capabilities,
+        source=to_offsets(record["source"]),
+        fingerprint=record["fingerprint"],
+        fenced=frozenset(record["fenced"]),
+    )
+
+
+def to_batch(record: Record) -> Batch:
+    """A batch from its fields."""
+    return Batch(
+        record["lower"],
+        to_frontier(record["upper"]),
+        to_chunks(record["chunks"]),
+        record["offset"],
+        record["part"],
+        record["since"],
+        to_offsets(record["source"]),
+    )

@@ -1,0 +1,312 @@
+"""The client of many groups at once: make them, follow them, append to them, wait for them.
+
+What it knows it has read back from the logs, so two clients never disagree for longer than a
+poll takes. `submit` sends events of many groups with one flush and returns what became of each:
+it is durable, and decided, when the call returns. A produce whose result is unknown is sent
+again as it is; the log counts it once (rule 1).
+
+One group mostly holds one collection; the tables share one. A collection is found by its id.
+"""
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+
+import pyarrow as pa
+
+from schemas import chunk
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.log import ChunkRef, Chunks, Logs
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.storage import records
+from streams.storage.bootstrap import recover
+from streams.storage.description import Description, dumps, loads
+from streams.storage.events import Body, Create, Drop, Event
+from streams.storage.following import Following
+from streams.storage.group import Group, Names, names_of
+from streams.storage.outcomes import Created, Outcome, Stale
+from streams.storage.state import CollectionState, State
+
+PATIENCE_MS = 30_000
+"""How long a durable event may take to be read back."""
+
+RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
+"""How long to look for an event whose produce is in doubt, before each copy of it."""
+
+
+def write_capability(collection: CollectionId) -> CapabilityId:
+    """The critical write capability that a collection is created with (rule 3)."""
+    return CapabilityId(f"{collection}.write")
+
+
+def fresh_uuid() -> str:
+    """A name nobody else has."""
+    return uuid.uuid4().hex
+
+
+class Shards:
+    """A client; may be shared by many threads."""
+
+    def __init__(  # noqa: PLR0913  # what the composition root wires, each by name
+        self,
+        logs: Logs,
+        chunks: Chunks,
+        topics: Topics,
+        *,
+        namespace: str = "sw",
+        now_ms: Callable[[], int],
+        pump: bool = False,
+        new_id: Callable[[], str] = fresh_uuid,
+        data_partitions: int = 4,
+    ) -> None:
+        self.chunks = chunks
+        self.logs = logs
+        self.following = Following(logs, pump=pump)
+        self._topics = topics
+        self._namespace = namespace
+        self._now_ms = now_ms
+        self._new_id = new_id
+        self._partitions = data_partitions
+
+    def create(
+        self,
+        group: str,
+        collection: CollectionId,
+        description: Description | str,
+        since: Timestamp,
+        *,
+        write: CapabilityId | None = None,
+        read: CapabilityId | None = None,
+    ) -> CollectionState:
+        """Make a collection, and its group's topics if need be. May be repeated.
+
+        Since and upper start at `since`. `write` defaults to `write_capability`.
+
+        Errors: InvalidUsage when the id is bound to something else or was dropped.
+        """
+        names = names_of(self._namespace, group)
+        specs = [
+            TopicSpec(names.log, 1, TopicKind.LOG),
+            TopicSpec(names.data, self._partitions, TopicKind.DATA),
+        ]
+        self._topics.create(specs)
+        self.open(group)
+        text = description if isinstance(description, str) else dumps(description)
+        writer = write or write_capability(collection)
+        body = Create(
+            collection=collection, description=text, frontier=since, write=writer, read=read
+        )
+        outcome = self.submit([(group, body)])[0]
+        if not isinstance(outcome, Created):
+            raise InvalidUsage(f"collection {collection} cannot be created: {outcome}")
+        return self.state(collection)
+
+    def open(self, *groups: str) -> None:
+        """Follow groups, each folded to the end its log has now; those open already stay so.
+
+        Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
+        """
+        fresh = [self._found(name) for name in groups if name not in self.following.groups]
+        recover(self.logs, self.chunks, fresh)
+        for group in fresh:
+            self.following.follow(group)
+
+    def _found(self, name: str) -> Group:
+        names = names_of(self._namespace, name)
+        info = self._topics.describe(names.log)
+        if info is None:
+            raise InvalidUsage(f"group {name}: there is no topic {names.log}")
+        return Group(names, uuid=info.id)
+
+    def close(self, group: str | None = None) -> None:
+        """Follow a group no more; without a name, none of them, and stop."""
+        if group is None:
+            self.following.close()
+        else:
+            self.following.leave(group)
+
+    def drop(self, collection: CollectionId) -> Outcome:
+        """Drop a collection: nobody can read it any more, and its id is never used again."""
+        return self.submit([(self.group_of(collection), Drop(collection))])[0]
+
+    def delete(self, group: str) -> None:
+        """Delete a group's topics with all that was in them."""
+        self.following.leave(group)
+        names = names_of(self._namespace, group)
+        self._topics.delete([names.log, names.data])
+
+    def names(self, group: str) -> Names:
+        """The topics of a group."""
+        return names_of(self._namespace, group)
+
+    def data_topic(self, collection: CollectionId) -> Topic:
+        """Where the chunks of a collection go.
+
+        Errors: InvalidUsage when it is not in an open group.
+        """
+        return self.names(self.group_of(collection)).data
+
+    def group_of(self, collection: CollectionId) -> str:
+        """The open group that holds a collection.
+
+        Errors: InvalidUsage when none does; what the group failed of.
+        """
+        following = self.following
+        guess = following.groups.get(collection)
+        if guess is not None and collection in guess.state.collections:
+            return following.group(collection).names.group
+        for name, group in list(following.groups.items()):
+            if collection in group.state.collections:
+                return following.group(name).names.group
+        raise InvalidUsage(f"collection {collection} is in no open group")
+
+    def state(self, collection: CollectionId) -> CollectionState:
+        """A collection as folded so far.
+
+        Errors: InvalidUsage when it is not in an open group; what the group failed of.
+        """
+        return self.following.group(self.group_of(collection)).state.collections[collection]
+
+    def group_state(self, group: str) -> State:
+        """A group as folded so far. Errors: as `state`."""
+        return self.following.group(group).state
+
+    def skew_ms(self, group: str) -> int:
+        """How far this process's clock is ahead of the newest record's append time.
+
+        It tells something right after a `submit` to the group: then the two are of one moment.
+        """
+        return self._now_ms() - self.following.group(group).last_at_ms
+
+    @property
+    def version(self) -> int:
+        """Grows with every fold."""
+        return self.following.version
+
+    def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
+        """Whether the predicate came true in time; it is looked at after every fold."""
+        return self.following.wait(predicate, timeout_ms)
+
+    def wait_newer(self, version: int, timeout_ms: int) -> int:
+        """The version, once it differs from the one given or the time is up."""
+        self.following.wait(lambda: self.following.version != version, timeout_ms)
+        return self.following.version
+
+    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        """Call back with the names of groups that moved; returns what ends it.
+
+        The callback runs where the fold runs: it must be short and must not wait for a fold.
+        """
+        return self.following.subscribe(callback)
+
+    def sync(self, collection: CollectionId | None = None) -> None:
+        """Return when everything is folded that the logs held at the call.
+
+        Without a collection this is about all groups that have not failed.
+
+        Errors: Determinate when a log cannot be read that far; what the group failed of.
+        """
+        names = (
+            [name for name, group in list(self.following.groups.items()) if not group.failure]
+            if collection is None
+            else [self.group_of(collection)]
+        )
+        ends = {name: self.logs.bounds(self.names(name).log)[1] for name in names}
+        self._await_folded({name: Offset(end - 1) for name, end in ends.items()})
+
+    def _await_folded(self, upto: Mapping[str, Offset]) -> None:
+        def done() -> bool:
+            return all(self.following.group(name).state.upto >= upto[name] for name in upto)
+
+        if not self.wait(done, PATIENCE_MS):
+            raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
+
+    def headers(self, collection: CollectionId) -> Mapping[str, bytes]:
+        """What is written beside each chunk of a collection."""
+        uuid_ = self.following.group(self.group_of(collection)).uuid
+        return {"group": uuid_.encode(), "collection": collection.encode()}
+
+    def write(
+        self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
+    ) -> tuple[ChunkRef, ...]:
+        """Write updates as chunks, which an Append may then link.
+
+        Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
+        """
+        names = loads(self.state(collection).description).names
+        bodies = chunk.encode(updates, names, errors)
+        topic = self.data_topic(collection)
+        return self.chunks.write(topic, bodies, self.headers(collection)) if bodies else ()
+
+    def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
+        """Append events to the logs of their groups, and say what became of each.
+
+        One flush for all; they are durable and decided when this returns.
+
+        Errors: Determinate (nothing was appended), Indeterminate (not read back for long),
+        InvalidUsage when a group is not open; what a group failed of.
+        """
+        outcomes: dict[int, Outcome] = {}
+        open_ = dict(enumerate(events))
+        while open_:
+            attempts = {number: self._event(*each) for number, each in open_.items()}
+            decided = self._send(
+                [(events[number][0], each) for number, each in attempts.items()]
+            )
+            for number, outcome in zip(attempts, decided, strict=True):
+                # a stale copy did nothing, and this client would have seen an earlier one
+                if not isinstance(outcome, Stale):
+                    outcomes[number] = outcome
+                    del open_[number]
+        return [outcomes[number] for number in range(len(events))]
+
+    def _event(self, name: str, body: Body) -> Event:
+        group = self.following.group(name)
+        return Event(EventId(self._new_id()), group.uuid, group.state.upto, body)
+
+    def _send(self, events: Sequence[tuple[str, Event]]) -> list[Outcome]:
+        ids = [event.id for _, event in events]
+        self.following.expect(ids)
+        try:
+            self._append(events)
+            self._await_outcomes(events, PATIENCE_MS)
+            outcomes = [self.following.outcome(id_) for id_ in ids]
+        finally:
+            self.following.forget(ids)
+        found = [outcome for outcome in outcomes if outcome is not None]
+        if len(found) < len(ids):
+            raise Indeterminate(f"{len(ids) - len(found)} events were appended, not read back")
+        return found
+
+    def _append(self, events: Sequence[tuple[str, Event]]) -> None:
+        """Append every event at least once."""
+        values = [
+            (event.id, self.names(group).log, records.encode(event)) for group, event in events
+        ]
+        doubt: Indeterminate | None = None
+        for wait_ms in (*RESEND_MS, 0):
+            unseen = [
+                (log, value)
+                for id_, log, value in values
+                if self.following.outcome(id_) is None
+            ]
+            try:
+                if unseen:
+                    self.logs.append(unseen)
+            except Indeterminate as failure:
+                doubt = failure
+            except Determinate:
+                if doubt is None:
+                    raise
+            else:
+                return
+            self._await_outcomes(events, wait_ms)
+        raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
+
+    def _await_outcomes(self, events: Sequence[tuple[str, Event]], timeout_ms: int) -> None:
+        def done() -> bool:
+            for group, _ in events:
+                self.following.group(group)
+            return all(self.following.outcome(event.id) is not None for _, event in events)
+
+        self.wait(done, timeout_ms)
