@@ -65,7 +65,11 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Rows that are there from the dataflow's as_of on: SQL text of a VALUES list or SELECT."""
+    """Rows that are there from the dataflow's as_of on: SQL text of a VALUES list or SELECT.
+
+    Level 1 or above, because nothing tells the tasks of level 0 apart: the step at as_of emits
+    the rows from exactly one bucket, though no update arrives (as rule 42 does).
+    """
 
     sql: str
 
@@ -146,6 +150,19 @@ class Upsert:
 
 
 Node = Source | Constant | Linear | Join | Reduce | Distinct | Union | Upsert
+
+
+def inputs(node: Node) -> tuple[NodeId, ...]:
+    """The nodes that this one reads, in the order of its ports."""
+    match node:
+        case Source() | Constant():
+            return ()
+        case Linear() | Reduce() | Distinct() | Upsert():
+            return (node.input,)
+        case Join():
+            return (node.left, node.right)
+        case Union():
+            return node.inputs
 
 
 @dataclass(frozen=True, slots=True)

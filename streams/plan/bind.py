@@ -1,0 +1,265 @@
+"""From DuckDB's bound plan to our logical plan.
+
+The plan comes unoptimised, so its operators are the query's clauses in order of evaluation.
+Common table expressions are put in where they are referred to: equal subtrees are computed
+once whatever made them equal.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streams.errors import InvalidStatement
+from streams.plan.bind_scalar import bind_scalar, row_scope
+from streams.plan.ir import (
+    AggregateCall,
+    Distinct,
+    Filter,
+    Get,
+    Group,
+    Product,
+    Project,
+    Relational,
+    Union,
+    Values,
+    columns,
+)
+from streams.plan.literals import literal
+from streams.plan.physical import Column
+from streams.plan.record import Record
+from streams.plan.refusals import AGGREGATES, Refusal
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, shift
+from streams.plan.typenames import stored
+
+_INNER = "INNER"
+_SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What names mean: relations of the catalog, and CTEs by their number."""
+
+    relations: Mapping[str, Get]
+    ctes: dict[int, Relational] = field(default_factory=dict)
+
+
+def bind(plan: Record, relations: Mapping[str, Get]) -> Relational:
+    """The logical plan of a bound query; `relations` are keyed by lower-case name.
+
+    Errors: InvalidStatement for an operator that we do not maintain.
+    """
+    return _node(plan, _Scope(relations))
+
+
+def _node(record: Record, scope: _Scope) -> Relational:
+    kind = record.text("type").removeprefix("LOGICAL_")
+    bound = _NODES.get(kind)
+    if bound is None:
+        raise Refusal(f"operator {kind}").raised()
+    return bound(record, scope)
+
+
+def _input(record: Record, scope: _Scope) -> Relational:
+    (child,) = record.records("children")
+    return _node(child, scope)
+
+
+def _get(record: Record, scope: _Scope) -> Relational:
+    function = record.record("qname").texts("path")[-1]
+    if function != "seq_scan":
+        raise Refusal(f"table function {function}").raised()
+    table = record.record("function_data").text("table")
+    get = scope.relations[table.lower()]
+    positions = [index.number("index") for index in record.records("column_indexes")]
+    if any(position >= len(get.columns) for position in positions):
+        # count(*) reads no column: DuckDB then asks for the row id, and does not look at it.
+        positions = [p if p < len(get.columns) else 0 for p in positions]
+    picked = [get.columns[position] for position in positions]
+    outputs = tuple(Ref(p, c.type, c.name) for p, c in zip(positions, picked, strict=True))
+    return Project(get, outputs, tuple(column.name for column in picked))
+
+
+def _dummy(_: Record, __: _Scope) -> Relational:
+    """One row without columns; it has one that nobody reads, because SQL wants one."""
+    return Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
+
+
+def _values(record: Record, scope: _Scope) -> Relational:
+    empty = row_scope(())
+    rows = []
+    for row in record.items("expressions"):
+        assert isinstance(row, list)
+        rows.append(tuple(_storable(bind_scalar(Record(cell), empty)) for cell in row))
+    names = tuple(f"col{i}" for i in range(len(rows[0])))
+    del scope
+    types = zip(names, rows[0], strict=True)
+    return Values(tuple(rows), tuple(Column(name, cell.type) for name, cell in types))
+
+
+def _project(record: Record, scope: _Scope) -> Relational:
+    source = _input(record, scope)
+    inside = row_scope(columns(source))
+    outputs = [_storable(bind_scalar(e, inside)) for e in record.records("expressions")]
+    names = [e.text("alias") or f"col{i}" for i, e in enumerate(record.records("expressions"))]
+    return Project(source, tuple(outputs), tuple(names))
+
+
+def _storable(scalar: Scalar) -> Scalar:
+    """A column of the type of NULL becomes one of INTEGER, as in CREATE TABLE AS."""
+    type_ = stored(scalar.type)
+    return scalar if type_ == scalar.type else Call(Form.CAST, "cast", (scalar,), type_)
+
+
+def _filter(record: Record, scope: _Scope) -> Relational:
+    source = _input(record, scope)
+    if record.items("projection_map"):
+        raise Refusal("a filter that drops columns").raised()
+    inside = row_scope(columns(source))
+    parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
+    return Filter(source, tuple(part for group in parts for part in group))
+
+
+def _group(record: Record, scope: _Scope) -> Relational:
+    if len(record.items("grouping_sets")) > 1 or record.items("grouping_functions"):
+        raise Refusal("grouping by several sets").raised()
+    source = _input(record, scope)
+    inside = row_scope(columns(source))
+    keys = tuple(_storable(bind_scalar(e, inside)) for e in record.records("groups"))
+    calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
+    if not keys and not calls:
+        calls = (AggregateCall("count", None, "BIGINT"),)  # a row wants a column
+    names = [_name(key, i) for i, key in enumerate(keys)]
+    names += [call.function for call in calls]
+    return Group(source, keys, calls, tuple(names))
+
+
+def _name(scalar: Scalar, position: int) -> str:
+    return scalar.name if isinstance(scalar, Ref) else f"key{position}"
+
+
+def _aggregate(record: Record, source: Relational) -> AggregateCall:
+    name = record.record("qname").texts("path")[-1]
+    arguments = record.records("children")
+    if name not in AGGREGATES or len(arguments) > 1:
+        shown = name if name not in AGGREGATES else f"{name} with {len(arguments)} arguments"
+        supported = "count, sum, avg, min and max are"
+        raise Refusal(f"aggregate {shown}", f"{supported} supported").raised()
+    if record.text("aggregate_type") == "DISTINCT" and name not in {"min", "max"}:
+        raise Refusal(f"{name}(DISTINCT ...)").raised()
+    inside = row_scope(columns(source))
+    argument = bind_scalar(arguments[0], inside) if arguments else None
+    if record.has("filter"):
+        argument = _filtered(argument, bind_scalar(record.record("filter"), inside))
+    type_ = _result_type(name, argument, record)
+    return AggregateCall("count" if name == "count_star" else name, argument, type_)
+
+
+def _filtered(argument: Scalar | None, condition: Scalar) -> Scalar:
+    """FILTER comes before the argument (rule 38), and no aggregate of ours counts a NULL."""
+    value = argument or Literal("true", "BOOLEAN", "true")
+    null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
+    return Call(Form.CASE, "case", (condition, value, null), value.type)
+
+
+def _result_type(name: str, argument: Scalar | None, record: Record) -> str:
+    type_ = stored(_return_type(record))
+    if name in {"sum", "avg"} and not type_.startswith(_SUMMED):
+        assert argument is not None
+        raise Refusal(f"{name} of {argument.type}").raised()
+    return type_
+
+
+def _return_type(record: Record) -> str:
+    value = Record({"type": record.raw("return_type"), "is_null": True})
+    return literal(value).type
+
+
+def _distinct(record: Record, scope: _Scope) -> Relational:
+    source = _input(record, scope)
+    targets = [
+        target.number("index") if target.text("expression_class") == "BOUND_REF" else -1
+        for target in record.records("distinct_targets")
+    ]
+    if record.text("distinct_type") != "DISTINCT" or targets != [*range(len(columns(source)))]:
+        raise Refusal("DISTINCT ON").raised()
+    return Distinct(source)
+
+
+def _union(record: Record, scope: _Scope) -> Relational:
+    parts = tuple(_node(child, scope) for child in record.records("children"))
+    return Union(parts) if record.flag("setop_all") else Distinct(Union(parts))
+
+
+def _cross(record: Record, scope: _Scope) -> Relational:
+    return Product(tuple(_node(child, scope) for child in record.records("children")), ())
+
+
+def _comparison_join(record: Record, scope: _Scope) -> Relational:
+    kind = record.text("join_type")
+    if kind != _INNER or record.items("left_projection_map"):
+        raise Refusal(f"{kind} JOIN").raised()
+    left, right = (_node(child, scope) for child in record.records("children"))
+    width = len(columns(left))
+    pairs = [
+        _condition(condition, left, right, width) for condition in record.records("conditions")
+    ]
+    return Product((left, right), tuple(pairs))
+
+
+def _condition(record: Record, left: Relational, right: Relational, width: int) -> Scalar:
+    if not record.has("left"):
+        both = row_scope(columns(left) + columns(right))
+        return bind_scalar(record.record("expression"), both)
+    one = bind_scalar(record.record("left"), row_scope(columns(left)))
+    other = shift(bind_scalar(record.record("right"), row_scope(columns(right))), width)
+    return Call(Form.INFIX, _COMPARISONS[record.text("comparison")], (one, other), "BOOLEAN")
+
+
+_COMPARISONS = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "!=",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
+    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
+}
+
+
+def _any_join(record: Record, scope: _Scope) -> Relational:
+    kind = record.text("join_type")
+    if kind != _INNER:
+        raise Refusal(f"{kind} JOIN").raised()
+    parts = tuple(_node(child, scope) for child in record.records("children"))
+    both = row_scope(tuple(column for part in parts for column in columns(part)))
+    return Product(parts, conjuncts(bind_scalar(record.record("condition"), both)))
+
+
+def _cte(record: Record, scope: _Scope) -> Relational:
+    definition, body = record.records("children")
+    scope.ctes[record.number("table_index")] = _node(definition, scope)
+    return _node(body, scope)
+
+
+def _cte_reference(record: Record, scope: _Scope) -> Relational:
+    number = record.number("cte_index")
+    if number not in scope.ctes:
+        raise InvalidStatement("WITH RECURSIVE is not supported in a materialized view")
+    return scope.ctes[number]
+
+
+_NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
+    "GET": _get,
+    "DUMMY_SCAN": _dummy,
+    "EXPRESSION_GET": _values,
+    "PROJECTION": _project,
+    "FILTER": _filter,
+    "AGGREGATE_AND_GROUP_BY": _group,
+    "DISTINCT": _distinct,
+    "UNION": _union,
+    "CROSS_PRODUCT": _cross,
+    "COMPARISON_JOIN": _comparison_join,
+    "ANY_JOIN": _any_join,
+    "MATERIALIZED_CTE": _cte,
+    "CTE_REF": _cte_reference,
+}

@@ -1,0 +1,144 @@
+"""From DuckDB's bound expressions to our scalars.
+
+DuckDB has resolved names, overloads and casts; what is left is to translate each class of
+node. A lambda's captured values are inlined where its body uses them, so that a column is
+always a column of the row.
+"""
+
+from dataclasses import dataclass, replace
+
+from streams.errors import InvalidStatement
+from streams.plan.literals import literal
+from streams.plan.physical import Column
+from streams.plan.record import Record
+from streams.plan.scalar import Call, Form, Parameter, Ref, Scalar
+from streams.plan.typenames import type_name
+
+_OPERATORS = {
+    "OPERATOR_NOT": Form.NOT,
+    "OPERATOR_IS_NULL": Form.IS_NULL,
+    "OPERATOR_IS_NOT_NULL": Form.IS_NOT_NULL,
+    "COMPARE_IN": Form.IN,
+    "COMPARE_NOT_IN": Form.NOT_IN,
+    "OPERATOR_COALESCE": Form.COALESCE,
+    "OPERATOR_TRY": Form.TRY,
+}
+_CONJUNCTIONS = {"CONJUNCTION_AND": Form.AND, "CONJUNCTION_OR": Form.OR}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a positional reference means: an expression over the operator's input."""
+
+    values: tuple[Scalar, ...]
+    depth: int = 0  # of lambdas around
+
+
+def row_scope(columns: tuple[Column, ...]) -> Scope:
+    """References are the columns of the input."""
+    return Scope(tuple(Ref(i, column.type, column.name) for i, column in enumerate(columns)))
+
+
+def bind_scalar(record: Record, scope: Scope) -> Scalar:
+    """Translate one bound expression.
+
+    Errors: InvalidStatement for a class of expression that has no meaning row by row.
+    """
+    match record.text("expression_class"):
+        case "BOUND_REF":
+            return _reference(record, scope)
+        case "BOUND_CONSTANT":
+            return literal(record.record("value"))
+        case "BOUND_FUNCTION":
+            return _function(record, scope)
+        case "BOUND_OPERATOR":
+            return _operator(record, scope)
+        case "BOUND_CONJUNCTION":
+            form = _CONJUNCTIONS[record.text("type")]
+            return Call(form, form.value, _arguments(record, scope), "BOOLEAN")
+        case "BOUND_CASE":
+            return _case(record, scope)
+        case other:
+            raise InvalidStatement(
+                f"expression {record.text('type') or other} is not supported"
+            )
+
+
+def _reference(record: Record, scope: Scope) -> Scalar:
+    value = scope.values[record.number("index")]
+    alias = record.text("alias")
+    return replace(value, name=alias) if isinstance(value, Ref) and alias else value
+
+
+def _arguments(record: Record, scope: Scope) -> tuple[Scalar, ...]:
+    return tuple(bind_scalar(child, scope) for child in record.records("children"))
+
+
+def _function(record: Record, scope: Scope) -> Scalar:
+    type_ = type_name(record.record("return_type"))
+    if record.text("type") == "OPERATOR_CAST":
+        tried = record.record("function_data").flag("try_cast")
+        form = Form.TRY_CAST if tried else Form.CAST
+        (argument,) = _arguments(record, scope)
+        return (
+            argument if argument.type == type_ else Call(form, form.value, (argument,), type_)
+        )
+    name = record.record("qname").texts("path")[-1]
+    if any(_is_lambda(child) for child in record.records("children")):
+        return Call(Form.FUNCTION, name, _with_lambda(record, scope), type_)
+    arguments = _arguments(record, scope)
+    form = _written(name, len(arguments), operator=record.flag("is_operator"))
+    return Call(form, name, arguments, type_, record.texts("named_arguments"))
+
+
+def _written(name: str, count: int, *, operator: bool) -> Form:
+    symbolic = not (name[0].isalpha() or name[0] == "_")
+    if not operator or not (symbolic or name.startswith("IS ")):
+        return Form.FUNCTION
+    return {1: Form.PREFIX, 2: Form.INFIX}.get(count, Form.FUNCTION)
+
+
+def _with_lambda(record: Record, scope: Scope) -> tuple[Scalar, ...]:
+    """The arguments of a function that takes a lambda.
+
+    DuckDB appends the captured values to the arguments it declares; the lambda's body refers
+    first to its parameters, last one first, then to these.
+    """
+    children = record.records("children")
+    declared = len(record.items("arguments"))
+    captured = tuple(bind_scalar(child, scope) for child in children[declared:])
+    return tuple(
+        _lambda(child, captured, scope) if _is_lambda(child) else bind_scalar(child, scope)
+        for child in children[:declared]
+    )
+
+
+def _is_lambda(record: Record) -> bool:
+    return record.text("expression_class") == "BOUND_LAMBDA"
+
+
+def _lambda(record: Record, captured: tuple[Scalar, ...], scope: Scope) -> Scalar:
+    # A variable carries its depth, so that two of one name never meet.
+    names = tuple(f"{name}@{scope.depth}" for name in record.texts("parameter_names"))
+    parameters = tuple(Parameter(name, "") for name in reversed(names))
+    inner = Scope(parameters + captured, scope.depth + 1)
+    body = bind_scalar(record.record("lambda_expr"), inner)
+    return Call(Form.LAMBDA, "lambda", (body,), "LAMBDA", names)
+
+
+def _operator(record: Record, scope: Scope) -> Scalar:
+    kind = record.text("type")
+    if kind not in _OPERATORS:
+        raise InvalidStatement(f"operator {kind} is not supported")
+    form = _OPERATORS[kind]
+    type_ = type_name(record.record("return_type"))
+    return Call(form, form.value, _arguments(record, scope), type_)
+
+
+def _case(record: Record, scope: Scope) -> Scalar:
+    parts: list[Scalar] = []
+    for check in record.records("case_checks"):
+        parts.append(bind_scalar(check.record("when_expr"), scope))
+        parts.append(bind_scalar(check.record("then_expr"), scope))
+    parts.append(bind_scalar(record.record("else_expr"), scope))
+    return Call(Form.CASE, "case", tuple(parts), type_name(record.record("return_type")))

@@ -1,0 +1,182 @@
+"""The planner's door to DuckDB: text in, bound plans out; nothing is executed.
+
+A `Binder` is a private in-memory database that holds empty tables named like the catalog's
+relations, under the settings every kernel of ours has (rules 31, 34), so that a query means
+here what it means where it runs. One `Binder` serves one statement and is then closed.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+
+from streams.errors import InvalidStatement
+from streams.plan.physical import Column
+from streams.plan.record import Record, parse
+from streams.plan.typenames import quoted, stored
+
+VERSION = duckdb.__version__
+
+# The kernel's settings as far as they decide what a query means, or what it may touch.
+_SETTINGS = (
+    "SET threads = 1",
+    "SET integer_division = true",
+    "SET default_null_order = 'postgres'",
+    "SET arrow_lossless_conversion = true",
+    "SET autoinstall_known_extensions = false",
+    "SET autoload_known_extensions = false",
+    "SET TimeZone = 'UTC'",
+    "SET enable_external_access = false",
+    "SET lock_configuration = true",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A query as DuckDB understood it: its unoptimised plan and its result's columns."""
+
+    plan: Record
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Binder:
+    """Binds queries against a set of empty tables."""
+
+    connection: duckdb.DuckDBPyConnection
+
+    def syntax(self, query: str) -> tuple[Record, ...]:
+        """The statements of the text as DuckDB's parser sees them.
+
+        Errors: InvalidStatement for bad syntax or anything but SELECT.
+        """
+        answer = self._answer("SELECT json_serialize_sql(?)", query)
+        return answer.records("statements")
+
+    def bind(self, query: str) -> Bound:
+        """Bind one SELECT.
+
+        Errors: InvalidStatement, in DuckDB's words, for what does not bind.
+        """
+        answer = self._answer("SELECT json_serialize_plan(?, optimize := false)", query)
+        relation = self.connection.sql(query)
+        columns = tuple(
+            Column(name, stored(str(type_)))
+            for name, type_ in zip(relation.columns, relation.types, strict=True)
+        )
+        return Bound(answer.records("plans")[0], columns)
+
+    def stability(self, functions: Sequence[str]) -> dict[str, str]:
+        """Which of the functions (in lower case) are not CONSISTENT, and what they are."""
+        rows = self.connection.execute(
+            "SELECT DISTINCT function_name, stability FROM duckdb_functions()"
+            " WHERE list_contains(?, function_name) AND stability <> 'CONSISTENT'",
+            [list(functions)],
+        ).fetchall()
+        return {str(name): str(stability) for name, stability in rows}
+
+    def columns(self, table: str) -> tuple[Column, ...]:
+        """The columns of a table, with types spelled as DuckDB prints them."""
+        relation = self.connection.table(quoted(table))
+        pairs = zip(relation.columns, relation.types, strict=True)
+        return tuple(Column(name, str(type_)) for name, type_ in pairs)
+
+    def computable(self, expression: str) -> bool:
+        """Tell whether an expression without columns has a value."""
+        try:
+            self.connection.execute(f"SELECT {expression}").fetchall()
+        except duckdb.Error:
+            return False
+        return True
+
+    def check(self, sql: str) -> None:
+        """Run a query without tables; its answer does not matter.
+
+        Errors: InvalidStatement if it fails.
+        """
+        try:
+            self.connection.execute(sql).fetchall()
+        except duckdb.Error as error:
+            raise InvalidStatement("a constant cannot be computed", _words(error)) from error
+
+    def _answer(self, call: str, query: str) -> Record:
+        try:
+            (text,) = self.connection.execute(call, [query]).fetchall()[0]
+        except duckdb.Error as error:
+            raise InvalidStatement("the query cannot be planned", _words(error)) from error
+        try:
+            answer = parse(str(text))
+        except json.JSONDecodeError as error:
+            raise InvalidStatement(
+                "a constant of type BIT or BIGNUM cannot be planned",
+                hint="write the constant as a cast from text",
+            ) from error
+        if answer.flag("error"):
+            raise _refused(answer, query)
+        return answer
+
+
+@contextmanager
+def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
+    """A binder that knows these tables.
+
+    Errors: InvalidStatement for a column type or a name that DuckDB refuses.
+    """
+    connection = duckdb.connect()
+    try:
+        for setting in _SETTINGS:
+            connection.execute(setting)
+        for name, columns in tables.items():
+            _create(connection, name, columns)
+        yield Binder(connection)
+    finally:
+        connection.close()
+
+
+def canonical_columns(columns: Sequence[Column]) -> tuple[Column, ...]:
+    """The same columns with types spelled as DuckDB prints them (`int` is INTEGER).
+
+    Errors: InvalidStatement for an unknown type, or for two columns of one name.
+    """
+    with binder({"relation": columns}) as bound:
+        return bound.columns("relation")
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[Column]
+) -> None:
+    body = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
+    try:
+        connection.execute(f"CREATE TABLE {quoted(name)} ({body})")
+    except duckdb.Error as error:
+        raise InvalidStatement(f"the columns of {name} are not valid", _words(error)) from error
+
+
+def _words(error: duckdb.Error) -> str:
+    """DuckDB's first line, without its class."""
+    first = str(error).splitlines()[0]
+    return first.partition(": ")[2] or first
+
+
+def _refused(answer: Record, query: str) -> InvalidStatement:
+    message, _, rest = answer.text("error_message").partition("\n")
+    position = answer.text("position")
+    # DuckDB lists each overload on a line of its own; the first few are enough to see the kind.
+    detail = "; ".join(line.strip() for line in rest.splitlines()[:6] if line.strip())
+    hint = ""
+    if detail.startswith(("Did you mean", "Candidate bindings", "Either add")):
+        detail, hint = "", detail
+    where = _where(query, int(position)) if position else ""
+    return InvalidStatement(
+        message[:1].lower() + message[1:], "; ".join(filter(None, [where, detail])), hint
+    )
+
+
+def _where(query: str, position: int) -> str:
+    """Line and column, from one, of a byte offset into the query."""
+    before = query.encode()[:position].decode(errors="ignore")
+    line = before.count("\n") + 1
+    column = len(before) - (before.rfind("\n") + 1) + 1
+    return f"line {line}, column {column}"

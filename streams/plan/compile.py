@@ -1,0 +1,110 @@
+"""From the text of a SELECT to the dataflow that maintains it: the planner's front door."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.errors import InvalidStatement, InvalidUsage
+from streams.ids import CollectionId
+from streams.plan import ir, render
+from streams.plan.bind import bind
+from streams.plan.binder import Binder, binder
+from streams.plan.explain import explain_logical, explain_physical
+from streams.plan.lower import lower
+from streams.plan.passes import optimise
+from streams.plan.physical import Column, Dataflow
+from streams.plan.refusals import refuse
+from streams.plan.settle import settle
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """What a name of the catalog stands for in a query: a collection and its columns."""
+
+    id: CollectionId
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A view ready to run: its dataflow, the logical plan behind it, its columns."""
+
+    dataflow: Dataflow
+    logical: ir.Relational
+    columns: tuple[Column, ...]
+
+
+def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
+    """Plan the SELECT against the catalog, whose names are case-insensitive.
+
+    Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
+    not maintained. InvalidUsage for catalog names that differ in case alone.
+    """
+    text = query.strip().removesuffix(";")
+    with binder({name: relation.columns for name, relation in _distinct(catalog)}) as bound:
+        bound_columns = frozenset(
+            column.name.lower() for relation in catalog.values() for column in relation.columns
+        )
+        refuse(bound, text, bound_columns)
+        answer = bound.bind(text)
+        _refuse_duplicates(answer.columns)
+        unchecked = bind(answer.plan, _gets(bound, catalog))
+        settled = settle(unchecked, bound.computable)
+        _refuse_failing_rows(settled, bound)
+    logical = optimise(settled)
+    return Compiled(lower(logical, answer.columns), logical, answer.columns)
+
+
+def explain(query: str, catalog: Mapping[str, Relation]) -> str:
+    """The logical and the physical plan of the SELECT as trees.
+
+    Errors: as `compile_view`.
+    """
+    compiled = compile_view(query, catalog)
+    names = {relation.id: name for name, relation in catalog.items()}
+    return "\n".join(
+        [
+            "logical plan",
+            explain_logical(compiled.logical),
+            "",
+            "physical plan",
+            explain_physical(compiled.dataflow, names),
+        ]
+    )
+
+
+def _distinct(catalog: Mapping[str, Relation]) -> list[tuple[str, Relation]]:
+    seen: dict[str, str] = {}
+    for name in catalog:
+        if name.lower() in seen:
+            raise InvalidUsage(f"catalog names {seen[name.lower()]} and {name} differ in case")
+        seen[name.lower()] = name
+    return list(catalog.items())
+
+
+def _gets(bound: Binder, catalog: Mapping[str, Relation]) -> dict[str, ir.Get]:
+    """What a query may read, with the types spelled as DuckDB prints them."""
+    return {
+        name.lower(): ir.Get(name, relation.id, bound.columns(name))
+        for name, relation in catalog.items()
+    }
+
+
+def _refuse_duplicates(columns: tuple[Column, ...]) -> None:
+    seen = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise InvalidStatement(
+                f"column name {column.name} appears more than once in the result",
+                "column names are compared without case",
+                "give each column a name of its own with AS",
+            )
+        seen.add(column.name.lower())
+
+
+def _refuse_failing_rows(node: ir.Relational, bound: Binder) -> None:
+    """Errors: InvalidStatement for a VALUES list with a cell that has no value."""
+    if isinstance(node, ir.Values):
+        for row in node.rows:
+            bound.check("SELECT " + ", ".join(render.sql(cell) for cell in row))
+    for child in ir.children(node):
+        _refuse_failing_rows(child, bound)

@@ -1,0 +1,154 @@
+"""Plans as trees for people: EXPLAIN, and the golden files of the tests."""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+from streams.ids import CollectionId
+from streams.plan import ir, physical
+from streams.plan.physical import Dataflow
+from streams.plan.render import label
+from streams.plan.scalar import Scalar
+from streams.plan.typenames import identifier
+
+
+def explain_logical(node: ir.Relational, depth: int = 0) -> str:
+    """The logical plan, one operator a line, inputs indented below."""
+    line = "  " * depth + _logical(node)
+    return "\n".join([line, *(explain_logical(c, depth + 1) for c in ir.children(node))])
+
+
+def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+    match node:
+        case ir.Get():
+            return f"Get {identifier(node.relation)} [{node.collection}] {_row(node)}"
+        case ir.Values():
+            return f"Values {len(node.rows)} rows {_row(node)}"
+        case ir.Project():
+            return f"Project {_outputs(node.outputs, node.names)}"
+        case ir.Filter():
+            return f"Filter {_all(node.predicates)}"
+        case ir.Product():
+            return f"Product {_all(node.predicates)}".rstrip()
+        case ir.Join():
+            return f"Join {_keys(node)}"
+        case ir.Group():
+            return f"Group {_group(node)}"
+        case ir.Distinct():
+            return "Distinct"
+        case ir.Union():
+            return "Union"
+        case _:
+            assert_never(node)
+
+
+def _row(node: ir.Relational) -> str:
+    return "(" + ", ".join(f"{identifier(c.name)} {c.type}" for c in ir.columns(node)) + ")"
+
+
+def _outputs(outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> str:
+    pairs = [(label(output), identifier(n)) for output, n in zip(outputs, names, strict=True)]
+    return ", ".join(text if text == name else f"{text} AS {name}" for text, name in pairs)
+
+
+def _all(predicates: tuple[Scalar, ...]) -> str:
+    return " AND ".join(label(predicate) for predicate in predicates)
+
+
+def _keys(node: ir.Join) -> str:
+    left, right = ir.columns(node.left), ir.columns(node.right)
+    return " AND ".join(
+        f"left.{identifier(left[key.left].name)}"
+        f" {'IS NOT DISTINCT FROM' if key.null_equal else '='}"
+        f" right.{identifier(right[key.right].name)}"
+        for key in node.keys
+    )
+
+
+def _group(node: ir.Group) -> str:
+    calls = ", ".join(
+        f"{call.function}({'*' if call.argument is None else label(call.argument)})"
+        for call in node.calls
+    )
+    keys = ", ".join(label(key) for key in node.keys)
+    return f"by {keys}: {calls}" if keys else f"all: {calls}"
+
+
+def explain_physical(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
+    """The physical plan: the output's tree, with levels; a shared node is shown once."""
+    title = ", ".join(f"{identifier(c.name)} {c.type}" for c in dataflow.output)
+    lines = [f"output ({title})", f"rounds {dataflow.depth}"]
+    shown: set[int] = set()
+    _walk(dataflow, names, len(dataflow.nodes) - 1, (0, None), lines, shown)
+    return "\n".join(lines)
+
+
+def _walk(
+    dataflow: Dataflow,
+    names: Mapping[CollectionId, str],
+    number: int,
+    place: tuple[int, int | None],
+    lines: list[str],
+    shown: set[int],
+) -> None:
+    depth, parent = place
+    level = dataflow.levels[number]
+    moved = parent is not None and dataflow.levels[parent] != level
+    arrow = "exchange: " if moved else ""
+    head = f"{'  ' * depth}{arrow}#{number} level {level}"
+    if number in shown:
+        lines.append(f"{head} (above)")
+        return
+    shown.add(number)
+    types = ", ".join(dataflow.types[number])
+    lines.append(f"{head} {_physical(dataflow, names, number)} -> ({types})")
+    for child in physical.inputs(dataflow.nodes[number]):
+        _walk(dataflow, names, child, (depth + 1, number), lines, shown)
+
+
+def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+    dataflow: Dataflow, names: Mapping[CollectionId, str], number: int
+) -> str:
+    node = dataflow.nodes[number]
+    match node:
+        case physical.Source():
+            collection = dataflow.imports[node.index].collection
+            return f"Source {identifier(names.get(collection, collection))} [{collection}]"
+        case physical.Constant():
+            return f"Constant {node.sql}"
+        case physical.Linear():
+            return _linear(node)
+        case physical.Join():
+            return f"Join {_columns(node.left_keys)} = {_columns(node.right_keys)}" + (
+                " null equals null" if all(node.null_equal) else _null_equal(node)
+            )
+        case physical.Reduce():
+            calls = ", ".join(map(_aggregate, node.aggregates))
+            return f"Reduce by {_columns(node.keys)}: {calls}"
+        case physical.Distinct():
+            return "Distinct"
+        case physical.Union():
+            return "Union"
+        case physical.Upsert():
+            return f"Upsert by {_columns(node.keys)}"
+        case _:
+            assert_never(node)
+
+
+def _linear(node: physical.Linear) -> str:
+    outputs = ", ".join(output.sql for output in node.outputs)
+    where = " AND ".join(predicate.sql for predicate in node.predicates)
+    return f"Linear {outputs} where {where}" if where else f"Linear {outputs}"
+
+
+def _null_equal(node: physical.Join) -> str:
+    marked = [k for k, equal in zip(node.left_keys, node.null_equal, strict=True) if equal]
+    return f" null equals null in {_columns(tuple(marked))}" if marked else ""
+
+
+def _columns(positions: tuple[int, ...]) -> str:
+    return "(" + ", ".join(f"c{position}" for position in positions) + ")"
+
+
+def _aggregate(call: physical.Aggregate) -> str:
+    argument = "*" if call.argument is None else f"c{call.argument}"
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"

@@ -1,0 +1,175 @@
+"""The logical plan: relational operators over typed rows, as an immutable tree.
+
+Every node is a function from multisets to a multiset; none knows of time, partitions or
+state. A node's columns are positions with names that serve people only. Trees are compared
+by value, so equal subtrees mean equal collections and are computed once (`lower`).
+
+Binding makes Get, Values, Project, Filter, Product, Group, Distinct and Union. Product, any
+number of inputs with predicates over their concatenated rows, is what FROM means; the pass
+`joins` turns each into a tree of Join, which is what we can maintain.
+"""
+
+from dataclasses import dataclass, replace
+
+from streams.ids import CollectionId
+from streams.plan.physical import Column
+from streams.plan.scalar import Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """A collection of the catalog, with all its columns."""
+
+    relation: str
+    collection: CollectionId
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Constant rows. Their expressions have no columns and do not fail."""
+
+    rows: tuple[tuple[Scalar, ...], ...]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """One output row for each input row."""
+
+    input: "Relational"
+    outputs: tuple[Scalar, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """The rows for which every predicate is true."""
+
+    input: "Relational"
+    predicates: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """All combinations of the inputs' rows for which every predicate is true."""
+
+    inputs: tuple["Relational", ...]
+    predicates: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A pair of columns, of one type, that a join equates.
+
+    NULL equals nothing, or only NULL if `null_equal`.
+    """
+
+    left: int
+    right: int
+    null_equal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """The combinations of left's and right's rows that agree on at least one key."""
+
+    left: "Relational"
+    right: "Relational"
+    keys: tuple[Key, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateCall:
+    """An aggregate function over one argument, or over rows (`count(*)`)."""
+
+    function: str
+    argument: Scalar | None
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """GROUP BY the keys: the keys, then the aggregates. Without keys always one row."""
+
+    input: "Relational"
+    keys: tuple[Scalar, ...]
+    calls: tuple[AggregateCall, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Distinct:
+    """Each row once."""
+
+    input: "Relational"
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """UNION ALL of inputs with equal types."""
+
+    inputs: tuple["Relational", ...]
+
+
+Relational = Get | Values | Project | Filter | Product | Join | Group | Distinct | Union
+
+
+def columns(node: Relational) -> tuple[Column, ...]:  # noqa: PLR0911 - one case a node
+    """The columns of the node's rows."""
+    match node:
+        case Get() | Values():
+            return node.columns
+        case Project():
+            return _named(node.names, tuple(output.type for output in node.outputs))
+        case Group():
+            types = tuple(key.type for key in node.keys)
+            return _named(node.names, types + tuple(call.type for call in node.calls))
+        case Filter() | Distinct():
+            return columns(node.input)
+        case Product():
+            return tuple(column for part in node.inputs for column in columns(part))
+        case Join():
+            return columns(node.left) + columns(node.right)
+        case Union():
+            return columns(node.inputs[0])
+
+
+def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
+    return tuple(Column(n, t) for n, t in zip(names, types, strict=True))
+
+
+def children(node: Relational) -> tuple[Relational, ...]:
+    """The node's inputs in order."""
+    match node:
+        case Get() | Values():
+            return ()
+        case Project() | Filter() | Group() | Distinct():
+            return (node.input,)
+        case Product() | Union():
+            return node.inputs
+        case Join():
+            return (node.left, node.right)
+
+
+def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relational:
+    """The same node over other inputs; itself if they are its own."""
+    if inputs == children(node):
+        return node
+    match node:
+        case Get() | Values():
+            return node
+        case Project() | Filter() | Group() | Distinct():
+            return replace(node, input=inputs[0])
+        case Product() | Union():
+            return replace(node, inputs=inputs)
+        case Join():
+            return replace(node, left=inputs[0], right=inputs[1])
+
+
+def gets(node: Relational) -> tuple[Get, ...]:
+    """The collections the tree reads, each once, in order of first appearance."""
+    if isinstance(node, Get):
+        return (node,)
+    found = dict.fromkeys(get for child in children(node) for get in gets(child))
+    return tuple(found)

@@ -1,0 +1,277 @@
+"""From the logical plan to stages: where each operator runs, and so where data must move.
+
+Equal subtrees become one node. A node's *placement* is its level and, if its rows are spread
+by a hash, which columns were hashed; several columns stand for one where a join made them
+equal. An operator that needs its rows together by a key stays on its inputs' level if they
+are so already; else it starts a new level, and the edges to it are exchanges.
+
+Together by a key means: hashed by some of a group's keys (in any order: rows of a group then
+share a bucket), or, for a join, hashed on both sides by the same pairs of keys in the same
+order. A side that comes from a lower level is hashed by all keys in the join's order, so the
+other side may stay only if it was hashed by just these.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from streams.plan import ir, physical
+from streams.plan.physical import Column, Dataflow, Import
+from streams.plan.render import expression, sql
+from streams.plan.scalar import Ref, Scalar
+
+Slots = tuple[frozenset[int], ...]
+"""What was hashed, in order; each by the columns that hold its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The level a node runs on, and how its rows are spread there (None: anyhow)."""
+
+    level: int
+    slots: Slots | None = None
+
+
+def lower(node: ir.Relational, output: Sequence[Column]) -> Dataflow:
+    """The dataflow that computes the plan; `output` names its columns."""
+    builder = _Builder(tuple(Import(get.collection, get.columns) for get in ir.gets(node)))
+    root = builder.add(node)
+    types = tuple(column.type for column in output)
+    assert root == len(builder.nodes) - 1
+    assert builder.types[root] == types, (builder.types[root], types)
+    levels = tuple(placement.level for placement in builder.placements)
+    return Dataflow(
+        builder.imports, tuple(builder.nodes), tuple(builder.types), levels, tuple(output)
+    )
+
+
+@dataclass(slots=True)
+class _Builder:
+    """Nodes in topological order as they are made, and which subtree each computes."""
+
+    imports: tuple[Import, ...]
+    nodes: list[physical.Node] = field(default_factory=list)
+    types: list[tuple[str, ...]] = field(default_factory=list)
+    placements: list[Placement] = field(default_factory=list)
+    made: dict[ir.Relational, int] = field(default_factory=dict)
+
+    def add(self, node: ir.Relational) -> int:
+        """The number of the node that computes this subtree."""
+        if node not in self.made:
+            self.made[node] = self._lower(node)
+        return self.made[node]
+
+    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911 - one case for each kind of node
+        match node:
+            case ir.Get():
+                return self._get(node)
+            case ir.Values():
+                return self._values(node)
+            case ir.Project() | ir.Filter():
+                return self._linear(node)
+            case ir.Join():
+                return self._join(node)
+            case ir.Group():
+                return self._group(node)
+            case ir.Distinct():
+                return self._distinct(node)
+            case ir.Union():
+                return self._union(node)
+            case ir.Product():
+                raise AssertionError("the pass `joins` leaves no product")
+
+    def _append(self, node: physical.Node, types: tuple[str, ...], placement: Placement) -> int:
+        for number, existing in enumerate(self.nodes):
+            if existing == node and self.types[number] == types:
+                return number
+        self.nodes.append(node)
+        self.types.append(types)
+        self.placements.append(placement)
+        return len(self.nodes) - 1
+
+    def _get(self, node: ir.Get) -> int:
+        index = [part.collection for part in self.imports].index(node.collection)
+        return self._append(physical.Source(index), _types(node), Placement(0))
+
+    def _values(self, node: ir.Values) -> int:
+        cells = [", ".join(sql(cell) for cell in row) for row in node.rows]
+        names = ", ".join(f"c{i}" for i in range(len(node.columns)))
+        rows = ", ".join(f"({row})" for row in cells)
+        text = f"SELECT * FROM (VALUES {rows}) AS v({names})"
+        # Level 1: nothing tells the tasks of level 0 apart, and one alone may emit the rows.
+        return self._append(physical.Constant(text), _types(node), Placement(1))
+
+    def _linear(self, node: ir.Project | ir.Filter) -> int:
+        outputs: tuple[Scalar, ...] = _refs(node)
+        source: ir.Relational = node
+        if isinstance(source, ir.Project):
+            outputs, source = source.outputs, source.input
+        predicates: tuple[Scalar, ...] = ()
+        if isinstance(source, ir.Filter):
+            predicates, source = source.predicates, source.input
+        number = self.add(source)
+        linear = physical.Linear(
+            number,
+            tuple(expression(predicate) for predicate in predicates),
+            tuple(expression(output) for output in outputs),
+        )
+        placement = self.placements[number]
+        spread = replace(placement, slots=_through(placement.slots, outputs))
+        return self._append(linear, tuple(output.type for output in outputs), spread)
+
+    def _join(self, node: ir.Join) -> int:
+        left, right = self.add(node.left), self.add(node.right)
+        for key in node.keys:
+            assert self.types[left][key.left] == self.types[right][key.right], key
+        keys, level = self._meet(left, right, node.keys)
+        joined = physical.Join(
+            left,
+            right,
+            tuple(key.left for key in keys),
+            tuple(key.right for key in keys),
+            tuple(key.null_equal for key in keys),
+        )
+        width = len(self.types[left])
+        types = self.types[left] + self.types[right]
+        slots = self._spread(left, level, keys)
+        return self._append(joined, types, Placement(level, _both(slots, keys, width)))
+
+    def _meet(
+        self, left: int, right: int, keys: tuple[ir.Key, ...]
+    ) -> tuple[tuple[ir.Key, ...], int]:
+        """The keys in the order to hash them, and the level of the join."""
+        one, other = self.placements[left], self.placements[right]
+        level = max(one.level, other.level)
+        if level == 0:
+            return keys, 1
+        if one.level == other.level:
+            same = _same(one.slots, other.slots, keys)
+            return keys if same is None else same, level + (same is None)
+        staying, side = (one, "left") if one.level > other.level else (other, "right")
+        order = _order(staying.slots, keys, side)
+        return keys if order is None else order, level + (order is None)
+
+    def _spread(self, left: int, level: int, keys: tuple[ir.Key, ...]) -> Slots:
+        """What the join's rows are hashed by, as columns of its left side."""
+        placement = self.placements[left]
+        if placement.level == level and placement.slots is not None:
+            return placement.slots
+        return tuple(frozenset({key.left}) for key in keys)
+
+    def _group(self, node: ir.Group) -> int:
+        source = self.add(node.input)
+        keys = tuple(_position(key) for key in node.keys)
+        calls = tuple(
+            physical.Aggregate(
+                call.function,
+                None if call.argument is None else _position(call.argument),
+                call.type,
+            )
+            for call in node.calls
+        )
+        level, kept = self._together(source, frozenset(keys))
+        slots = kept or tuple(frozenset({key}) for key in keys)
+        shown = tuple(
+            frozenset(n for n, key in enumerate(keys) if key in slot) for slot in slots
+        )
+        placement = Placement(level, shown or None)
+        return self._append(physical.Reduce(source, keys, calls), _types(node), placement)
+
+    def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
+        """The level for an operator over rows with equal keys, and their spread if kept."""
+        placement = self.placements[source]
+        if placement.level and placement.slots:
+            kept = tuple(slot & keys for slot in placement.slots)
+            if all(kept):
+                return placement.level, kept
+        return placement.level + 1, None
+
+    def _distinct(self, node: ir.Distinct) -> int:
+        source, types = self.add(node.input), _types(node)
+        everything = frozenset(range(len(types)))
+        level, kept = self._together(source, everything)
+        slots = kept or tuple(frozenset({i}) for i in sorted(everything))
+        return self._append(physical.Distinct(source), types, Placement(level, slots))
+
+    def _union(self, node: ir.Union) -> int:
+        parts = tuple(self.add(part) for part in node.inputs)
+        placements = [self.placements[part] for part in parts]
+        level = max(placement.level for placement in placements)
+        common = _common(placements)
+        return self._append(physical.Union(parts), _types(node), Placement(level, common))
+
+
+def _types(node: ir.Relational) -> tuple[str, ...]:
+    return tuple(column.type for column in ir.columns(node))
+
+
+def _refs(node: ir.Relational) -> tuple[Scalar, ...]:
+    return tuple(Ref(i, c.type, c.name) for i, c in enumerate(ir.columns(node)))
+
+
+def _position(scalar: Scalar) -> int:
+    assert isinstance(scalar, Ref), "the pass `groups` makes columns of keys and arguments"
+    return scalar.index
+
+
+def _through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
+    """How rows are spread after a projection; None when a hashed column is gone."""
+    if slots is None:
+        return None
+    moved = tuple(
+        frozenset(
+            place
+            for place, output in enumerate(outputs)
+            if isinstance(output, Ref) and output.index in slot
+        )
+        for slot in slots
+    )
+    return moved if all(moved) else None
+
+
+def _common(placements: Sequence[Placement]) -> Slots | None:
+    """How the sum of collections is spread: as all of them are, if they are alike."""
+    first = placements[0]
+    if any(p.level != first.level or p.slots is None for p in placements):
+        return None
+    spreads = [p.slots for p in placements if p.slots is not None]
+    if len({len(slots) for slots in spreads}) != 1:
+        return None
+    merged = tuple(frozenset.intersection(*group) for group in zip(*spreads, strict=True))
+    return merged if all(merged) else None
+
+
+def _same(
+    left: Slots | None, right: Slots | None, keys: tuple[ir.Key, ...]
+) -> tuple[ir.Key, ...] | None:
+    """The keys, if both sides are hashed by the same pairs of them in the same order."""
+    if left is None or right is None or len(left) != len(right):
+        return None
+    found = [
+        next((key for key in keys if key.left in one and key.right in other), None)
+        for one, other in zip(left, right, strict=True)
+    ]
+    return None if None in found else keys
+
+
+def _order(
+    slots: Slots | None, keys: tuple[ir.Key, ...], side: str
+) -> tuple[ir.Key, ...] | None:
+    """The keys in the order in which this side is hashed, if it is hashed by just them."""
+    if slots is None or len(slots) != len(keys):
+        return None
+    rest, order = list(keys), []
+    for slot in slots:
+        key = next((k for k in rest if (k.left if side == "left" else k.right) in slot), None)
+        if key is None:
+            return None
+        rest.remove(key)
+        order.append(key)
+    return tuple(order)
+
+
+def _both(slots: Slots, keys: tuple[ir.Key, ...], width: int) -> Slots:
+    """The slots of a join's rows: a key's right column has the value of its left one."""
+    return tuple(
+        slot | frozenset(width + key.right for key in keys if key.left in slot)
+        for slot in slots
+    )

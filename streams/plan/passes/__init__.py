@@ -1,0 +1,39 @@
+"""The passes over the logical plan, in the order they run.
+
+A pass is a function from a tree to a tree that means the same, one a file, named like the
+file. Each states what it leaves behind, and the next may rely on it.
+"""
+
+from collections.abc import Callable
+
+from streams.plan.ir import Relational
+from streams.plan.passes.canonical import canonical
+from streams.plan.passes.flatten import flatten
+from streams.plan.passes.fuse import fuse
+from streams.plan.passes.groups import groups
+from streams.plan.passes.joins import joins
+from streams.plan.passes.prune import prune
+from streams.plan.passes.pushdown import pushdown
+
+Pass = Callable[[Relational], Relational]
+
+PASSES: tuple[Pass, ...] = (
+    pushdown,  # predicates lie where their columns come from; products hold the rest
+    flatten,  # no product is an input of another
+    prune,  # no column is carried that nobody reads
+    joins,  # every product is a tree of joins on equal columns
+    canonical,  # equal keys have equal bits
+    groups,  # keys and arguments of Group are columns; a Group without aggregates is Distinct
+    prune,  # columns that only a residual predicate read end there
+    fuse,  # at most one Project over one Filter between other operators
+)
+
+
+def optimise(node: Relational) -> Relational:
+    """Run every pass.
+
+    Errors: InvalidStatement for a true cross product, which `joins` refuses.
+    """
+    for step in PASSES:
+        node = step(node)
+    return node

@@ -1,0 +1,72 @@
+"""Give equal groups equal bits (rules 23, 35).
+
+-0.0 equals 0.0, every NaN every other, and an interval of 30 days one of a month, but their
+bits differ, and so do their hashes. Where rows that are equal become one (the keys of Group,
+the rows of Distinct, the arguments of min and max) the one that is shown must not depend on
+which came first: such a column is replaced by one representative of each class. (`joins`
+compares representatives too, but its rows stay as they are.)
+"""
+
+from dataclasses import replace
+
+from streams.plan.ir import (
+    Distinct,
+    Group,
+    Project,
+    Relational,
+    children,
+    columns,
+    with_children,
+)
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
+
+_FLOATS = ("FLOAT", "DOUBLE")
+
+
+def canonical(node: Relational) -> Relational:
+    """Replace keys by their representatives everywhere in the tree."""
+    node = with_children(node, tuple(canonical(child) for child in children(node)))
+    match node:
+        case Distinct():
+            return _distinct(node)
+        case Group():
+            return _group(node)
+        case _:
+            return node
+
+
+def _distinct(node: Distinct) -> Distinct:
+    own = columns(node)
+    refs = tuple(Ref(i, column.type, column.name) for i, column in enumerate(own))
+    outputs = tuple(map(representative, refs))
+    if outputs == refs:
+        return node
+    return Distinct(Project(node.input, outputs, tuple(column.name for column in own)))
+
+
+def _group(node: Group) -> Group:
+    calls = tuple(
+        replace(call, argument=representative(call.argument))
+        if call.function in {"min", "max"} and call.argument is not None
+        else call
+        for call in node.calls
+    )
+    return replace(node, keys=tuple(map(representative, node.keys)), calls=calls)
+
+
+def representative(scalar: Scalar) -> Scalar:
+    """One value for each class of equal values; the expression itself if bits decide."""
+    if scalar.type in _FLOATS:
+        return _float(scalar)
+    if scalar.type == "INTERVAL":
+        return Call(Form.FUNCTION, "normalized_interval", (scalar,), "INTERVAL")
+    return scalar
+
+
+def _float(scalar: Scalar) -> Scalar:
+    type_ = scalar.type
+    zero = Literal(f"CAST('0' AS {type_})", type_, "0.0")
+    nan = Literal(f"CAST('nan' AS {type_})", type_, "nan")
+    is_zero = Call(Form.INFIX, "=", (scalar, zero), "BOOLEAN")
+    is_nan = Call(Form.FUNCTION, "isnan", (scalar,), "BOOLEAN")
+    return Call(Form.CASE, "case", (is_zero, zero, is_nan, nan, scalar), type_)

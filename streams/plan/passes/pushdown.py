@@ -1,0 +1,126 @@
+"""Move predicates towards the collections that their columns come from.
+
+Leaves behind: no Filter over a Product; a predicate of one input of a Product lies in that
+input, unless it can fail (then it waits until the join has removed the rows it may not see).
+Across Group and Distinct moves only what sees the same value below as above: a float or an
+interval may be represented by another value of its group.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from streams.plan.fallible import can_fail
+from streams.plan.ir import (
+    Distinct,
+    Filter,
+    Get,
+    Group,
+    Join,
+    Product,
+    Project,
+    Relational,
+    Union,
+    Values,
+    columns,
+)
+from streams.plan.scalar import Ref, Scalar, conjuncts, refs, shift, substitute, walk
+
+_MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
+
+Predicates = tuple[Scalar, ...]
+
+
+def pushdown(node: Relational) -> Relational:
+    """Move every predicate of the tree as far down as it may go."""
+    return _push(node, ())
+
+
+def _push(  # noqa: C901, PLR0911 - one case for each kind of node
+    node: Relational, predicates: Predicates
+) -> Relational:
+    match node:
+        case Filter():
+            return _push(node.input, predicates + node.predicates)
+        case Project():
+            return _through_project(node, predicates)
+        case Product():
+            return _into_product(node, predicates)
+        case Group():
+            return _through_group(node, predicates)
+        case Distinct():
+            below, above = _split(predicates, _exact)
+            return _filter(Distinct(_push(node.input, below)), above)
+        case Union():
+            return Union(tuple(_push(part, predicates) for part in node.inputs))
+        case Join():
+            sides = replace(node, left=_push(node.left, ()), right=_push(node.right, ()))
+            return _filter(sides, predicates)
+        case Get() | Values():
+            return _filter(node, predicates)
+
+
+def _filter(node: Relational, predicates: Predicates) -> Relational:
+    return Filter(node, predicates) if predicates else node
+
+
+def _through_project(node: Project, predicates: Predicates) -> Relational:
+    below: list[Scalar] = []
+    above: list[Scalar] = []
+    for predicate in predicates:
+        moved = substitute(predicate, node.outputs)
+        if sum(1 for _ in walk(moved)) <= _MOST_NODES:
+            below.extend(conjuncts(moved))
+        else:
+            above.append(predicate)
+    return _filter(replace(node, input=_push(node.input, tuple(below))), tuple(above))
+
+
+def _into_product(node: Product, predicates: Predicates) -> Relational:
+    starts, start = [], 0
+    for part in node.inputs:
+        starts.append(start)
+        start += len(columns(part))
+    inside: list[list[Scalar]] = [[] for _ in node.inputs]
+    rest = []
+    for predicate in node.predicates + predicates:
+        home = _home(predicate, starts)
+        if home is None or can_fail(predicate):
+            rest.append(predicate)
+        else:
+            inside[home].append(shift(predicate, -starts[home]))
+    parts = zip(node.inputs, inside, strict=True)
+    return Product(tuple(_push(part, tuple(own)) for part, own in parts), tuple(rest))
+
+
+def _home(predicate: Scalar, starts: list[int]) -> int | None:
+    """The one input that the predicate reads; the first if it reads none."""
+    owners = {max(i for i, s in enumerate(starts) if s <= ref) for ref in refs(predicate)}
+    if len(owners) > 1:
+        return None
+    return owners.pop() if owners else 0
+
+
+def _through_group(node: Group, predicates: Predicates) -> Relational:
+    width = len(node.keys)
+
+    def of_keys(predicate: Scalar) -> bool:
+        # Without keys there is a row even over nothing, so nothing may be taken away below.
+        return width > 0 and all(ref < width for ref in refs(predicate)) and _exact(predicate)
+
+    below, above = _split(predicates, of_keys)
+    moved = tuple(substitute(predicate, node.keys) for predicate in below)
+    return _filter(replace(node, input=_push(node.input, moved)), above)
+
+
+def _exact(predicate: Scalar) -> bool:
+    """Tell whether the predicate may be judged on any row of a group, not on the group."""
+    types = {node.type for node in walk(predicate) if isinstance(node, Ref)}
+    vague = ("FLOAT", "DOUBLE", "INTERVAL")
+    return not can_fail(predicate) and not any(name in t for t in types for name in vague)
+
+
+def _split(
+    predicates: Predicates, chosen: Callable[[Scalar], bool]
+) -> tuple[Predicates, Predicates]:
+    yes = tuple(predicate for predicate in predicates if chosen(predicate))
+    return yes, tuple(predicate for predicate in predicates if predicate not in yes)

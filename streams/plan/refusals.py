@@ -1,0 +1,185 @@
+"""What a view may not contain yet, by the name a user knows it by.
+
+DuckDB's syntax tree says what was written; its bound plan only what became of it (IN turns
+into a MARK join). So constructs are refused here, before binding, with words of the query.
+What slips through, because a macro hid it, is refused by `bind` under the plan's name.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streams.errors import InvalidStatement
+from streams.plan.binder import Binder
+from streams.plan.record import Record
+
+AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
+
+# `error` is marked VOLATILE only so that DuckDB does not run it while planning.
+_STABLE_AFTER_ALL = frozenset({"error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A construct's name, and what to do instead."""
+
+    construct: str
+    hint: str = ""
+    detail: str = ""
+
+    def raised(self) -> InvalidStatement:
+        """The refusal as the error a user sees."""
+        text = f"{self.construct} is not supported in a materialized view"
+        return InvalidStatement(text, self.detail, self.hint)
+
+
+_ORDER = Refusal("ORDER BY", "order the rows when you read the view: a view has no order")
+_LIMIT = Refusal("LIMIT", "limit the rows when you read the view")
+_JOIN = "write it as an inner join on equal columns"
+
+
+def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
+    """Refuse a query that is not one SELECT of the constructs we maintain.
+
+    `names` are those of the catalog's columns, in lower case.
+
+    Errors: InvalidStatement that names the construct.
+    """
+    try:
+        statements = binder.syntax(query)
+    except InvalidStatement as error:
+        if "Only SELECT" in str(error) or "only SELECT" in str(error):
+            raise _not_a_select(query) from error
+        raise
+    if len(statements) != 1:
+        raise InvalidStatement(f"expected one SELECT, found {len(statements)} statements")
+    functions = set()
+    for node in statements[0].walk():
+        refusal = _refusal(node)
+        if refusal:
+            raise refusal.raised()
+        functions |= _function(node)
+        _refuse_pseudo_column(node, names)
+    _refuse_unstable(binder, functions)
+
+
+def _not_a_select(query: str) -> InvalidStatement:
+    first = (query.split() or ["nothing"])[0].upper()
+    if first in {"PIVOT", "UNPIVOT"}:
+        return Refusal(first, "use CASE expressions under GROUP BY").raised()
+    return InvalidStatement(f"expected a SELECT, found {first}")
+
+
+def _refusal(node: Record) -> Refusal | None:
+    kind = node.raw("type") if node.has("type") else None
+    if not isinstance(kind, str):
+        return None
+    check = _CHECKS.get(kind)
+    return check(node) if check else None
+
+
+def _always(refusal: Refusal) -> Callable[[Record], Refusal | None]:
+    return lambda _: refusal
+
+
+def _select(node: Record) -> Refusal | None:
+    if len(node.items("group_sets")) > 1:
+        return Refusal("grouping by several sets (ROLLUP, CUBE, GROUPING SETS)",
+                       "write one view a set and UNION ALL them")  # fmt: skip
+    if node.has("qualify"):
+        return Refusal("QUALIFY")
+    return Refusal("TABLESAMPLE") if node.has("sample") else None
+
+
+def _from(node: Record) -> Refusal | None:
+    return Refusal("TABLESAMPLE") if node.has("sample") else None
+
+
+def _join(node: Record) -> Refusal | None:
+    kind = node.text("ref_type")
+    if kind in {"ASOF", "POSITIONAL"}:
+        return Refusal(f"{kind} JOIN", _JOIN)
+    outer = {"LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
+    named = outer | {"FULL": "FULL JOIN", "SEMI": "SEMI JOIN", "ANTI": "ANTI JOIN"}
+    name = named.get(node.text("join_type"))
+    return Refusal(name, _JOIN) if name else _from(node)
+
+
+def _subquery(node: Record) -> Refusal | None:
+    if node.text("class") != "SUBQUERY":
+        return _from(node)  # a subquery in FROM
+    names = {
+        "SCALAR": "scalar subquery",
+        "EXISTS": "EXISTS subquery",
+        "NOT_EXISTS": "NOT EXISTS subquery",
+        "ANY": "IN or ANY subquery",
+    }
+    kind = node.text("subquery_type")
+    hint = "join with the subquery in FROM instead"
+    return Refusal(names.get(kind, f"{kind} subquery"), hint)
+
+
+def _set_operation(node: Record) -> Refusal | None:
+    kind = node.text("setop_type")
+    return None if kind.startswith("UNION") else Refusal(kind)
+
+
+def _distinct(node: Record) -> Refusal | None:
+    if node.items("distinct_on_targets"):
+        return Refusal("DISTINCT ON", "use min or max under GROUP BY")
+    return None
+
+
+def _table_function(node: Record) -> Refusal | None:
+    name = node.record("function").text("function_name")
+    return Refusal(f"table function {name}", "create a source or a view to read from")
+
+
+def _call(node: Record) -> Refusal | None:
+    name = node.text("function_name").lower()
+    if name in {"unnest", "unlist", "generate_subscripts"}:
+        return Refusal(f"{name} in the select list")
+    if node.flag("distinct") and name in AGGREGATES - {"min", "max"}:
+        return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
+    if name in {"grouping", "grouping_id"}:
+        return Refusal(name)
+    return None
+
+
+_CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
+    "SELECT_NODE": _select,
+    "BASE_TABLE": _from,
+    "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
+    "SET_OPERATION_NODE": _set_operation,
+    "ORDER_MODIFIER": lambda node: _ORDER if node.items("orders") else None,
+    "LIMIT_MODIFIER": _always(_LIMIT),
+    "LIMIT_PERCENT_MODIFIER": _always(_LIMIT),
+    "DISTINCT_MODIFIER": _distinct,
+    "JOIN": _join,
+    "SUBQUERY": _subquery,
+    "TABLE_FUNCTION": _table_function,
+    "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
+    "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),
+    "FUNCTION": _call,
+}
+
+
+def _function(node: Record) -> set[str]:
+    return {node.text("function_name").lower()} if node.has("function_name") else set()
+
+
+def _refuse_pseudo_column(node: Record, names: frozenset[str]) -> None:
+    """DuckDB numbers the rows of its own tables; ours have no such number."""
+    if node.has("column_names"):
+        name = (node.texts("column_names") or ("",))[-1].lower()
+        if name == "rowid" and name not in names:
+            raise Refusal("column rowid", "name a column of the relation").raised()
+
+
+def _refuse_unstable(binder: Binder, functions: set[str]) -> None:
+    unstable = binder.stability(sorted(functions - _STABLE_AFTER_ALL))
+    for name, stability in sorted(unstable.items()):
+        raise Refusal(
+            f"function {name}",
+            "a view's contents may depend on its inputs alone; put the value in a column",
+            f"it is {stability}: the same row may give another value later",
+        ).raised()

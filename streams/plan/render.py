@@ -1,0 +1,138 @@
+"""Scalar expressions as text: exact SQL for the kernel, and labels for people.
+
+SQL names columns `c0 .. cn` and is fully parenthesised. A label names columns as the query
+did and leaves out what DuckDB added to literals; it is part of an error's identity, so it
+depends on the expression alone.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from streams.plan.physical import Expression
+from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
+from streams.plan.typenames import identifier, quoted
+
+_WORD = re.compile(r"[a-z_][a-z0-9_]*\Z")
+
+# Names that DuckDB's grammar treats apart from other functions, so that they need quotes.
+_GRAMMAR = frozenset({
+    "coalesce", "columns", "exists", "extract", "grouping", "grouping_id", "interval",
+    "list_comprehension", "map", "nullif", "operator", "overlay", "position", "row",
+    "struct", "substring", "trim", "try", "try_cast", "unpack", "values", "year", "month",
+    "day", "hour", "minute", "second", "cast",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What differs between the two renderings."""
+
+    ref: Callable[[Ref], str]
+    literal: Callable[[Literal], str]
+    variable: Callable[[str], str]
+    bare_literals: bool  # drop a cast that only types a literal
+
+
+# The binder marks variables with their depth (`x@0`): two of one name never meet, and none can
+# hide a column.
+_SQL = Style(lambda ref: f"c{ref.index}", lambda x: x.sql, quoted, bare_literals=False)
+_LABEL = Style(
+    lambda ref: identifier(ref.name),
+    lambda x: x.label,
+    lambda name: identifier(name.rpartition("@")[0]),
+    bare_literals=True,
+)
+
+
+def sql(scalar: Scalar) -> str:
+    """DuckDB SQL over `c0 .. cn` that has the expression's value and type."""
+    return _render(scalar, _SQL)
+
+
+def qualified_sql(scalar: Scalar, ref: Callable[[Ref], str]) -> str:
+    """DuckDB SQL with columns named by `ref`."""
+    return _render(scalar, replace(_SQL, ref=ref))
+
+
+def label(scalar: Scalar) -> str:
+    """The expression for people."""
+    text = _render(scalar, _LABEL)
+    return text[1:-1] if _wrapped(text) else text
+
+
+def expression(scalar: Scalar) -> Expression:
+    """The expression as the physical plan holds it."""
+    return Expression(sql(scalar), scalar.type, label(scalar))
+
+
+def _wrapped(text: str) -> bool:
+    """Tell whether one pair of parentheses encloses the whole text."""
+    if not text.startswith("("):
+        return False
+    depth, quote = 0, ""
+    for position, char in enumerate(text):
+        if quote:
+            quote = "" if char == quote else quote
+        elif char in "'\"":
+            quote = char
+        else:
+            depth += (char == "(") - (char == ")")
+            if depth == 0:
+                return position == len(text) - 1
+    return False
+
+
+def _render(scalar: Scalar, style: Style) -> str:
+    match scalar:
+        case Ref():
+            return style.ref(scalar)
+        case Literal():
+            return style.literal(scalar)
+        case Parameter(name=name):
+            return style.variable(name)
+        case Call():
+            return _call(scalar, style)
+
+
+def _call(call: Call, style: Style) -> str:
+    parts = [_render(argument, style) for argument in call.arguments]
+    if call.form in {Form.CAST, Form.TRY_CAST}:
+        if style.bare_literals and isinstance(call.arguments[0], Literal):
+            return parts[0]
+        return f"{call.form.name}({parts[0]} AS {call.type})"
+    if call.form is Form.LAMBDA:
+        return f"lambda {', '.join(style.variable(name) for name in call.names)}: {parts[0]}"
+    return _FORMS[call.form](call, parts)
+
+
+def _function(call: Call, parts: list[str]) -> str:
+    plain = _WORD.match(call.name) and call.name not in _GRAMMAR
+    name = identifier(call.name) if plain else quoted(call.name)
+    positional = len(parts) - len(call.names)
+    named = zip(call.names, parts[positional:], strict=True)
+    arguments = parts[:positional] + [f"{quoted(key)} := {value}" for key, value in named]
+    return f"{name}({', '.join(arguments)})"
+
+
+def _case(_: Call, parts: list[str]) -> str:
+    pairs = zip(parts[:-1:2], parts[1::2], strict=True)
+    whens = " ".join(f"WHEN {when} THEN {then}" for when, then in pairs)
+    return f"CASE {whens} ELSE {parts[-1]} END"
+
+
+_FORMS: dict[Form, Callable[[Call, list[str]], str]] = {
+    Form.FUNCTION: _function,
+    Form.INFIX: lambda call, parts: f"({parts[0]} {call.name} {parts[1]})",
+    Form.PREFIX: lambda call, parts: f"({call.name} {parts[0]})",
+    Form.AND: lambda _, parts: "(" + " AND ".join(parts) + ")",
+    Form.OR: lambda _, parts: "(" + " OR ".join(parts) + ")",
+    Form.NOT: lambda _, parts: f"(NOT {parts[0]})",
+    Form.IS_NULL: lambda _, parts: f"({parts[0]} IS NULL)",
+    Form.IS_NOT_NULL: lambda _, parts: f"({parts[0]} IS NOT NULL)",
+    Form.IN: lambda _, parts: f"({parts[0]} IN ({', '.join(parts[1:])}))",
+    Form.NOT_IN: lambda _, parts: f"({parts[0]} NOT IN ({', '.join(parts[1:])}))",
+    Form.COALESCE: lambda _, parts: f"COALESCE({', '.join(parts)})",
+    Form.CASE: _case,
+    Form.TRY: lambda _, parts: f"TRY({parts[0]})",
+}

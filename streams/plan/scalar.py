@@ -1,0 +1,118 @@
+"""Scalar expressions: what a bound query computes from one row.
+
+A few kinds of node stand for all that DuckDB can compute, because we never evaluate: we move
+expressions between operators, and DuckDB runs them. So each carries its exact type, and its
+rendering in SQL binds again to the same function with the same types (literals are typed,
+casts explicit). Columns are positions in the input's row; inside a lambda its own variables
+are parameters, and columns still mean the row's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Form(Enum):
+    """How a call is written, and so what its arguments mean."""
+
+    FUNCTION = "function"
+    INFIX = "infix"
+    PREFIX = "prefix"
+    CAST = "cast"
+    TRY_CAST = "try_cast"
+    AND = "and"
+    OR = "or"
+    NOT = "not"
+    IS_NULL = "is null"
+    IS_NOT_NULL = "is not null"
+    IN = "in"
+    NOT_IN = "not in"
+    COALESCE = "coalesce"
+    CASE = "case"  # when, then, when, then, ..., else
+    TRY = "try"
+    LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A column of the input. `name` is for people and takes no part in meaning."""
+
+    index: int
+    type: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant: `sql` is exact and typed, `label` is what a person would write."""
+
+    sql: str
+    type: str
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A variable of an enclosing lambda."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Anything computed from arguments. `names` are those of named arguments, else empty."""
+
+    form: Form
+    name: str
+    arguments: tuple["Scalar", ...]
+    type: str
+    names: tuple[str, ...] = ()
+
+
+Scalar = Ref | Literal | Parameter | Call
+
+
+def refs(scalar: Scalar) -> frozenset[int]:
+    """The columns that the expression reads."""
+    return frozenset(node.index for node in walk(scalar) if isinstance(node, Ref))
+
+
+def walk(scalar: Scalar) -> Iterator[Scalar]:
+    """The expression and everything inside it, outside first."""
+    yield scalar
+    if isinstance(scalar, Call):
+        for argument in scalar.arguments:
+            yield from walk(argument)
+
+
+def rewrite(scalar: Scalar, change: Callable[[Ref], Scalar]) -> Scalar:
+    """Replace every column by what `change` makes of it."""
+    if isinstance(scalar, Ref):
+        return change(scalar)
+    if not isinstance(scalar, Call):
+        return scalar
+    arguments = tuple(rewrite(argument, change) for argument in scalar.arguments)
+    return scalar if arguments == scalar.arguments else replace(scalar, arguments=arguments)
+
+
+def shift(scalar: Scalar, by: int) -> Scalar:
+    """The same expression over a row that starts `by` columns further left."""
+    return rewrite(scalar, lambda ref: replace(ref, index=ref.index + by))
+
+
+def remap(scalar: Scalar, positions: Mapping[int, int]) -> Scalar:
+    """The same expression over a row whose columns moved."""
+    return rewrite(scalar, lambda ref: replace(ref, index=positions[ref.index]))
+
+
+def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
+    """The expression over the input of a projection, given it over the projection's output."""
+    return rewrite(scalar, lambda ref: outputs[ref.index])
+
+
+def conjuncts(scalar: Scalar) -> tuple[Scalar, ...]:
+    """The parts of a predicate that must all be true."""
+    if isinstance(scalar, Call) and scalar.form is Form.AND:
+        return tuple(part for argument in scalar.arguments for part in conjuncts(argument))
+    return (scalar,)
