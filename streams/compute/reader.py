@@ -75,23 +75,27 @@ class CommandReader:
         The first call reads to the end of the topic and begins with the last Hello there.
         Errors: Corrupt when the topic's content breaks the protocol.
         """
-        commands: list[Command] = []
-        try:
-            while self._caught_up_at is not None:
-                self._read(commands, wait_ms=1000)
-            if not commands:
-                self._read(commands, wait_ms)
-        except Truncated:
-            # The controller deleted the history below our position. A newer iteration holds
-            # all of it, so begin again there.
-            log.warning("command topic was truncated", extra={"topic": self._topic})
-            self._tail.close()
-            self._tail, self._caught_up_at = self._open()
-        return tuple(commands)
+        while True:
+            try:
+                return self._poll(wait_ms)
+            except Truncated:
+                # The controller deleted the history below our position. A newer iteration
+                # holds all of it, so begin again there.
+                log.warning("command topic was truncated", extra={"topic": self._topic})
+                self._tail.close()
+                self._tail, self._caught_up_at = self._open()
 
     def close(self) -> None:
         """Stop reading."""
         self._tail.close()
+
+    def _poll(self, wait_ms: int) -> tuple[Command, ...]:
+        commands: list[Command] = []
+        while self._caught_up_at is not None:
+            self._read(commands, wait_ms=1000)
+        if not commands:
+            self._read(commands, wait_ms)
+        return tuple(commands)
 
     def _open(self) -> tuple[Tail, Offset | None]:
         low, end = self._logs.bounds(self._topic)

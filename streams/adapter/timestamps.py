@@ -1,0 +1,84 @@
+"""Which time a read is answered at. Pure.
+
+A collection can be read at t iff since <= t < upper. Several collections are read at one t, so
+that the answer is a consistent cut:
+
+    t at least   the join of their sinces
+    t below      the meet of their uppers
+
+A read without AS OF takes the greatest such time: the freshest answer that needs no waiting.
+If there is none yet, it takes the join of the sinces and waits for the uppers. A read AS OF t
+takes t and nothing else: below a since it is refused, at or beyond an upper it waits.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.ids import Timestamp
+from streams.progress import Antichain, frontier, meet_all
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The interval in which a collection can be read. `name` is the user's."""
+
+    name: str
+    since: Antichain
+    upper: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAt:
+    """Answer at `time`; `waits_for` names the collections whose uppers must pass it first."""
+
+    time: Timestamp
+    waits_for: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """There is no such time and will never be one: `name` has been compacted, or dropped."""
+
+    name: str
+    since: Antichain
+
+
+LAST = Timestamp((1 << 63) - 2)
+"""The time at which collections that are all sealed are read: later than all they hold."""
+
+
+def choose(inputs: tuple[Bounds, ...], as_of: Timestamp | None) -> ReadAt | Unreadable:
+    """The time of a read over these collections; without any, any time will do."""
+    for each in inputs:
+        if each.since.is_empty or (as_of is not None and not each.since.less_equal(as_of)):
+            return Unreadable(each.name, each.since)
+    time = freshest(inputs) if as_of is None else as_of
+    waits_for = tuple(each.name for each in inputs if each.upper.less_equal(time))
+    return ReadAt(time, waits_for)
+
+
+def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
+    """The greatest time below all uppers, or the least one at or beyond all sinces."""
+    upper = meet_all(each.upper for each in inputs)
+    newest = LAST if upper.is_empty else Timestamp(upper.time - 1)
+    return max([newest, *(each.since.time for each in inputs)])
+
+
+def birth(inputs: tuple[Bounds, ...], held_from: Mapping[str, Timestamp]) -> Timestamp:
+    """The first time of an object over inputs whose holds stand at `held_from`.
+
+    The freshest common time, but none below a hold: what lies there may be compacted.
+    """
+    return max([freshest(inputs), *held_from.values()])
+
+
+def policy(upper: Antichain, held: Antichain, retain_ms: int) -> Antichain | None:
+    """Where to move a hold that keeps `retain_ms` of history; None while it is not worth it.
+
+    A move is a record in the log, so it waits until a tenth of the window would be released.
+    Never beyond upper - 1: the newest time stays readable (rule 5).
+    """
+    if upper.is_empty or held.is_empty:
+        return None
+    wish = upper.time - 1 - retain_ms
+    return frontier(wish) if wish > held.time + retain_ms // 10 else None

@@ -1,0 +1,166 @@
+"""The controller of one instance: it tells replicas what to run and hears how far they are.
+
+It keeps the history of its commands. When the history has grown long it begins a new iteration
+with the reduced one, and deletes what lies before the iteration before that: a reader that is
+still in it begins again at the newest (`streams.compute.reader`). A new controller begins with
+an iteration too, so that nothing that an earlier one left half said is ever acted upon.
+
+It knows nothing of catalogs: the dataflows come in as descriptions, in an order in which
+imports come before those who import them.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from streams.compute.codec import decode_command
+from streams.compute.description import DataflowDescription
+from streams.compute.history import is_long, reduce
+from streams.compute.observed import Observed
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CreateDataflow,
+    CreateInstance,
+    Hello,
+    InitializationComplete,
+    Schedule,
+)
+from streams.compute.reader import ResponseReader
+from streams.compute.writer import CommandWriter
+from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.log import Logs
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.progress import EMPTY
+
+log = logging.getLogger(__name__)
+
+
+def command_topic(namespace: str, instance: str) -> Topic:
+    """Where an instance's commands stand."""
+    return Topic(f"{namespace}.compute.{instance}.commands")
+
+
+def response_topic(namespace: str, instance: str) -> Topic:
+    """Where an instance's replicas answer."""
+    return Topic(f"{namespace}.compute.{instance}.responses")
+
+
+def create_topics(topics: Topics, namespace: str, instance: str) -> None:
+    """Make the instance's topics, if they are missing."""
+    names = (command_topic(namespace, instance), response_topic(namespace, instance))
+    topics.create([TopicSpec(name, 1, TopicKind.LOG) for name in names])
+
+
+class Controller:
+    """One instance. Commands may come from any thread; `poll` belongs to one."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        settings: CreateInstance,
+        instance: str,
+        epoch: int,
+        new_id: Callable[[], str],
+    ) -> None:
+        self._logs, self._settings, self._new_id = logs, settings, new_id
+        self._commands = command_topic(settings.namespace, instance)
+        self._writer = CommandWriter(logs, self._commands, epoch)
+        self._lock = threading.RLock()
+        self._history: list[Command] = []
+        self._reduced_to = 0
+        self._last_hello = last_hello(logs, self._commands)
+        self._observed = Observed()
+        responses = response_topic(settings.namespace, instance)
+        self._responses = ResponseReader(logs, responses, nonce="")
+
+    @property
+    def observed(self) -> Observed:
+        """What the replicas have said so far."""
+        return self._observed
+
+    def start(
+        self, dataflows: Sequence[DataflowDescription], dropping: Sequence[CollectionId]
+    ) -> None:
+        """Begin: exactly these dataflows run from now on; the end of `dropping` is confirmed."""
+        with self._lock:
+            self._history = [self._settings]
+            for each in dataflows:
+                self._history += [CreateDataflow(each), Schedule(each.export)]
+            self._history += [InitializationComplete(), AllowWrites()]
+            self._begin()
+            if dropping:
+                self._write([AllowCompaction(each, EMPTY) for each in dropping])
+
+    def create(self, dataflow: DataflowDescription) -> None:
+        """Maintain one more dataflow; durable on return."""
+        with self._lock:
+            self._observed = self._observed.forget(dataflow.export)
+            self._write([CreateDataflow(dataflow), Schedule(dataflow.export)])
+
+    def drop(self, export: CollectionId) -> None:
+        """Maintain it no more. `observed.dropped` names it when a replica has let go."""
+        with self._lock:
+            self._write([AllowCompaction(export, EMPTY)])
+
+    def forget(self, export: CollectionId) -> None:
+        """Nobody asks for a dropped export any more."""
+        with self._lock:
+            self._observed = self._observed.forget(export)
+
+    def poll(self, wait_ms: int) -> bool:
+        """Hear what the replicas say; whether anything came."""
+        messages = self._responses.poll(wait_ms)
+        with self._lock:
+            for message in messages:
+                self._observed = self._observed.step(message)
+        return bool(messages)
+
+    def close(self) -> None:
+        """Say and hear nothing more."""
+        self._responses.close()
+
+    def _write(self, commands: Sequence[Command]) -> None:
+        self._writer.write(commands)
+        self._history += commands
+        if is_long(self._history, self._reduced_to):
+            awaited = [
+                each
+                for each in self._history
+                if isinstance(each, AllowCompaction)
+                and each.frontier.is_empty
+                and each.id not in self._observed.dropped
+            ]
+            self._history = list(reduce(self._history))
+            self._begin()
+            # A drop that nobody has confirmed yet would be lost with the old history.
+            self._writer.write(awaited)
+            self._history += awaited
+            self._reduced_to = len(self._history)
+
+    def _begin(self) -> None:
+        nonce = self._new_id()
+        self._reduced_to = len(self._history)
+        self._responses.restart(nonce)
+        self._observed = self._observed.begin()
+        hello = self._writer.begin(nonce, self._history)
+        log.info("compute iteration", extra={"nonce": nonce, "commands": len(self._history)})
+        if self._last_hello is not None:
+            self._logs.truncate(self._commands, self._last_hello)
+        self._last_hello = hello
+
+
+def last_hello(logs: Logs, commands: Topic) -> Offset | None:
+    """Where the newest iteration on the topic begins; None when there is none."""
+    low, end = logs.bounds(commands)
+    found: Offset | None = None
+    tail = logs.tail({commands: low})
+    position = low
+    while position < end:
+        for entry in tail.poll(1000):
+            if isinstance(decode_command(entry.value).command, Hello):
+                found = entry.offset
+            position = Offset(entry.offset + 1)
+    tail.close()
+    return found

@@ -1,0 +1,165 @@
+import itertools
+
+import pytest
+
+from streams.compute.controller import (
+    Controller,
+    command_topic,
+    create_topics,
+    response_topic,
+)
+from streams.compute.observed import Condition, Observed
+from streams.compute.protocol import (
+    CreateDataflow,
+    CreateInstance,
+    Frontiers,
+    Hello,
+    Reconciled,
+    ResponseMessage,
+    Status,
+)
+from streams.compute.reader import CommandReader
+from streams.compute.session import Drop, Session
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId
+from streams.kafka.log import Logs
+from streams.kafka.memory import MemoryBroker
+from streams.progress import EMPTY, frontier
+from tests.unit.compute.commands import description
+
+U1, U2 = CollectionId("u1"), CollectionId("u2")
+
+
+@pytest.fixture
+def logs() -> Logs:
+    broker = MemoryBroker(lambda: 1000)
+    create_topics(broker.topics, "sw", "default")
+    return broker.logs
+
+
+def controller(logs: Logs, epoch: int = 1) -> Controller:
+    numbers = itertools.count()
+    settings = CreateInstance("sw", 2)
+    return Controller(logs, settings, "default", epoch, lambda: f"n{epoch}.{next(numbers)}")
+
+
+class Replica:
+    """A session over the topics, which answers as it must."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.reader = CommandReader(logs, command_topic("sw", "default"))
+        self.writer = ResponseWriter(logs, response_topic("sw", "default"), "r")
+        self.session = Session()
+
+    def run(self) -> list[object]:
+        done: list[object] = []
+        while commands := self.reader.poll(0):
+            for command in commands:
+                self.session, actions = self.session.step(command)
+                done.extend(actions)
+        for action in done:
+            if isinstance(action, Drop) and not action.silent:
+                gone = Frontiers(action.export, EMPTY, EMPTY)
+                self.writer.write(self.session.nonce, [gone])
+        return done
+
+
+def test_a_replica_runs_what_the_controller_says(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1)], [])
+    one.create(description(U2))
+    replica = Replica(logs)
+    replica.run()
+    assert set(replica.session.running) == {U1, U2}
+    one.drop(U1)
+    replica.run()
+    assert set(replica.session.running) == {U2}
+    assert one.poll(0)
+    assert one.observed.dropped == {U1}
+
+
+def test_a_new_controller_keeps_what_runs(logs) -> None:
+    controller(logs).start([description(U1), description(U2)], [])
+    replica = Replica(logs)
+    replica.run()
+    two = controller(logs, epoch=2)
+    two.start([description(U2)], [U1])
+    actions = replica.run()
+    assert not [each for each in actions if type(each).__name__ == "Create"]
+    assert set(replica.session.running) == {U2}
+    two.poll(0)
+    assert two.observed.dropped == {U1}
+
+
+def test_a_long_history_is_reduced_and_its_past_deleted(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    for number in range(100):
+        one.create(description(f"u{number + 10}"))
+        one.drop(CollectionId(f"u{number + 10}"))
+        replica.run()
+        one.poll(0)
+    low, end = logs.bounds(command_topic("sw", "default"))
+    assert end > 300
+    assert end - low < 150
+    replica.run()
+    assert set(replica.session.running) == {U1}
+    late = Replica(logs)
+    late.run()
+    assert late.session == replica.session
+
+
+def test_an_unconfirmed_drop_outlives_the_reduction(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    one.drop(U1)
+    for number in range(40):
+        one.create(description(f"u{number + 10}"))
+    replica.run()
+    while one.poll(0):
+        pass
+    assert U1 in one.observed.dropped
+
+
+def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
+    topic = command_topic("sw", "default")
+    for epoch in (1, 2, 3):
+        controller(logs, epoch).start([description(U1)], [])
+    low, _ = logs.bounds(topic)
+    assert low == 6  # the first of three iterations with five commands after their Hello
+    commands = CommandReader(logs, topic).poll(0)
+    assert commands[0] == Hello("n3.0", 3)
+    assert CreateDataflow(description(U1)) in commands
+
+
+def observe(*responses) -> Observed:
+    observed = Observed()
+    for number, (replica, response) in enumerate(responses):
+        observed = observed.step(ResponseMessage("n", replica, number, response))
+    return observed
+
+
+def test_frontiers_are_the_furthest_of_any_replica() -> None:
+    observed = observe(
+        ("a", Frontiers(U1, frontier(5), frontier(4))),
+        ("b", Frontiers(U1, frontier(3), None)),
+        ("b", Frontiers(U1, None, frontier(6))),
+    )
+    assert observed.conditions[U1] == Condition(frontier(5), frontier(6), None)
+
+
+def test_the_last_status_counts() -> None:
+    late = Status(U1, "running")
+    observed = observe(("a", Status(U1, "hydrating")), ("a", late), ("a", Reconciled(0, 1, 0)))
+    assert observed.conditions[U1].status == late
+    assert observed.replicas == {"a"}
+    assert observed.begin().replicas == frozenset()
+    assert observed.forget(U1).conditions == {}
+
+
+def test_a_dataflow_is_gone_when_all_its_frontiers_are_empty() -> None:
+    assert observe(("a", Frontiers(U1, EMPTY, frontier(3)))).dropped == frozenset()
+    assert observe(("a", Frontiers(U1, EMPTY, EMPTY))).dropped == {U1}
