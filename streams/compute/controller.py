@@ -83,7 +83,7 @@ class Controller:
     def start(
         self, dataflows: Sequence[DataflowDescription], dropping: Sequence[CollectionId]
     ) -> None:
-        """Begin: exactly these dataflows run from now on; the end of `dropping` is confirmed."""
+        """Begin: run exactly these dataflows, and report the end of those in `dropping`."""
         with self._lock:
             self._history = [self._settings]
             for each in dataflows:

@@ -35,6 +35,8 @@ class CommandWriter:
 
     def write(self, commands: Sequence[Command]) -> None:
         """Append commands to the current iteration; durable on return."""
+        if not commands:
+            return
         with self._lock:
             self._append(commands)
 
