@@ -1,33 +1,32 @@
-"""Which offsets of a raw topic an ingestion reads next, and how they are shared out. Pure.
+"""Exact ranges of a raw topic, how they are cut up, and what makes reading impossible. Pure.
 
-A *binding* is a map from partition to the next offset to read. `Slice(p, lo, hi)` stands for
-the records of partition p at offsets in [lo, hi); there may be fewer records than offsets,
-since transaction markers, aborted records and compaction leave gaps.
+`streams.compute.reclocking` decides how far an interval reaches; the range of each partition
+that it takes is a `Slice` here. `Slice(p, lo, hi)` stands for the records of partition p at
+offsets in [lo, hi); there may be fewer records than offsets, since transaction markers, aborted
+records and compaction leave gaps.
 
-Invariant: for a binding B and the slices S that `news` gives for it, cut by `take` in any way,
-`bind(B, S)` is where the next step starts. No offset is ever passed over: when one can no
-longer be read, the answer is `Stalled` and it stays so until a person acts.
-
-Shape: ends are `{partition: (low, high)}`, low the first offset still held, high the last
-stable offset (rule 30).
+Invariants: `windows` and `assign` give every record of the slices to one piece and no more, for
+any budget and number of tasks. No offset is ever passed over: when one can no longer be
+read, `impediment` says why, and it stays so until a person acts.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from streams.compute.reclocking import Ends
 from streams.ids import Offset, Topic
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The records of one partition at offsets in [lo, hi)."""
+    """The records of one partition at offsets in [lo, hi). Holds at least one offset."""
 
     partition: int
     lo: Offset
     hi: Offset
 
     def __post_init__(self) -> None:
-        assert self.lo <= self.hi, f"slice of partition {self.partition} runs backwards"
+        assert self.lo < self.hi, f"empty slice of partition {self.partition} at {self.lo}"
 
     @property
     def length(self) -> int:
@@ -42,133 +41,125 @@ class Stalled:
     reason: str
 
 
-Binding = Mapping[int, Offset]
-Ends = Mapping[int, tuple[Offset, Offset]]
-
-
-def same_topic(topic: Topic, expected_id: str, current_id: str | None) -> Stalled | None:
-    """Stalled when the topic is gone, or is another one of the same name."""
-    if current_id is None:
-        return Stalled(f'topic "{topic}" does not exist')
-    if expected_id and current_id != expected_id:
-        return Stalled(
-            f'topic "{topic}" was re-created: expected id {expected_id}, got {current_id}'
-        )
-    return None
-
-
-def news(topic: Topic, bound: Binding, ends: Ends) -> tuple[Slice, ...] | Stalled:
-    """Everything there is to read beyond `bound`, one slice for each partition that is there.
-
-    An empty `bound` is a source that has read nothing yet: it starts at the first offset that
-    is still held. Later a partition that is not in `bound` is new, and is read from offset 0.
-    Partitions without news come as empty slices, so that `bind` records them.
-    """
-    slices = []
-    for partition in sorted(set(bound) | set(ends)):
-        if partition not in ends:
-            return Stalled(f'topic "{topic}" has lost partition {partition}')
-        low, high = ends[partition]
-        lo = bound.get(partition, Offset(0)) if bound else low
-        if lo < low:
-            return Stalled(
-                f'topic "{topic}", partition {partition}: the records from offset {lo} '
-                f"to {low} were deleted before they were read"
-            )
-        if high < lo:
-            return Stalled(
-                f'topic "{topic}", partition {partition}: expected to end at offset {lo} or '
-                f"later, got {high}"
-            )
-        slices.append(Slice(partition, lo, high))
-    return tuple(slices)
-
-
-def length(slices: Sequence[Slice]) -> int:
-    """The number of offsets in all slices together."""
-    return sum(each.length for each in slices)
-
-
-def take(slices: Sequence[Slice], budget: int) -> tuple[Slice, ...]:
-    """The first part of the slices, about `budget` offsets in all and never none of many.
-
-    Every partition gives in proportion to what it has, so that none falls behind the others.
-    Units: `budget` in offsets, at least 1.
-    """
-    total = length(slices)
-    if total <= budget:
-        return tuple(slices)
+def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
+    """The ranges that `reclocking.ranges` gives, in the order of partitions."""
     return tuple(
-        Slice(each.partition, each.lo, Offset(each.lo - (-each.length * budget // total)))
-        for each in slices
+        Slice(partition, Offset(lo), Offset(hi))
+        for partition, (lo, hi) in sorted(ranges.items())
+        if lo < hi
     )
 
 
-def windows(slices: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...]:
+def length(parts: Sequence[Slice]) -> int:
+    """The number of offsets in all slices together."""
+    return sum(each.length for each in parts)
+
+
+def windows(parts: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...]:
     """Cuts of the slices whose order is that of (offset, partition): the pieces of a snapshot.
 
     All pieces of a snapshot happen at one time, where of a key's messages the one with the
     highest (offset, partition) counts. Each piece therefore takes the same window of offsets
-    from every partition, and every position in a piece is below all positions in later ones.
-    Units: `budget` in offsets, at least 1; no piece has more unless a single window of one
-    offset does.
+    from every partition, so that every position in a piece is below all positions in later
+    ones.
+
+    Units: `budget` in offsets, at least 1. A piece holds more only when the window is a single
+    offset wide.
     """
     pieces: list[tuple[Slice, ...]] = []
-    rest = tuple(each for each in slices if each.length)
+    rest = tuple(parts)
     while rest:
         stop = _window_end(rest, min(each.lo for each in rest), budget)
-        piece = tuple(_below(each, stop) for each in rest if each.lo < stop)
-        pieces.append(piece)
-        rest = tuple(kept for each in rest if (kept := _from(each, stop)).length)
+        pieces.append(_clip(rest, 0, stop))
+        rest = _clip(rest, stop, None)
     return tuple(pieces)
 
 
-def _below(piece: Slice, stop: int) -> Slice:
-    return Slice(piece.partition, piece.lo, Offset(min(piece.hi, max(piece.lo, stop))))
+def _clip(parts: Sequence[Slice], start: int, stop: int | None) -> tuple[Slice, ...]:
+    """The part of each slice at offsets in [start, stop), without those that have none."""
+    return slices(
+        {
+            each.partition: (
+                max(each.lo, start),
+                each.hi if stop is None else min(each.hi, stop),
+            )
+            for each in parts
+        }
+    )
 
 
-def _from(piece: Slice, start: int) -> Slice:
-    return Slice(piece.partition, Offset(max(piece.lo, min(piece.hi, start))), piece.hi)
-
-
-def _window_end(slices: Sequence[Slice], start: Offset, budget: int) -> int:
+def _window_end(parts: Sequence[Slice], start: Offset, budget: int) -> int:
     """The greatest end above `start` of a window that holds at most `budget` offsets."""
-    low: int = start + 1
-    high: int = max(each.hi for each in slices)
+    low, high = start + 1, max(start + 1, *(int(each.hi) for each in parts))
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(_below(each, middle).length for each in slices) <= budget:
+        if length(_clip(parts, start, middle)) <= budget:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def assign(slices: Sequence[Slice], tasks: int) -> tuple[tuple[Slice, ...], ...]:
-    """The slices shared out evenly: at most `tasks` non-empty groups of almost equal length.
+def assign(parts: Sequence[Slice], tasks: int) -> tuple[tuple[Slice, ...], ...]:
+    """The slices shared out evenly: at most `tasks` groups of almost equal length.
 
-    A partition's slice is cut where a group is full, so one large partition keeps all tasks
-    busy. Groups without records are left out.
+    A partition's slice is cut where a group is full, so that one large partition keeps all
+    tasks busy. A group may hold two slices of one partition only when given two.
     """
-    total = length(slices)
+    total = length(parts)
     groups: list[tuple[Slice, ...]] = []
-    pending = [each for each in slices if each.length]
-    taken = 0
-    for number in range(1, tasks + 1):
-        group: list[Slice] = []
-        goal = total * number // tasks
-        while pending and taken < goal:
-            head = pending.pop(0)
-            part = Slice(head.partition, head.lo, Offset(min(head.hi, head.lo + goal - taken)))
-            group.append(part)
-            taken += part.length
-            if part.hi < head.hi:
-                pending.insert(0, Slice(head.partition, part.hi, head.hi))
-        if group:
-            groups.append(tuple(group))
+    for number in range(tasks):
+        start, stop = total * number // tasks, total * (number + 1) // tasks
+        if start < stop:
+            groups.append(_between(parts, start, stop))
     return tuple(groups)
 
 
-def bind(bound: Binding, slices: Sequence[Slice]) -> dict[int, Offset]:
-    """The binding after the slices have been read."""
-    return {**bound, **{each.partition: each.hi for each in slices}}
+def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]:
+    """What lies at [start, stop) when all slices are laid end to end."""
+    found, passed = [], 0
+    for each in parts:
+        lo = max(each.lo, each.lo + start - passed)
+        hi = min(each.hi, each.lo + stop - passed)
+        if lo < hi:
+            found.append(Slice(each.partition, Offset(lo), Offset(hi)))
+        passed += each.length
+    return tuple(found)
+
+
+def impediment(
+    topic: Topic,
+    ids: tuple[str, str | None],
+    bound: Mapping[int, int],
+    ends: Mapping[int, Ends],
+) -> Stalled | None:
+    """Why the topic can no longer be read on from the binding `bound`, or None.
+
+    `ids` are the broker's id of the topic when the source was made, and now (None: it is
+    gone). A partition that is not in a binding is new, and must still hold its offset 0; only
+    an empty binding, that of a source which has read nothing, starts at whatever is held.
+    """
+    expected_id, current_id = ids
+    if current_id is None:
+        return Stalled(f'topic "{topic}" does not exist')
+    if current_id != expected_id:
+        return Stalled(
+            f'topic "{topic}" was re-created: expected id {expected_id}, got {current_id}'
+        )
+    if not bound:
+        return None
+    for partition in sorted(set(bound) | set(ends)):
+        reason = _gap(bound.get(partition, 0), ends.get(partition))
+        if reason is not None:
+            return Stalled(f'topic "{topic}", partition {partition}: {reason}')
+    return None
+
+
+def _gap(expected: int, ends: Ends | None) -> str | None:
+    if ends is None:
+        return f"expected offset {expected}, got no such partition"
+    if expected < ends.low:
+        return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
+    if ends.high < expected:
+        return f"expected to reach offset {expected}, got an end at {ends.high}"
+    return None

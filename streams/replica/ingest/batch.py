@@ -1,0 +1,152 @@
+"""Many JSON objects read at once by pyarrow, and the proof that it read what is there.
+
+Invariant: `read` gives a table whose row i is message i, converted as `fields` says, or nothing
+at all. All messages are joined by newlines and read as one block. That every message became
+exactly one row is then proved, not hoped for:
+
+    every message starts with `{` and ends with `}`     checked (`objects`)
+    a line end between two messages is in no string     raw line ends in strings are refused
+    nor inside a document elsewhere                     there `}` is never followed by `{`
+ => every message is a sequence of whole documents, of at least one
+    as many rows as messages                            checked
+ => every message is one document
+
+What the reader lets pass although it is no JSON (NaN, Infinity, bytes that are not UTF-8), or
+although we are stricter (quoted decimals, floats that overflow), is checked beside it.
+
+The reader crashes on input that is only `null`, and drops a byte order mark: neither starts
+with `{`, so neither gets there.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from streams.replica.ingest.fields import Field
+from streams.trace.kernel import Kernel
+
+Flags = npt.NDArray[np.bool_]
+
+MESSAGE = pa.schema([("m", pa.string())])
+NO_FIELDS = pa.schema([("", pa.bool_())])  # a schema without fields would lose the row count
+SPACE = " \t\n\r"
+ODD_LITERAL = r"[:,\[\s]-?(?:NaN|Inf|Infinity)\s*[,\]}]"
+
+
+class BatchReader:
+    """Reads whole batches of messages; keeps its statements prepared."""
+
+    def __init__(self, fields: Sequence[Field], kernel: Kernel) -> None:
+        self._fields, self._kernel = fields, kernel
+        declared = pa.schema([(f.name, f.parsed) for f in fields if f.parsed is not None])
+        self._declared = declared if len(declared) else NO_FIELDS
+        self._probes = [f.render(f.probe, "NULL", "m") for f in fields if f.probe]
+        self._screens = [f.render(f.screen, "NULL", "m") for f in fields if f.screen]
+
+    def read(self, texts: pa.Array) -> pa.Table | None:
+        """One row for each text, or None when that is not certain.
+
+        Shape: `texts` is binary, without NULLs, all of them `objects`. The table has a column
+        for each field that has a parsed type, in order.
+        """
+        joined = pc.binary_join(_one_list(texts), b"\n")[0].as_buffer()
+        if not _is_unicode(joined):
+            return None
+        options = pj.ParseOptions(
+            explicit_schema=self._declared, unexpected_field_behavior="ignore"
+        )
+        whole = pj.ReadOptions(use_threads=False, block_size=len(joined) + 1)
+        try:
+            table = pj.read_json(pa.BufferReader(joined), whole, options)
+        except pa.ArrowInvalid:
+            return None
+        if table.num_rows != len(texts):
+            return None
+        return table.select(self._declared.names)
+
+    def doubtful(self, texts: pa.Array, table: pa.Table) -> Flags:
+        """The rows of `read` whose values the reader takes more lightly than we do."""
+        found = np.zeros(len(texts), np.bool_)
+        for field in self._fields:
+            if field.parsed == pa.float64():
+                values = table.column(field.name).to_numpy()
+                if field.type == "FLOAT":
+                    with np.errstate(over="ignore"):
+                        values = values.astype(np.float32)
+                found |= np.isinf(values)
+        if self._probes:
+            found |= self._ask(
+                texts, " OR ".join(f"coalesce({p}, false)" for p in self._probes)
+            )
+        return found
+
+    def suspicious(self, texts: pa.Array) -> Flags:
+        """The texts for which a reading is likely to have failed: a guess that saves time."""
+        wrong = " OR ".join(["false", *(f"coalesce({s}, false)" for s in self._screens)])
+        return self._ask(texts, f"CASE WHEN json_valid(m) THEN {wrong} ELSE true END")
+
+    def _ask(self, texts: pa.Array, condition: str) -> Flags:
+        statement = self._kernel.prepare(f"SELECT {condition} AS found FROM {{t}}", t=MESSAGE)
+        answer = statement.run(pa.table([texts.view(pa.string())], schema=MESSAGE))
+        flags: Flags = answer["found"].to_numpy()
+        return flags
+
+
+def objects(texts: pa.Array) -> Flags:
+    """The texts that start with `{`, end with `}` and hold no literal that is not JSON.
+
+    Shape: `texts` is binary without NULLs.
+    """
+    found = _framed(texts)
+    data = _data(texts)
+    if b"NaN" in data or b"Inf" in data:
+        odd = pc.match_substring_regex(texts, ODD_LITERAL)
+        found &= ~odd.to_numpy(zero_copy_only=False)
+    return found
+
+
+def trim(texts: pa.Array) -> pa.Array:
+    """The texts without the space around them, which means nothing."""
+    if _framed(texts).all():
+        return texts
+    trimmed = pc.ascii_trim(texts.view(pa.string()), characters=SPACE)
+    return trimmed.view(pa.binary())
+
+
+def _framed(texts: pa.Array) -> Flags:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
+    first, last = offsets[:-1], offsets[1:] - 1
+    found: Flags = first < last
+    if not len(texts) or not found.any():
+        return found
+    data = np.frombuffer(texts.buffers()[2], np.uint8)
+    top = len(data) - 1
+    found &= data[np.minimum(first, top)] == ord("{")
+    found &= data[np.minimum(last, top)] == ord("}")
+    return found
+
+
+def _data(texts: pa.Array) -> bytes:
+    """The bytes of all texts, end to end."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    start, stop = int(offsets[texts.offset]), int(offsets[texts.offset + len(texts)])
+    buffer = texts.buffers()[2]
+    return b"" if buffer is None else buffer.slice(start, stop - start).to_pybytes()
+
+
+def _one_list(texts: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
+
+
+def _is_unicode(joined: pa.Buffer) -> bool:
+    offsets = pa.py_buffer(np.array([0, len(joined)], np.int32))
+    try:
+        pa.Array.from_buffers(pa.string(), 1, [None, offsets, joined]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True

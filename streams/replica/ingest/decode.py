@@ -1,0 +1,235 @@
+"""JSON texts to typed columns, a whole batch at a time.
+
+A message is one JSON object, read by RFC 8259; its declared columns are found by name and
+converted strictly (`fields`). Members that are not declared are ignored, whatever they hold, as
+long as the text as a whole is JSON in UTF-8. A message that cannot be decoded has a *reason* in
+place of values.
+
+Invariant: what comes out for a message is a function of that message and the declared columns
+alone, never of its neighbours in the batch. Whatever `batch` does not vouch for is read by
+`odd`. The odd messages are found by setting aside the suspicious ones after a first failure,
+then by halving: a batch that fails is read again in eighths, down to a few messages.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.plan.physical import Column
+from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
+from streams.replica.ingest.fields import Field, Value, fields
+from streams.replica.ingest.odd import Refused, read
+from streams.trace.kernel import Kernel, data_schema
+
+Places = npt.NDArray[np.int64]
+
+PIECE_BYTES = 8 << 20  # what is parsed at once; more does not make it faster
+FEW = 32  # below this many messages reading each costs less than another attempt
+BRANCHES = 8
+SCALAR = (
+    r'^[ \t\n\r]*(?:"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
+    r"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)[ \t\n\r]*$"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """One row for each message: its columns c0 .. cn, and why it could not be decoded.
+
+    Where `reasons` (VARCHAR) is not NULL the columns hold nothing of meaning.
+    """
+
+    columns: pa.Table
+    reasons: pa.Array
+
+
+class Decoder:
+    """Decodes messages into the columns that it was made for; keeps its statements prepared."""
+
+    def __init__(self, columns: Sequence[Column], kernel: Kernel) -> None:
+        self._fields = fields(columns)
+        self._kernel = kernel
+        self._batches = BatchReader(self._fields, kernel)
+        self._parsed = pa.schema(
+            [(f"c{index}", each.parsed or pa.null()) for index, each in enumerate(self._fields)]
+        )
+        self._engine = data_schema([each.type for each in self._fields])
+
+    def decode(self, texts: pa.Array | pa.ChunkedArray) -> Decoded:
+        """The columns of each message, and the reasons of those that have none.
+
+        Shape: `texts` is binary; NULL stands for a message that lacks this part.
+        """
+        chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
+        pieces = [self._decode(piece) for chunk in chunks for piece in _pieces(chunk)]
+        columns = pa.concat_tables([self._engine.empty_table(), *(p.columns for p in pieces)])
+        reasons = pa.concat_arrays([pa.array([], pa.string()), *(p.reasons for p in pieces)])
+        return Decoded(columns, reasons)
+
+    def _decode(self, texts: pa.Array) -> Decoded:
+        places, tables = self._read_batches(texts)
+        odd = _others(places, len(texts))
+        table, refused = self._read_odd(texts.take(pa.array(odd)))
+        parsed = _in_order([*places, odd], [*tables, table])
+        return self._convert(texts, parsed, _spread(refused, odd, len(texts)))
+
+    def _read_batches(self, texts: pa.Array) -> tuple[list[Places], list[pa.Table]]:
+        """What can be read in batches: the places of the messages, and their rows."""
+        present = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
+        some = trim(_at(texts, present))
+        framed = objects(some)
+        pending = [(present[framed], some if framed.all() else some.filter(pa.array(framed)))]
+        places: list[Places] = []
+        tables: list[pa.Table] = []
+        while pending:
+            where, some = pending.pop()
+            table = self._batches.read(some) if len(where) else None
+            if table is not None:
+                sure = ~self._batches.doubtful(some, table)
+                places.append(where[sure])
+                tables.append(self._shaped(table if sure.all() else table.filter(sure)))
+            elif len(where) > FEW:
+                pending += self._divide(where, some, first=len(where) == int(framed.sum()))
+        return places, tables
+
+    def _divide(
+        self, where: Places, some: pa.Array, *, first: bool
+    ) -> list[tuple[Places, pa.Array]]:
+        """Smaller batches to try in place of one that failed."""
+        if first:
+            kept = ~self._batches.suspicious(some)
+            if not kept.all():
+                return [(where[kept], some.filter(pa.array(kept)))]
+        return [
+            (where[cut[0] : cut[-1] + 1], some.slice(cut[0], len(cut)))
+            for cut in np.array_split(np.arange(len(where)), BRANCHES)
+        ]
+
+    def _shaped(self, table: pa.Table) -> pa.Table:
+        """The rows of a batch with a column for each field; -0.0 becomes 0.0 (rule 23)."""
+        columns = []
+        for field in self._fields:
+            if field.parsed is None:
+                columns.append(pa.nulls(table.num_rows))
+            elif field.parsed == pa.float64():
+                columns.append(pc.add(table.column(field.name), 0.0))
+            else:
+                columns.append(table.column(field.name))
+        return pa.table(columns, schema=self._parsed)
+
+    def _read_odd(self, texts: pa.Array) -> tuple[pa.Table, list[str | None]]:
+        """What is read message by message, with a reason or None for each."""
+        rows: list[Sequence[Value | None]] = []
+        reasons: list[str | None] = []
+        for raw in texts.to_pylist():
+            try:
+                rows.append(read(raw, self._fields))
+                reasons.append(None)
+            except Refused as refused:
+                rows.append((None,) * len(self._fields))
+                reasons.append(str(refused))
+        columns = [
+            pa.array([row[index] for row in rows], each.type)
+            for index, each in enumerate(self._parsed)
+        ]
+        return pa.table(columns, schema=self._parsed), reasons
+
+    def _convert(self, texts: pa.Array, parsed: pa.Table, reasons: pa.Array) -> Decoded:
+        """Engine columns from parsed ones; what is lost on the way adds to the reasons."""
+        if all(field.sql is None for field in self._fields):
+            return Decoded(parsed.cast(self._engine), reasons)
+        used = parsed
+        if any(field.parsed is None for field in self._fields):
+            sound = pc.if_else(pc.is_null(reasons), texts, pa.scalar(None, pa.binary()))
+            used = parsed.append_column("m", sound.view(pa.string()))
+        columns = ", ".join(
+            f"{field.render(field.sql or '{x}', f'c{index}', 'm')} AS c{index}"
+            for index, field in enumerate(self._fields)
+        )
+        statement = self._kernel.prepare(f"SELECT {columns} FROM {{t}}", t=used.schema)
+        converted = statement.run(used).cast(self._engine)
+        for field, before, after in zip(
+            self._fields, parsed.columns, converted.columns, strict=True
+        ):
+            reasons = _lost(field, before, after, reasons)
+        return Decoded(converted, reasons)
+
+
+def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:
+    """Lone JSON scalars made objects of one member `name`; everything else as it is.
+
+    This is the second form that a key of one column may have. Shape: binary.
+    """
+    scalar = pc.match_substring_regex(texts, SCALAR)
+    if not pc.any(scalar).as_py():
+        return texts
+    before = pa.scalar(f"{{{json.dumps(name)}:".encode(), pa.binary())
+    wrapped = pc.binary_join_element_wise(before, texts, b"}", b"")
+    return pc.if_else(scalar, wrapped, texts)
+
+
+def _lost(
+    field: Field, before: pa.ChunkedArray, after: pa.ChunkedArray, reasons: pa.Array
+) -> pa.Array:
+    """The reasons, with one more for each row that a field's conversion made NULL."""
+    if field.sql is None or field.parsed is None:
+        return reasons
+    places = np.flatnonzero(pc.and_(pc.is_valid(before), pc.is_null(after)).to_numpy())
+    if not len(places):
+        return reasons
+    values = before.take(pa.array(places)).to_pylist()
+    shown = [
+        json.dumps(v, ensure_ascii=False) if isinstance(v, str) else str(v) for v in values
+    ]
+    return pc.coalesce(
+        reasons, _spread([field.expected(each) for each in shown], places, len(reasons))
+    )
+
+
+def _pieces(texts: pa.Array) -> Iterator[pa.Array]:
+    """Consecutive parts of about `PIECE_BYTES` each."""
+    if not len(texts):
+        return
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
+    number = max(1, int(offsets[-1] - offsets[0]) // PIECE_BYTES)
+    goals = offsets[0] + np.arange(1, number) * PIECE_BYTES
+    cuts = np.unique(np.concatenate(([0], np.searchsorted(offsets, goals), [len(texts)])))
+    for start, stop in pairwise(cuts.tolist()):
+        yield texts.slice(start, stop - start)
+
+
+def _at(texts: pa.Array, places: Places) -> pa.Array:
+    return texts if len(places) == len(texts) else texts.take(pa.array(places))
+
+
+def _others(places: Sequence[Places], count: int) -> Places:
+    """The places below `count` that are in none of the given ones."""
+    rest: Flags = np.ones(count, np.bool_)
+    for some in places:
+        rest[some] = False
+    return np.flatnonzero(rest)
+
+
+def _in_order(places: Sequence[Places], tables: Sequence[pa.Table]) -> pa.Table:
+    """The rows of all tables, in the order of their places."""
+    whole = pa.concat_tables(tables)
+    order = np.concatenate(places)
+    if (order[:-1] < order[1:]).all():
+        return whole
+    return whole.take(pa.array(np.argsort(order)))
+
+
+def _spread(values: Sequence[str | None], places: Places, count: int) -> pa.Array:
+    """An array of `count` that has the values at their places and NULL elsewhere."""
+    if not len(places):
+        return pa.nulls(count, pa.string())
+    index = np.full(count, -1, np.int64)
+    index[places] = np.arange(len(places))
+    return pa.array(values, pa.string()).take(pa.array(index, mask=index < 0))

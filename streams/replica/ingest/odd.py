@@ -1,0 +1,70 @@
+"""One message at a time: the values of a message, or the reason why it has none.
+
+This is the definition of what decoding means; `batch` is a faster way to the same values. The
+first thing that is wrong decides the reason, in this order: the message is absent, empty, not
+UTF-8, not one JSON document, not an object; then, column by column as declared, a column that
+is given twice or a value that does not fit.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from streams.replica.ingest.fields import Field, Value
+from streams.replica.ingest.scan import Malformed, Token, document, members
+
+SPACE = b" \t\n\r"
+CALLED = {
+    "object": "an object",
+    "array": "an array",
+    "string": "a string",
+    "number": "a number",
+    "boolean": "a boolean",
+    "null": "null",
+}
+
+
+class Refused(ValueError):
+    """A message that cannot be decoded; the text is the reason."""
+
+
+def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
+    """The parsed value of each field; None for NULL and for a field that parsing leaves alone.
+
+    Errors: Refused.
+    """
+    if raw is None:
+        raise Refused("absent")
+    found = _members(_text(raw))
+    return [_value(field, found) for field in fields]
+
+
+def _text(raw: bytes) -> str:
+    if not raw.strip(SPACE):
+        raise Refused("empty")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise Refused(f"not UTF-8 at byte {error.start + 1}") from None
+
+
+def _members(text: str) -> Mapping[str, list[Token]]:
+    found: dict[str, list[Token]] = {}
+    try:
+        if not text.lstrip(SPACE.decode()).startswith("{"):
+            raise Refused(f"expected a JSON object, got {CALLED[document(text).kind]}")
+        for name, token in members(text):
+            found.setdefault(name, []).append(token)
+    except Malformed as error:
+        raise Refused(str(error)) from None
+    return found
+
+
+def _value(field: Field, found: Mapping[str, list[Token]]) -> Value | None:
+    tokens = found.get(field.name, [])
+    if len(tokens) > 1:
+        raise Refused(f'column "{field.name}": given {len(tokens)} times')
+    if not tokens or tokens[0].kind == "null" or field.parsed is None:
+        return None
+    value = field.read(tokens[0])
+    if value is None:
+        raise Refused(field.expected(tokens[0].text))
+    return value
