@@ -123,8 +123,6 @@ def link(state: State, part: Part, offset: Offset, number: int) -> State:
         chunks = (*chunks, *state.stages[stage].chunks)
     batch = Batch(part.lower.time, part.upper, chunks, offset, number, Timestamp(0), source)
     moved = advance(collection, part.capability, part.upper, batch)
-    if source is not collection.source:
-        moved = replace(moved, source=source)
     if part.fingerprint and part.fingerprint != collection.fingerprint:
         fenced = collection.fenced | ({collection.fingerprint} - {""})
         moved = replace(moved, fingerprint=part.fingerprint, fenced=fenced)
@@ -148,7 +146,7 @@ def advance(
     else:
         old = capabilities[id_]
         capabilities[id_] = Capability(old.right, upper, old.plan, old.lease_ms, old.expires_ms)
-    moved = settled(collection, capabilities, collection.batches.add(batch))
+    moved = settled(collection, capabilities, collection.batches.add(batch), batch.source)
     return seal_if_last(moved) if upper.is_empty else moved
 
 
@@ -156,9 +154,8 @@ def seal_if_last(collection: CollectionState) -> CollectionState:
     """The collection with an empty upper when nobody may write to it (rule 3)."""
     if any(each.right is Right.WRITE for each in collection.capabilities.values()):
         return collection
-    return settled(
-        replace(collection, upper=EMPTY), collection.capabilities, collection.batches
-    )
+    sealed = replace(collection, upper=EMPTY)
+    return settled(sealed, sealed.capabilities, sealed.batches, sealed.source)
 
 
 def with_collection(state: State, collection: CollectionState) -> State:
@@ -167,4 +164,4 @@ def with_collection(state: State, collection: CollectionState) -> State:
         **state.collections,
         collection.id: collection,
     }
-    return replace(state, collections=collections)
+    return state.moved(collections=collections)

@@ -48,12 +48,12 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
         return state, WrongGroup(expected=state.group)
     if is_stale(event.seen, offset):
         return state, Stale()
-    known = state.window.find(event.id, offset)
+    known = None if event.seen == offset - 1 else state.window.find(event.id, event.seen)
     if known is not None:
         return state, known
     state, outcome = decide(state, event, offset)
     window = state.window.record(Decided(event.id, offset, outcome))
-    return replace(state, window=window), outcome
+    return state.moved(window=window), outcome
 
 
 def decide(state: State, event: Event, offset: Offset) -> tuple[State, Outcome]:
@@ -76,7 +76,7 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
     first = state.upto < 0
     clock = at_ms if first else max(state.clock_ms, min(at_ms, state.clock_ms + MAX_TICK_MS))
     if state.next_expiry_ms is None or clock < state.next_expiry_ms:
-        return replace(state, upto=offset, clock_ms=clock)
+        return state.moved(upto=offset, clock_ms=clock)
     stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
     collections = {
         id_: expire(collection, clock) for id_, collection in state.collections.items()
@@ -100,7 +100,7 @@ def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
     }
     if len(live) == len(collection.capabilities):
         return collection
-    return settled(collection, live, collection.batches)
+    return settled(collection, live, collection.batches, collection.source)
 
 
 def first_expiry(

@@ -82,7 +82,9 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     expires = None if body.lease_ms is None else state.clock_ms + body.lease_ms
     made = Capability(body.right, start, body.plan, body.lease_ms, expires)
     capabilities = {**collection.capabilities, body.capability: made}
-    state = with_collection(state, settled(collection, capabilities, collection.batches))
+    state = with_collection(
+        state, settled(collection, capabilities, collection.batches, collection.source)
+    )
     return with_expiry(state, expires), Acquired(start)
 
 
@@ -118,7 +120,7 @@ def downgrade(
         quiet = Batch(start, target, (), offset, 0, Timestamp(0), collection.source)
         moved = advance(moved, body.capability, target, quiet)
     else:
-        moved = settled(moved, capabilities, collection.batches)
+        moved = settled(moved, capabilities, moved.batches, moved.source)
     return with_expiry(with_collection(state, moved), expires), Downgraded(target)
 
 
@@ -132,7 +134,7 @@ def drop(
     if old is None:
         return state, Dropped()
     rest = {id_: each for id_, each in collection.capabilities.items() if each is not old}
-    left = settled(collection, rest, collection.batches)
+    left = settled(collection, rest, collection.batches, collection.source)
     left = seal_if_last(left) if old.right is Right.WRITE else left
     return with_collection(state, left), Dropped()
 

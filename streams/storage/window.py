@@ -1,8 +1,9 @@
 """The outcomes a fold remembers: of the last `WINDOW` offsets, found by event id (rule 1).
 
 At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
-event at p carries `seen` < p, so if it was forgotten then `seen` < o - WINDOW: that is the
-test for a stale copy, and it needs no memory.
+event at p carries `seen` < p, for its writer had folded no further. So if the outcome was
+forgotten then `seen` < o - WINDOW: that is the test for a stale copy, and it needs no memory.
+And only what was decided after `seen` has to be looked through: mostly nothing.
 
 A persistent value: recording copies at most one block of a few dozen entries.
 """
@@ -36,12 +37,14 @@ class Window:
     blocks: tuple[Block, ...] = ()
     newest: Block = field(default_factory=dict)
 
-    def find(self, id_: EventId, at: Offset) -> Outcome | None:
-        """What was decided for this event, as remembered at offset `at`."""
-        for block in (self.newest, *self.blocks):
+    def find(self, id_: EventId, seen: Offset) -> Outcome | None:
+        """What was decided for this event at an offset after `seen`."""
+        for block in (self.newest, *reversed(self.blocks)):
+            if block and _last_offset(block) <= seen:
+                return None
             found = block.get(id_)
             if found is not None:
-                return found.outcome if found.offset >= at - WINDOW else None
+                return found.outcome if found.offset > seen else None
         return None
 
     def record(self, decided: Decided) -> "Window":
