@@ -20,8 +20,10 @@ class MemoryTail:
 
     def __init__(self, store: Store, starts: Mapping[Topic, Offset]) -> None:
         self._store = store
-        self._next: dict[Topic, int] = dict(starts)
-        self._ids = {topic: store.topic(topic).id for topic in starts}
+        self._next: dict[Topic, int] = {}
+        self._ids: dict[Topic, str] = {}
+        for topic, start in starts.items():
+            self.add(topic, start)
 
     def add(self, topic: Topic, start: Offset) -> None:
         """Follow one more log; it has to exist."""
@@ -137,20 +139,17 @@ class MemoryChunks:
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
-        """Append each body to a partition chosen by its fresh key."""
+        """Append the bodies side by side to one partition."""
         with self.store.changed:
-            return tuple(self._write(topic, body, rows, headers) for body, rows in bodies)
-
-    def _write(
-        self, topic: Topic, body: bytes, rows: int, headers: Mapping[str, bytes]
-    ) -> ChunkRef:
-        unique = uuid.uuid4()
-        key = unique.hex
-        self.store.check(topic, key.encode(), body)
-        number = unique.int % len(self.store.topic(topic).partitions)
-        partition = self.store.partition(topic, number)
-        offset = partition.append(0, key.encode(), body, headers)
-        return ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body))
+            number = uuid.uuid4().int % len(self.store.topic(topic).partitions)
+            partition = self.store.partition(topic, number)
+            refs = []
+            for body, rows in bodies:
+                key = uuid.uuid4().hex
+                self.store.check(topic, key.encode(), body)
+                offset = partition.append(0, key.encode(), body, headers)
+                refs.append(ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body)))
+            return tuple(refs)
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, checked as on a broker."""

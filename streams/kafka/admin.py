@@ -1,0 +1,182 @@
+"""The topics of a real cluster: made in one request, verified when they were there before."""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from streams.errors import Indeterminate
+from streams.ids import Topic
+from streams.kafka.clients import ANSWER_TIMEOUT_S
+from streams.kafka.faults import GONE, admin_fault, cause_of, read_fault
+from streams.kafka.topics import (
+    SINGLE_BROKER,
+    Durability,
+    Found,
+    TopicInfo,
+    TopicKind,
+    TopicSpec,
+    differences,
+    refuse,
+    settings_of,
+)
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.02
+_REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIMEOUT_S}
+
+
+class KafkaTopics:
+    """Topics behind one admin client.
+
+    Without a `durability` it is three copies, two of them in sync, on any cluster but a single
+    broker; that one is worth what it is worth, and says so.
+    """
+
+    def __init__(self, admin: AdminClient, durability: Durability | None) -> None:
+        self._admin = admin
+        self._durability = durability
+        self._lock = threading.Lock()  # one change of topics at a time
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Make what is missing, verify the rest, wait until all can be used."""
+        if not specs:
+            return
+        with self._lock:
+            durability = self._settle_durability()
+            there = self._leaders()
+            missing = [spec for spec in specs if spec.name not in there]
+            raced = self._make(missing, durability)
+            old = [spec for spec in specs if spec.name in there or spec.name in raced]
+            self._verify(old, durability)
+            self._await({spec.name for spec in specs})
+
+    def delete(self, topics: Sequence[Topic]) -> None:
+        """Delete and wait until the names are free."""
+        if not topics:
+            return
+        with self._lock:
+            answers = self._admin.delete_topics(list(topics), **_REQUEST)
+            for topic, answer in answers.items():
+                try:
+                    answer.result()
+                except KafkaException as error:
+                    if cause_of(error).code() not in GONE:
+                        raise admin_fault(f"delete topic {topic}", error) from error
+            deadline = time.monotonic() + ANSWER_TIMEOUT_S
+            while self._leaders().keys() & set(topics):
+                _pause(deadline, "delete topics")
+
+    def describe(self, topic: Topic) -> TopicInfo | None:
+        """Identity and partitions of a topic, if it exists."""
+        answers = self._admin.describe_topics(
+            TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S
+        )
+        try:
+            found = answers[topic].result()
+        except KafkaException as error:
+            if cause_of(error).code() in GONE:
+                return None
+            raise read_fault(f"describe topic {topic}", error) from error
+        return TopicInfo(str(found.topic_id), len(found.partitions))
+
+    def names(self) -> frozenset[Topic]:
+        """All topics but Kafka's own."""
+        return frozenset(Topic(name) for name in self._leaders() if not name.startswith("__"))
+
+    def _leaders(self) -> Mapping[str, bool]:
+        """Every topic, and whether all its partitions have a leader."""
+        found = self._metadata().topics
+        return {
+            name: topic.error is None and all(p.leader >= 0 for p in topic.partitions.values())
+            for name, topic in found.items()
+        }
+
+    def _metadata(self) -> ClusterMetadata:
+        try:
+            return self._admin.list_topics(timeout=ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise read_fault("list topics", error) from error
+
+    def _settle_durability(self) -> Durability:
+        if self._durability is None:
+            single = len(self._metadata().brokers) == 1
+            self._durability = SINGLE_BROKER if single else Durability()
+            if single:
+                log.info("single broker: records survive kills, not the loss of power or disk")
+        return self._durability
+
+    def _make(self, specs: Sequence[TopicSpec], durability: Durability) -> frozenset[Topic]:
+        """Those that somebody else made in the meantime."""
+        if not specs:
+            return frozenset()
+        wanted = [_new_topic(spec, durability) for spec in specs]
+        raced = set()
+        for name, answer in self._admin.create_topics(wanted, **_REQUEST).items():
+            try:
+                answer.result()
+            except KafkaException as error:
+                if cause_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise admin_fault(f"create topic {name}", error) from error
+                raced.add(Topic(name))
+        return frozenset(raced)
+
+    def _verify(self, specs: Sequence[TopicSpec], durability: Durability) -> None:
+        ours = [spec for spec in specs if spec.kind is not TopicKind.RAW]
+        if not ours:
+            return
+        topics = self._metadata().topics
+        settings = self._settings([spec.name for spec in ours])
+        problems = {}
+        for spec in ours:
+            partitions = topics[spec.name].partitions.values()
+            copies = min((len(each.replicas) for each in partitions), default=0)
+            found = Found(len(partitions), copies, settings[spec.name])
+            problems[spec.name] = differences(spec, durability, found)
+        refuse(problems)
+
+    def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        answers: Mapping[ConfigResource, Future[Mapping[str, ConfigEntry]]]
+        answers = self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
+        try:
+            return {
+                resource.name: {name: entry.value for name, entry in answer.result().items()}
+                for resource, answer in answers.items()
+            }
+        except KafkaException as error:
+            raise read_fault("describe topics", error) from error
+
+    def _await(self, names: set[Topic]) -> None:
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while True:
+            ready = self._leaders()
+            if all(ready.get(name, False) for name in names):
+                return
+            _pause(deadline, "create topics")
+
+
+def _new_topic(spec: TopicSpec, durability: Durability) -> NewTopic:
+    return NewTopic(
+        spec.name,
+        num_partitions=spec.partitions,
+        replication_factor=durability.replication,
+        config=settings_of(spec.kind, durability),
+    )
+
+
+def _pause(deadline: float, doing: str) -> None:
+    if time.monotonic() > deadline:
+        raise Indeterminate(f"{doing}: not done within {ANSWER_TIMEOUT_S} s")
+    time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,34 @@
+"""A Kafka cluster as storage sees it: logs, chunks and topics behind shared connections."""
+
+from streams.kafka import clients
+from streams.kafka.admin import KafkaTopics
+from streams.kafka.chunks import KafkaChunks
+from streams.kafka.log import Chunks, Logs
+from streams.kafka.logs import KafkaLogs
+from streams.kafka.sender import Sender
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import Durability, Topics
+
+
+class KafkaBroker:
+    """The connections of one process. Tails are the caller's to close.
+
+    `durability` is what new topics are made with and old ones must have; without one it is
+    three copies with two in sync, or what a single broker can give.
+    """
+
+    def __init__(self, settings: ClientSettings, durability: Durability | None = None) -> None:
+        self.settings = settings
+        admin = clients.admin(settings)
+        self._sender = Sender(settings)
+        self._logs = KafkaLogs(settings, self._sender, admin)
+        self._chunks = KafkaChunks(settings, self._sender)
+        self.logs: Logs = self._logs
+        self.chunks: Chunks = self._chunks
+        self.topics: Topics = KafkaTopics(admin, durability)
+
+    def close(self) -> None:
+        """Release the connections."""
+        self._logs.close()
+        self._chunks.close()
+        self._sender.close()

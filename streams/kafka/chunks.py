@@ -1,0 +1,211 @@
+"""Chunks on a broker: written under fresh keys, found again by offset, checked by key and CRC.
+
+All bodies of one write go to one partition, chosen by the first key: their offsets follow one
+another, and whoever reads the write back reads it in one sweep.
+"""
+
+import threading
+import time
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from streams.errors import Corrupt, Determinate
+from streams.ids import Topic
+from streams.kafka import clients
+from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
+from streams.kafka.log import ChunkRef
+from streams.kafka.sender import Delivered, Outgoing, Sender
+from streams.kafka.settings import ClientSettings
+
+# An Append decides what counts, no transaction; a partition that ends early lacks a chunk.
+_MEANING: Mapping[str, clients.Setting] = {
+    "isolation.level": "read_uncommitted",
+    "enable.partition.eof": True,
+}
+_PACE: Mapping[str, clients.Setting] = {
+    "fetch.wait.max.ms": 5,  # at the end of a partition a new assignment must not wait long
+    "queued.min.messages": 1000,
+    "queued.max.messages.kbytes": 16 << 10,  # per partition: reading on beyond what was asked
+}
+_SWEEP = 8  # unwanted records in a row that cost less to read over than a seek
+_AT_ONCE = 500
+_POLL_S = 1.0
+
+
+class KafkaChunks:
+    """Chunk bodies in compacted topics. Clients are made by the first call."""
+
+    def __init__(self, settings: ClientSettings, sender: Sender | None = None) -> None:
+        self._settings = settings
+        self._sender = sender or Sender(settings)
+        self._lock = threading.Lock()  # guards _consumer and _partitions
+        self._consumer: Consumer | None = None
+        self._partitions: dict[Topic, int] = {}
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        """Store bodies side by side; one confirmed without an offset is written anew."""
+        with self._lock:
+            partitions = self._count(topic)
+        partition = uuid.uuid4().int % partitions
+        refs: list[ChunkRef | None] = [None] * len(bodies)
+        while missing := [index for index, ref in enumerate(refs) if ref is None]:
+            out = [_outgoing(topic, partition, *bodies[index], headers) for index in missing]
+            sent = self._sender.send(out)
+            for index, record, delivered in zip(missing, out, sent, strict=True):
+                refs[index] = _ref(record, delivered, bodies[index][1])
+        return tuple(ref for ref in refs if ref is not None)
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """Bodies by reference, all partitions at once."""
+        if not refs:
+            return []
+        with self._lock:
+            self._count(topic)  # a topic that does not exist would be waited for
+            bodies = _Sweep(self._client(), topic, refs).run()
+        return [bodies[ref.partition, ref.offset] for ref in refs]
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        """Write a tombstone for each."""
+        self._sender.send(
+            [Outgoing(topic, None, ref.key.encode(), ref.partition) for ref in refs]
+        )
+
+    def close(self) -> None:
+        """Release the connections."""
+        with self._lock:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+        self._sender.close()
+
+    def _client(self) -> Consumer:
+        if self._consumer is None:
+            self._consumer = clients.consumer(self._settings, _MEANING, _PACE)
+        return self._consumer
+
+    def _count(self, topic: Topic) -> int:
+        if topic not in self._partitions:
+            try:
+                found = self._client().list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+            except KafkaException as error:
+                raise read_fault(f"look up {topic}", error) from error
+            count = len(found.topics[topic].partitions) if topic in found.topics else 0
+            if count == 0:
+                raise Determinate(f"topic {topic} does not exist")
+            self._partitions[topic] = count
+        return self._partitions[topic]
+
+
+def _outgoing(
+    topic: Topic, partition: int, body: bytes, rows: int, headers: Mapping[str, bytes]
+) -> Outgoing:
+    facts = {"rows": b"%d" % rows, "crc32": b"%08x" % zlib.crc32(body)}
+    together = tuple({**headers, **facts}.items())
+    return Outgoing(topic, body, uuid.uuid4().hex.encode(), partition, together)
+
+
+def _ref(record: Outgoing, delivered: Delivered, rows: int) -> ChunkRef | None:
+    if delivered.offset is None or record.key is None or record.value is None:
+        return None
+    checksum, size = zlib.crc32(record.value), len(record.value)
+    key = record.key.decode()
+    return ChunkRef(delivered.partition, delivered.offset, key, checksum, rows, size)
+
+
+class _Sweep:
+    """One fetch: forward through the wanted offsets of each partition, seeking over gaps.
+
+    Invariant: each partition's queue holds, in offset order, what is still wanted of it; a
+    partition without any is no longer assigned.
+    """
+
+    def __init__(self, consumer: Consumer, topic: Topic, refs: Iterable[ChunkRef]) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._wanted: dict[int, deque[ChunkRef]] = {}
+        for ref in sorted(set(refs), key=_place):
+            self._wanted.setdefault(ref.partition, deque()).append(ref)
+        self._bodies: dict[tuple[int, int], bytes] = {}
+
+    def run(self) -> dict[tuple[int, int], bytes]:
+        starts = [
+            TopicPartition(self._topic, partition, queue[0].offset)
+            for partition, queue in self._wanted.items()
+        ]
+        try:
+            self._consumer.assign(starts)
+            self._read()
+        except KafkaException as error:
+            raise read_fault(f"fetch chunks of {self._topic}", error) from error
+        finally:
+            self._consumer.unassign()
+        return self._bodies
+
+    def _read(self) -> None:
+        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+        while self._wanted:
+            first = self._consumer.poll(_POLL_S)
+            if first is not None:
+                deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+                for message in [first, *self._consumer.consume(_AT_ONCE, 0)]:
+                    self._take(message)
+            elif time.monotonic() > deadline:
+                raise Determinate(f"fetch chunks of {self._topic}: no answer in time")
+
+    def _take(self, message: Message) -> None:
+        partition = message.partition()
+        queue = self._wanted.get(-1 if partition is None else partition)
+        if queue is None:  # a partition that is done, or an event of the whole client
+            return
+        wanted, error, offset = queue[0], message.error(), message.offset() or 0
+        if error is not None:
+            if error.code() in GONE | OUT_OF_RANGE | {END_OF_PARTITION}:
+                raise self._missing(wanted, error.str())
+            raise read_fault(f"fetch chunks of {self._topic}", error)
+        if offset > wanted.offset:
+            raise self._missing(wanted, f"the next record is at {offset}")
+        if offset == wanted.offset:
+            self._bodies[wanted.partition, offset] = checked(self._topic, wanted, message)
+            queue.popleft()
+            self._move_on(wanted.partition, offset, queue)
+
+    def _move_on(self, partition: int, offset: int, queue: deque[ChunkRef]) -> None:
+        if not queue:
+            del self._wanted[partition]
+            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+        elif queue[0].offset > offset + _SWEEP:
+            self._consumer.seek(TopicPartition(self._topic, partition, queue[0].offset))
+
+    def _missing(self, wanted: ChunkRef, why: str) -> Corrupt:
+        return Corrupt(f"chunk {_name(self._topic, wanted)} is missing: {why}")
+
+
+def _place(ref: ChunkRef) -> tuple[int, int]:
+    return ref.partition, ref.offset
+
+
+def _name(topic: Topic, ref: ChunkRef) -> str:
+    return f"{topic}/{ref.partition}@{ref.offset}"
+
+
+def checked(topic: Topic, ref: ChunkRef, found: Message) -> bytes:
+    """The body of a record that must be the chunk referred to. Errors: Corrupt."""
+    if found.key() != ref.key.encode():
+        raise Corrupt(
+            f"chunk {_name(topic, ref)}: expected key {ref.key}, found {found.key()!r}"
+        )
+    body = found.value()
+    if body is None:
+        raise Corrupt(f"chunk {_name(topic, ref)} is a tombstone")
+    if (checksum := zlib.crc32(body)) != ref.checksum:
+        raise Corrupt(
+            f"chunk {_name(topic, ref)}: "
+            f"expected checksum {ref.checksum:08x}, found {checksum:08x}"
+        )
+    return body

@@ -1,0 +1,79 @@
+"""Producers, consumers and admin clients of librdkafka, made with what our guarantees need.
+
+Latency comes from what is *not* waited for: no linger on the way in; on the way out the broker
+answers a fetch as soon as it has one byte, so the longest wait only bounds how often an idle
+reader asks, and how long a newly followed topic may have to wait its turn.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
+
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES
+
+ANSWER_TIMEOUT_S = 30.0
+"""How long the cluster may take to answer before a call fails."""
+
+_log = logging.getLogger("streams.kafka.librdkafka")
+
+Setting = str | int | bool
+
+_CONNECTION: Mapping[str, Setting] = {
+    "socket.nagle.disable": True,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1000,
+    "topic.metadata.refresh.fast.interval.ms": 20,  # a topic made a moment ago
+    "log.connection.close": False,
+}
+
+_MARGIN_BYTES = 1 << 16  # headers and framing on top of the greatest record
+
+
+def producer(
+    settings: ClientSettings, guarantees: Mapping[str, Setting] | None = None
+) -> Producer:
+    """A producer whose delivery reports mean durable (`acks=all`) and once (idempotent)."""
+    defaults = {
+        **_CONNECTION,
+        "linger.ms": 0,
+        "message.max.bytes": MAXIMUM_RECORD_BYTES + _MARGIN_BYTES,
+        "queue.buffering.max.kbytes": 1 << 20,
+        "delivery.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
+        "retry.backoff.ms": 20,
+        "topic.metadata.propagation.max.ms": 5000,  # our topics exist before they are written
+    }
+    sure: dict[str, Setting] = {"acks": "all", "enable.idempotence": True, **(guarantees or {})}
+    return Producer(settings.client(defaults, sure), logger=_log)
+
+
+def consumer(
+    settings: ClientSettings,
+    guarantees: Mapping[str, Setting],
+    choices: Mapping[str, Setting],
+) -> Consumer:
+    """A consumer without a group: positions are the caller's, and a lost one is an error."""
+    defaults: dict[str, Setting] = {
+        **_CONNECTION,
+        "fetch.queue.backoff.ms": 2,
+        "fetch.error.backoff.ms": 20,
+        "fetch.message.max.bytes": 4 << 20,
+        "receive.message.max.bytes": 256 << 20,
+        "topic.metadata.propagation.max.ms": 1000,  # as for producers
+        **choices,
+    }
+    sure: dict[str, Setting] = {
+        "group.id": "slackwater",  # asked for by the client, never joined
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        **guarantees,
+    }
+    return Consumer(settings.client(defaults, sure), logger=_log)
+
+
+def admin(settings: ClientSettings) -> AdminClient:
+    """A client that makes and describes topics."""
+    return AdminClient(dict(settings.client(_CONNECTION, {})), logger=_log)

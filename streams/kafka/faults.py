@@ -1,0 +1,85 @@
+"""What Kafka's errors mean for the caller: was there an effect, was there none, who knows.
+
+An error is Determinate only where it proves that nothing was stored: the record itself was
+refused, or never left. Everything else may hide a first attempt whose answer was lost, and is
+Indeterminate; saying so too often costs a read, saying it too seldom costs a wrong answer.
+"""
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
+
+_REFUSED = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_MSG,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- librdkafka's own codes are spelled so
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- as above
+        KafkaError._PURGE_QUEUE,  # noqa: SLF001 -- as above
+    }
+)
+
+GONE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001 -- as above
+        KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001 -- as above
+    }
+)
+"""The topic or the partition does not exist."""
+
+OUT_OF_RANGE = frozenset(
+    {
+        KafkaError.OFFSET_OUT_OF_RANGE,
+        KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 -- as above
+        KafkaError._LOG_TRUNCATION,  # noqa: SLF001 -- as above
+    }
+)
+"""The partition does not hold the offset asked for."""
+
+END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
+
+_MISUSE = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._INVALID_ARG,  # noqa: SLF001 -- as above
+    }
+)
+
+
+def cause_of(error: KafkaException) -> KafkaError:
+    """The KafkaError that an exception of the client carries."""
+    cause = error.args[0] if error.args else None
+    return (
+        cause if isinstance(cause, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(error))
+    )
+
+
+def write_fault(doing: str, error: KafkaError) -> Determinate | Indeterminate:
+    """What a failed write means."""
+    kind = Determinate if error.code() in _REFUSED else Indeterminate
+    return kind(f"{doing}: {error.str()} ({error.name()})")
+
+
+def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
+    """What a failed read means: it had no effect."""
+    cause = cause_of(error) if isinstance(error, KafkaException) else error
+    return Determinate(f"{doing}: {cause.str()} ({cause.name()})")
+
+
+def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
+    """What a refused or failed change of topics means; all of ours may be repeated."""
+    cause = cause_of(error)
+    text = f"{doing}: {cause.str()} ({cause.name()})"
+    return InvalidUsage(text) if cause.code() in _MISUSE else Indeterminate(text)

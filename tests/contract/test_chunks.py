@@ -1,0 +1,108 @@
+"""What every Chunks promises."""
+
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from streams.errors import Corrupt, Determinate
+from streams.ids import Offset, Topic
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
+
+
+@pytest.fixture
+def data(make):
+    return make(TopicKind.DATA, partitions=2)
+
+
+def body(number: int) -> bytes:
+    return b"%d" % number * 100
+
+
+def test_bodies_come_back_in_the_order_asked_for(storage, data):
+    refs = storage.chunks.write(data, [(body(number), number) for number in range(5)], {})
+    asked = [refs[number] for number in (3, 0, 4, 4, 1)]
+    assert storage.chunks.fetch(data, asked) == [body(number) for number in (3, 0, 4, 4, 1)]
+
+
+def test_references_say_what_was_written(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"hello", 7)], {"collection": b"u1"})
+    assert (ref.rows, ref.size, ref.checksum) == (7, 5, zlib.crc32(b"hello"))
+
+
+def test_keys_are_fresh_for_every_write(storage, data):
+    refs = [storage.chunks.write(data, [(b"same", 1)], {})[0] for _ in range(3)]
+    assert len({ref.key for ref in refs}) == 3
+    assert storage.chunks.fetch(data, refs) == [b"same"] * 3
+
+
+def test_scattered_chunks_of_several_partitions_are_found(storage, data):
+    refs = [storage.chunks.write(data, [(body(number), 1)], {})[0] for number in range(60)]
+    assert {ref.partition for ref in refs} == {0, 1}
+    scattered = refs[::13]
+    assert storage.chunks.fetch(data, scattered) == [body(number) for number in range(60)][::13]
+
+
+def test_large_bodies_survive(storage, data):
+    large = bytes(range(256)) * 3600
+    refs = storage.chunks.write(data, [(large, 1)] * 4, {})
+    assert storage.chunks.fetch(data, refs) == [large] * 4
+
+
+def test_nothing_is_written_and_nothing_fetched(storage, data):
+    assert storage.chunks.write(data, [], {}) == ()
+    assert storage.chunks.fetch(data, []) == []
+    storage.chunks.forget(data, [])
+
+
+def test_a_chunk_beyond_the_end_is_missing(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    with pytest.raises(Corrupt, match="missing"):
+        storage.chunks.fetch(data, [replace(ref, offset=Offset(ref.offset + 1))])
+    with pytest.raises(Corrupt, match="missing"):
+        storage.chunks.fetch(data, [replace(ref, offset=Offset(ref.offset + 100))])
+
+
+def test_another_chunk_in_its_place_is_recognised_by_its_key(storage, data):
+    one, other = storage.chunks.write(data, [(b"a", 1), (b"a", 1)], {})
+    with pytest.raises(Corrupt, match=f"expected key {one.key}"):
+        storage.chunks.fetch(data, [replace(one, offset=other.offset)])
+
+
+def test_altered_bytes_are_recognised_by_their_checksum(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    with pytest.raises(Corrupt, match="expected checksum"):
+        storage.chunks.fetch(data, [replace(ref, checksum=ref.checksum ^ 1)])
+
+
+def test_a_tombstone_is_no_chunk(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    storage.chunks.forget(data, [ref])
+    with pytest.raises(Corrupt, match="tombstone"):
+        storage.chunks.fetch(data, [replace(ref, offset=Offset(ref.offset + 1))])
+
+
+def test_chunks_can_be_fetched_after_a_failed_fetch(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    with pytest.raises(Corrupt):
+        storage.chunks.fetch(data, [replace(ref, checksum=0)])
+    assert storage.chunks.fetch(data, [ref]) == [b"a"]
+
+
+def test_what_is_forgotten_takes_nothing_else_along(storage, data):
+    refs = storage.chunks.write(data, [(body(number), 1) for number in range(3)], {})
+    storage.chunks.forget(data, [refs[1]])
+    assert storage.chunks.fetch(data, [refs[0], refs[2]]) == [body(0), body(2)]
+
+
+def test_a_body_too_large_is_refused(storage, data):
+    with pytest.raises(Determinate):
+        storage.chunks.write(data, [(bytes(MAXIMUM_RECORD_BYTES + 1), 1)], {})
+
+
+def test_an_unknown_topic_holds_no_chunks(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    with pytest.raises(Determinate):
+        storage.chunks.write(Topic("contract.nowhere"), [(b"a", 1)], {})
+    with pytest.raises((Corrupt, Determinate)):
+        storage.chunks.fetch(Topic("contract.nowhere"), [ref])

@@ -1,0 +1,80 @@
+"""What every Topics promises."""
+
+import itertools
+
+import pytest
+
+from streams.errors import InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.topics import TopicKind, TopicSpec
+
+_names = itertools.count()
+
+
+@pytest.fixture
+def name():
+    return Topic(f"contract.topics.{next(_names)}")
+
+
+def test_creating_again_changes_nothing(storage, name):
+    spec = TopicSpec(name, 1, TopicKind.LOG)
+    storage.topics.create([spec])
+    before = storage.topics.describe(name)
+    storage.logs.append([(name, b"a")])
+    storage.topics.create([spec])
+    assert storage.topics.describe(name) == before
+    assert storage.logs.bounds(name) == (0, 1)
+
+
+def test_a_created_topic_can_be_used_at_once(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    assert storage.logs.append([(name, b"a")]) == (0,)
+    tail = storage.logs.tail({name: Offset(0)})
+    assert [each.value for each in tail.poll(5_000)] == [b"a"]
+    tail.close()
+
+
+def test_a_topic_of_another_kind_is_refused(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.DATA)])
+    with pytest.raises(InvalidUsage, match=r"cleanup\.policy: expected delete, found compact"):
+        storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+
+
+def test_a_topic_of_other_partitions_is_refused(storage, name):
+    storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
+    with pytest.raises(InvalidUsage, match="partitions: expected 3, found 2"):
+        storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+
+
+def test_a_raw_topic_is_taken_as_it_is(storage, name):
+    storage.topics.create([TopicSpec(name, 3, TopicKind.RAW)])
+    storage.topics.create([TopicSpec(name, 1, TopicKind.RAW)])
+    assert storage.topics.describe(name).partitions == 3
+
+
+def test_an_illegal_name_is_refused(storage):
+    with pytest.raises(InvalidUsage):
+        storage.topics.create([TopicSpec(Topic("no spaces"), 1, TopicKind.LOG)])
+
+
+def test_what_does_not_exist_is_described_as_nothing(storage):
+    assert storage.topics.describe(Topic("contract.never")) is None
+
+
+def test_names_hold_what_was_created_until_it_is_deleted(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    assert name in storage.topics.names()
+    storage.topics.delete([name, Topic("contract.never")])
+    assert name not in storage.topics.names()
+    assert storage.topics.describe(name) is None
+
+
+def test_a_recreated_topic_is_empty_and_has_another_id(storage, name):
+    spec = TopicSpec(name, 1, TopicKind.LOG)
+    storage.topics.create([spec])
+    before = storage.topics.describe(name)
+    storage.logs.append([(name, b"a")])
+    storage.topics.delete([name])
+    storage.topics.create([spec])
+    assert storage.topics.describe(name).id != before.id
+    assert storage.logs.bounds(name) == (0, 0)
