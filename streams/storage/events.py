@@ -51,7 +51,9 @@ class Part:
     """One collection's share of an Append: chunks, and the interval [lower, upper) they fill.
 
     `from_offsets` and `to_offsets` continue a source binding (rule 18), both or neither.
-    `fingerprint` is empty where no computation made the updates (rule 24).
+    `fingerprint` is empty where no computation made the updates. One that the log has not seen
+    takes over from the one before, which is fenced for ever: to go back to an older version is
+    to take over once more, under a fingerprint of its own (rule 24).
     """
 
     collection: CollectionId

@@ -27,7 +27,7 @@ from streams.storage.outcomes import (
     UnknownCollection,
 )
 from streams.storage.rights import with_expiry
-from streams.storage.state import CollectionState, StagedChunks, State, Superseded
+from streams.storage.state import CollectionState, StagedChunks, State
 from streams.storage.window import WINDOW
 
 ROLLUP_STRIDE = 64
@@ -138,7 +138,7 @@ def swapped(
 ) -> State:
     """The state in which the new batch stands for the old ones."""
     gone, upper = union_
-    last = max(gone, key=lambda batch: (batch.offset, batch.part))
+    last = max(gone, key=lambda batch: batch.lower)
     new = Batch(
         min(batch.lower for batch in gone),
         upper,
@@ -151,7 +151,7 @@ def swapped(
     moved = replace(collection, batches=collection.batches.replace(gone, new))
     old = tuple(chunk for batch in gone for chunk in batch.chunks)
     state = with_collection(state, moved)
-    return replace(state, superseded=(*state.superseded, Superseded(offset, old)))
+    return replace(state, superseded=state.superseding(offset, old))
 
 
 def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Outcome]:
@@ -163,8 +163,7 @@ def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Outcome]
         return state, RollupSuperseded()
     if reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
-    superseded = state.superseded
-    for old in state.rollups[:-1]:
-        superseded = (*superseded, Superseded(offset, old.chunks))
+    out = tuple(chunk for old in state.rollups[:-1] for chunk in old.chunks)
     rollups = (*state.rollups[-1:], body)
-    return replace(state, rollups=rollups, superseded=superseded), RolledUp(truncate=newest)
+    moved = replace(state, rollups=rollups, superseded=state.superseding(offset, out))
+    return moved, RolledUp(truncate=newest)

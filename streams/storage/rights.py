@@ -23,7 +23,7 @@ from streams.storage.outcomes import (
     UnknownCapability,
     UnknownCollection,
 )
-from streams.storage.state import Capability, CollectionState, State, Superseded, settled
+from streams.storage.state import Capability, CollectionState, State, settled
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Outcome]:
@@ -151,7 +151,7 @@ def drop_collection(state: State, collection: CollectionState, offset: Offset) -
         capabilities={},
     )
     state = with_collection(state, husk)
-    return replace(state, superseded=(*state.superseded, Superseded(offset, chunks)))
+    return replace(state, superseded=state.superseding(offset, chunks))
 
 
 def with_expiry(state: State, expires_ms: int | None) -> State:

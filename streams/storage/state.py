@@ -150,6 +150,12 @@ class State:
             next_expiry_ms=self.next_expiry_ms,
         )
 
+    def superseding(
+        self, offset: Offset, chunks: tuple[ChunkRef, ...]
+    ) -> tuple[Superseded, ...]:
+        """The superseded chunks with some more, taken out by the event at `offset`."""
+        return (*self.superseded, Superseded(offset, chunks)) if chunks else self.superseded
+
     def names(self, chunk: ChunkRef) -> bool:
         """Whether the state links, stages or still keeps the chunk: it may not be reclaimed."""
         return any(chunk in chunks for chunks in self._named())

@@ -1,0 +1,293 @@
+"""The directives of `tests/datadriven/shard`: a log of one group, folded event by event.
+
+Chunks are written `partition@offset`, frontiers as a time or `-` for the empty one, source
+bindings as `partition:offset,...`. Every event may set `id=`, `seen=`, `group=`, `at=` (its
+append time in ms); it has a fresh id, a writer that has seen everything, and comes 10 ms after
+the one before it, otherwise. `again id=` sends a copy.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage import read, records, rollup
+from streams.storage.events import (
+    Acquire,
+    Append,
+    BatchName,
+    Body,
+    Create,
+    Downgrade,
+    Drop,
+    Event,
+    Part,
+    Reclaim,
+    Replace,
+    Right,
+    Rollup,
+    Stage,
+)
+from streams.storage.machine import step
+from streams.storage.outcomes import Outcome
+from streams.storage.state import CollectionState, State, source_at
+from tests.support.datadriven import Case
+
+
+class ShardScript:
+    """One log of one group."""
+
+    def __init__(self) -> None:
+        self.state = State()
+        self.at_ms = 1_000
+        self.sent: dict[str, Event] = {}
+
+    def handle(self, case: Case) -> str:
+        if case.directive in BODIES:
+            return self.send(case, BODIES[case.directive](self, case))
+        return {
+            "again": self.again,
+            "noise": self.noise,
+            "state": self.show,
+            "pieces": self.pieces,
+            "source-at": self.source_at,
+            "reload": self.reload,
+            "chunks": self.named,
+        }[case.directive](case)
+
+    def send(self, case: Case, body: Body) -> str:
+        seen = Offset(case.number("seen", self.state.upto))
+        name = case.get("id", f"e{self.state.upto + 1}")
+        event = Event(EventId(name), case.get("group", "g"), seen, body)
+        self.sent[name] = event
+        return self.fold(event, case)
+
+    def fold(self, event: Event, case: Case) -> str:
+        # through the bytes, so that every script is a test of the codec too
+        event = records.decode(records.encode(event))
+        self.at_ms = case.number("at", self.at_ms + 10)
+        self.state, outcome = step(self.state, event, Offset(self.state.upto + 1), self.at_ms)
+        return f"{self.state.upto}: {told(outcome)}"
+
+    def again(self, case: Case) -> str:
+        return self.fold(self.sent[case["id"]], case)
+
+    def noise(self, case: Case) -> str:
+        """Events that change nothing but make the log longer."""
+        for _ in range(case.number("events")):
+            offset = Offset(self.state.upto + 1)
+            event = Event(EventId(f"noise{offset}"), "g", self.state.upto, Reclaim({}))
+            self.state, _ = step(self.state, event, offset, self.at_ms)
+        return f"upto {self.state.upto}"
+
+    def show(self, case: Case) -> str:
+        state = self.state
+        lines = [line for each in state.collections.values() for line in shown(each)]
+        if state.floor:
+            lines.append(f"floor {binding(state.floor)}")
+        lines += [
+            f"stage {name} {chunks_text(stage.chunks)} until {stage.expires_ms}"
+            for name, stage in state.stages.items()
+        ]
+        lines += [f"superseded at {s.offset} {chunks_text(s.chunks)}" for s in state.superseded]
+        lines += [f"rollup upto {r.upto} {chunks_text(r.chunks)}" for r in state.rollups]
+        if "clock" in case.arguments:
+            lines.append(f"clock {state.clock_ms}")
+        return "\n".join(lines)
+
+    def pieces(self, case: Case) -> str:
+        collection = self.state.collections[CollectionId(case["of"])]
+        found = read.pieces(collection, stamp(case["lower"]), stamp(case["upper"]))
+        return "\n".join(f"{chunk_text(p.ref)} [{p.lower}, {p.upper})" for p in found) or "none"
+
+    def source_at(self, case: Case) -> str:
+        collection = self.state.collections[CollectionId(case["of"])]
+        return binding(source_at(collection, stamp(case["upper"])))
+
+    def reload(self, case: Case) -> str:
+        """Go on from the state as a Rollup would bring it back."""
+        body = rollup.encode(self.state)
+        self.state = rollup.decode(body)
+        return "same" if rollup.encode(self.state) == body else "different"
+
+    def named(self, case: Case) -> str:
+        return " ".join(sorted(chunk_text(chunk) for chunk in self.state.chunks()))
+
+
+def told(outcome: Outcome) -> str:
+    words = [told_value(getattr(outcome, each.name)) for each in fields(outcome)]
+    return " ".join([type(outcome).__name__, *words])
+
+
+def told_value(value: object) -> str:
+    match value:
+        case tuple():
+            return " ".join(str(each) for each in value)
+        case dict():
+            return binding(value)
+        case _:
+            return str(value)
+
+
+def shown(collection: CollectionState) -> list[str]:
+    head = f"{collection.id} since={collection.since} upper={collection.upper}"
+    if collection.source is not None:
+        head += f" source={binding(collection.source)}"
+    if collection.fingerprint:
+        head += f" fingerprint={collection.fingerprint}"
+    if collection.fenced:
+        head += f" fenced={','.join(sorted(collection.fenced))}"
+    capabilities = [
+        f"  {each.right.value.lower()} {id_} at {each.frontier}"
+        + (f" plan {each.plan}" if each.plan is not None else "")
+        + (f" until {each.expires_ms}" if each.expires_ms is not None else "")
+        for id_, each in collection.capabilities.items()
+    ]
+    batches = [
+        f"  batch {each.offset}.{each.part} [{each.lower}, {upper_text(each.upper)})"
+        f" {chunks_text(each.chunks)}" + (f" since {each.since}" if each.since else "")
+        for each in collection.batches.ordered()
+    ]
+    return [head, *capabilities, *batches]
+
+
+def upper_text(upper: Antichain) -> str:
+    return "-" if upper.is_empty else str(upper.time)
+
+
+def chunk_text(chunk: ChunkRef) -> str:
+    return f"{chunk.partition}@{chunk.offset}"
+
+
+def chunks_text(chunks: tuple[ChunkRef, ...]) -> str:
+    return " ".join(chunk_text(chunk) for chunk in chunks) or "empty"
+
+
+def binding(offsets: object) -> str:
+    if not isinstance(offsets, dict):
+        return "none"
+    return ",".join(f"{each}:{offsets[each]}" for each in sorted(offsets)) or "nothing"
+
+
+def stamp(text: str) -> Timestamp:
+    return Timestamp(int(text))
+
+
+def bound(text: str) -> Antichain:
+    return EMPTY if text == "-" else frontier(int(text))
+
+
+def chunks_of(text: str) -> tuple[ChunkRef, ...]:
+    return tuple(chunk_of(word) for word in text.split(",") if word)
+
+
+def chunk_of(word: str) -> ChunkRef:
+    partition, offset = word.split("@")
+    return ChunkRef(int(partition), Offset(int(offset)), f"key{word}", 7, 1, 100)
+
+
+def offsets_of(text: str | None) -> dict[int, int] | None:
+    if text is None:
+        return None
+    pairs = (word.split(":") for word in text.split(",") if word)
+    return {int(partition): int(offset) for partition, offset in pairs}
+
+
+def create(script: ShardScript, case: Case) -> Body:
+    read_ = CapabilityId(case["read"]) if "read" in case.arguments else None
+    return Create(
+        collection=CollectionId(case["of"]),
+        description=case.get("description", "{}"),
+        frontier=Timestamp(case.number("frontier")),
+        write=CapabilityId(case.get("write", "w")),
+        read=read_,
+    )
+
+
+def append(script: ShardScript, case: Case) -> Body:
+    return Append(tuple(part(words) for words in case.lines()))
+
+
+def part(words: list[str]) -> Part:
+    collection, capability, lower, upper, *more = words
+    extra = dict(word.split("=", 1) for word in more)
+    return Part(
+        collection=CollectionId(collection),
+        capability=CapabilityId(capability),
+        lower=bound(lower),
+        upper=bound(upper),
+        chunks=chunks_of(extra.get("chunks", "")),
+        stages=tuple(word for word in extra.get("stages", "").split(",") if word),
+        from_offsets=offsets_of(extra.get("from")),
+        to_offsets=offsets_of(extra.get("to")),
+        fingerprint=extra.get("fingerprint", ""),
+    )
+
+
+def stage(script: ShardScript, case: Case) -> Body:
+    chunks = chunks_of(case["chunks"])
+    return Stage(stage=case["stage"], chunks=chunks, lease_ms=case.number("lease", 60_000))
+
+
+def reclaim(script: ShardScript, case: Case) -> Body:
+    return Reclaim(offsets_of(case.get("floor")) or {})
+
+
+def replace(script: ShardScript, case: Case) -> Body:
+    """The input names batches as `state` shows them: offset.part lower upper."""
+    return Replace(
+        collection=CollectionId(case["of"]),
+        replaced=tuple(batch_name(words) for words in case.lines()),
+        chunks=chunks_of(case.get("chunks")),
+        since=Timestamp(case.number("since")),
+    )
+
+
+def batch_name(words: list[str]) -> BatchName:
+    name, lower, upper = words
+    offset, number = name.split(".")
+    return BatchName(Offset(int(offset)), int(number), stamp(lower), bound(upper))
+
+
+def acquire(script: ShardScript, case: Case) -> Body:
+    return Acquire(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case.get("read") or case["write"]),
+        right=Right.READ if "read" in case.arguments else Right.WRITE,
+        frontier=Timestamp(case.number("at-time")) if "at-time" in case.arguments else None,
+        lease_ms=case.number("lease") if "lease" in case.arguments else None,
+        plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+    )
+
+
+def downgrade(script: ShardScript, case: Case) -> Body:
+    return Downgrade(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case["capability"]),
+        frontier=bound(case["to"]),
+        plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+    )
+
+
+def drop(script: ShardScript, case: Case) -> Body:
+    name = CapabilityId(case["capability"]) if "capability" in case.arguments else None
+    return Drop(CollectionId(case["of"]), name)
+
+
+def roll_up(script: ShardScript, case: Case) -> Body:
+    upto = Offset(case.number("upto"))
+    return Rollup(upto=upto, chunks=chunks_of(case["chunks"]), hash=case.get("hash", "h"))
+
+
+BODIES: dict[str, Callable[[ShardScript, Case], Body]] = {
+    "create": create,
+    "append": append,
+    "stage": stage,
+    "reclaim": reclaim,
+    "replace": replace,
+    "acquire": acquire,
+    "downgrade": downgrade,
+    "drop": drop,
+    "rollup": roll_up,
+}
