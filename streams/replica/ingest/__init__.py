@@ -1,25 +1,25 @@
 """Ingestion: exact ranges of a raw Kafka topic become updates of a collection.
 
 An ingestion is a dataflow whose import is a raw topic. Its position is a map from partition to
-the next offset to read, bound to a time by the Append that carries both (rule 18). What this
-package holds is everything between the two: which ranges come next, what their messages mean,
-and the physical plan of the envelope. It steps nothing and appends nothing by itself.
+the next offset to read, bound to a time by the Append that carries both (rule 18);
+`streams.compute.reclocking` decides how far each interval reaches. What this package holds is
+what an interval's messages mean. It steps nothing and appends nothing by itself.
 
 In the order in which a step uses them:
 
-`ranges`    pure. `news(bound, ends)` says which offsets are there to be read, or `Stalled` when
-            some can no longer be had; `take(slices, budget)` is the share of one micro-batch;
-            `windows(slices, budget)` cuts the first snapshot into pieces in position order;
-            `assign(slices, tasks)` spreads a share over tasks; `bind(bound, slices)` is the
-            `to_offsets` of the Append.
-`watch`     `Watch` polls the ends of many topics in a thread of the scheduler's process.
-`plan`      `dataflow(source, columns)`: the Dataflow of an ingestion (Source, or Source and
-            Upsert), and `import_columns(source, columns)`, what its only import looks like.
-`source`    `load(source, columns, slices, time, resources)`: what a task of the data source
-            does: fetch, decode, apply the envelope. Returns `(updates, errors)`, the import's
-            table c0..cn, time, diff for `engine.start` and a table error, time, diff to be
-            added to what `start` emits as errors.
-`envelope`  messages to `(updates, errors)`, without Kafka.
-`decode`    JSON texts to columns, vectorised; `scan` reads one odd message, slowly; `fields`
-            says what each declared type accepts.
+`ranges`    pure. `impediment` says why a topic can no longer be read on, if so; `slices` makes
+            of `reclocking.ranges` what the rest works with; `windows` cuts a snapshot into
+            pieces in the order of positions; `assign` spreads slices over tasks.
+`plan`      `dataflow(source, columns)`: the plan of an ingestion (Source, or Source and
+            Upsert); `import_columns`, what its only import looks like.
+`source`    what a task does. `load` fetches, decodes and applies the envelope; `replay` reads
+            the source's own shard as messages. Both give the updates of the import, for
+            `engine.start`, and errors, to be added to those that `start` emits.
+`envelope`  messages to updates, without Kafka.
+`decode`    JSON texts to columns: `batch` for all that is regular, `odd` and `scan` for the
+            rest; `fields` says what each declared type accepts.
+
+A large first interval is cut by `windows`; all pieces share its time, and only the whole is
+appended. When a source's own shard is replayed, all chunks of one batch of the shard belong
+into one call of `replay`: rows that come and go at one time must be seen together.
 """

@@ -152,8 +152,9 @@ class Decoder:
             f"{field.render(field.sql or '{x}', f'c{index}', 'm')} AS c{index}"
             for index, field in enumerate(self._fields)
         )
-        statement = self._kernel.prepare(f"SELECT {columns} FROM {{t}}", t=used.schema)
-        converted = statement.run(used).cast(self._engine)
+        shape = pa.schema([pa.field(each.name, _known(each.type)) for each in used.schema])
+        statement = self._kernel.prepare(f"SELECT {columns} FROM {{t}}", t=shape)
+        converted = statement.run(used.cast(shape)).cast(self._engine)
         for field, before, after in zip(
             self._fields, parsed.columns, converted.columns, strict=True
         ):
@@ -172,6 +173,11 @@ def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:
     before = pa.scalar(f"{{{json.dumps(name)}:".encode(), pa.binary())
     wrapped = pc.binary_join_element_wise(before, texts, b"}", b"")
     return pc.if_else(scalar, wrapped, texts)
+
+
+def _known(parsed: pa.DataType) -> pa.DataType:
+    """The type in which DuckDB takes a parsed column: it has no decimals of 256 bits."""
+    return pa.string() if pa.types.is_decimal256(parsed) else parsed
 
 
 def _lost(

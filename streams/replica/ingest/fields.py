@@ -128,7 +128,7 @@ def _field(name: str, declared: str) -> Field:
         read, parsed, sql = SIMPLE[declared]
         return Field(name, declared, read, parsed, sql, screen=_screen(parsed))
     if declared in HUGE:
-        sql = f"TRY_CAST({{x}}::VARCHAR AS {declared})"
+        sql = f"TRY_CAST({{x}} AS {declared})"
         quoted = "json_type({message}, {pointer}) = 'VARCHAR'"
         read = partial(_decimal, 39, 0)  # the exact range is left to the conversion
         return Field(name, declared, read, pa.decimal256(39, 0), sql, quoted)

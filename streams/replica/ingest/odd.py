@@ -22,7 +22,7 @@ CALLED = {
 }
 
 
-class Refused(ValueError):
+class Refused(Exception):
     """A message that cannot be decoded; the text is the reason."""
 
 
@@ -32,18 +32,18 @@ def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
     Errors: Refused.
     """
     if raw is None:
-        raise Refused("absent")
+        raise Refused("expected a JSON object, got nothing")
     found = _members(_text(raw))
     return [_value(field, found) for field in fields]
 
 
 def _text(raw: bytes) -> str:
     if not raw.strip(SPACE):
-        raise Refused("empty")
+        raise Refused("expected a JSON object, got an empty text")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise Refused(f"not UTF-8 at byte {error.start + 1}") from None
+        raise Refused(f"expected UTF-8, got other bytes at byte {error.start + 1}") from None
 
 
 def _members(text: str) -> Mapping[str, list[Token]]:

@@ -51,7 +51,7 @@ INSIDE = {"{": NAME, "[": VALUE}
 OPENS = {"}": "{", "]": "["}
 
 
-class Malformed(ValueError):
+class Malformed(Exception):
     """The text is not one JSON document; the message says where."""
 
 
@@ -106,6 +106,11 @@ def document(text: str) -> Token:
     return token
 
 
+def leading(text: str) -> str:
+    """The JSON value that `text` starts with, whatever follows. Errors: Malformed."""
+    return _value(_Cursor(text)).text
+
+
 def members(text: str) -> list[tuple[str, Token]]:
     """The members of the only object in `text`, in their order. Errors: Malformed."""
     cursor = _Cursor(text)
@@ -152,7 +157,7 @@ def _finish(cursor: _Cursor) -> None:
     rest = re.compile(r"[ \t\n\r]*").match(cursor.text, cursor.at)
     at = cursor.at if rest is None else rest.end()
     if at < len(cursor.text):
-        raise Malformed(f"not one JSON document, more follows at character {at + 1}")
+        raise Malformed(f"expected one JSON document, got more at character {at + 1}")
 
 
 def _is_unicode(string: str) -> bool:
@@ -166,5 +171,5 @@ def _is_unicode(string: str) -> bool:
 
 def _unexpected(text: str, at: int) -> Malformed:
     if at >= len(text):
-        return Malformed("not JSON, it ends too early")
-    return Malformed(f"not JSON, unexpected text at character {at + 1}")
+        return Malformed("expected JSON, got a text that ends too early")
+    return Malformed(f"expected JSON, got other text at character {at + 1}")

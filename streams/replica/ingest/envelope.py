@@ -1,0 +1,231 @@
+"""Messages of a topic to updates of the import of its dataflow (`plan.import_columns`).
+
+NONE: the value of a message is a row, once and for ever. A message that cannot be decoded, one
+without a value among them, is an error in its place.
+
+UPSERT: the message says what the row of its key is from now on.
+
+- The key is a JSON object that holds the key columns, or, for a key of one column, a lone JSON
+  scalar. A key column must be there and not be null. Key columns in the value are not looked
+  at: the key decides.
+- The value holds the other columns. No value (a tombstone) deletes the key's row. The JSON
+  text `null` is not a tombstone but a value that cannot be decoded.
+- A value that cannot be decoded puts the key into error, until the key is written or deleted.
+  A key that cannot be decoded is an error for ever, as in NONE: nothing can name it again.
+- `position` = offset * 2^15 + partition, so that of a key's messages at one time the one with
+  the highest (offset, partition) wins.
+
+An error reads
+
+    cannot decode message: topic T, partition P, offset O: reason
+    cannot decode message: topic T, partition P, offset O, key K: reason
+
+the second for an UPSERT value, K the key's JSON text without the space around it. It names one
+message, so no two errors are equal; and since the key stands in it, keyed state can be rebuilt
+from what the shard holds (`replay`).
+"""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.compute.description import IngestionDescription
+from streams.ids import Timestamp
+from streams.plan.physical import Column
+from streams.replica.ingest.decode import Decoded, Decoder, wrap_scalars
+from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
+from streams.replica.ingest.scan import leading
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.updates import flatten, settle
+
+MAX_PARTITIONS = 1 << 15
+SPACE = " \t\n\r"
+NO_TEXT = pa.scalar(None, pa.string())
+ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
+KEYED_ERROR = re.compile(
+    r"cannot decode message: topic [\w.-]+, partition \d+, offset \d+, key (?=\S)", re.ASCII
+)
+
+Loaded = tuple[pa.Table, pa.Table]
+"""Updates c0 .. cn, time, diff of the import; and errors: error, time, diff."""
+
+
+class Envelope:
+    """The meaning of one source's messages; keeps its decoders."""
+
+    def __init__(
+        self, source: IngestionDescription, columns: Sequence[Column], kernel: Kernel
+    ) -> None:
+        positions = key_positions(source, columns)
+        rest = [index for index in range(len(columns)) if index not in positions]
+        self._topic, self._kernel = source.topic, kernel
+        self._keys = tuple(columns[position] for position in positions)
+        self._key_decoder = Decoder(self._keys, kernel)
+        self._decoder = Decoder([columns[index] for index in rest], kernel)
+        self._places = np.argsort([*positions, *rest]).tolist()
+        self._declared = arrow_schema([column.type for column in columns])
+        self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
+
+    def updates(self, messages: pa.Table, time: Timestamp) -> Loaded:
+        """What the messages mean when they happen at `time`.
+
+        Shape: `messages` has key, value (binary, NULL when absent), partition (int32) and
+        offset (int64).
+        """
+        if self._keys:
+            return self._upserts(messages, time)
+        decoded = self._decoder.decode(messages["value"])
+        sound = decoded.reasons.is_null()
+        errors = self._errors(messages, decoded.reasons)
+        return (
+            _updates(_filter(decoded.columns, sound).columns, time, self._schema),
+            errors_at(errors, time),
+        )
+
+    def _upserts(self, messages: pa.Table, time: Timestamp) -> Loaded:
+        keys = self._decode_keys(whole(messages["key"]))
+        known = keys.reasons.is_null()
+        errors = self._errors(messages, pc.binary_join_element_wise("key: ", keys.reasons, ""))
+        messages = _filter(messages, known)
+        value = whole(messages["value"])
+        decoded = self._decoder.decode(value)
+        absent = value.is_null()
+        texts = self._keyed_errors(messages, pc.if_else(absent, NO_TEXT, decoded.reasons))
+        kinds = pc.if_else(absent, DELETION, pc.if_else(texts.is_null(), VALUE, ERROR))
+        rest = _only(decoded.columns, pc.equal(kinds, VALUE))
+        rows = self._row(_filter(keys.columns, known), rest)
+        partitions = messages["partition"].to_numpy().astype(np.int64)
+        positions = messages["offset"].to_numpy() * MAX_PARTITIONS + partitions
+        columns = [*rows, pa.array(positions), kinds.cast(pa.uint8()), texts]
+        return _updates(columns, time, self._schema), errors_at(errors, time)
+
+    def replay(self, updates: pa.Table, errors: pa.Table) -> Loaded:
+        """The messages after which a source's shard says what it says.
+
+        State built from them equals that built from the topic. Errors whose message had no
+        readable key are left out, since no state remembers them; a source without keys has no
+        state at all, and nothing is to be replayed.
+
+        What is given must be whole: all updates of each time that is in it. A row that goes
+        and one that comes for the same key at one time mean that the latter is the key's row.
+
+        Shape: `updates` has the columns of the source, time, diff; `errors` is error, time,
+        diff.
+        """
+        updates = self._settled(updates, self._declared)
+        errors = self._settled(errors, ERRORS)
+        texts = errors["error"].to_pylist()
+        found = [None if text is None else KEYED_ERROR.match(text) for text in texts]
+        keyed = _filter(errors, pa.array([each is not None for each in found], pa.bool_()))
+        raw = [each.string[each.end() :] for each in found if each is not None]
+        keys = self._decode_keys(
+            pa.array([leading(text).encode() for text in raw], pa.binary())
+        )
+        none = _only(self._decoder.decode(pa.nulls(len(raw), pa.binary())).columns, None)
+        rows = self._row(keys.columns, none)
+        return (
+            pa.concat_tables(
+                [
+                    self._replayed(updates.columns[:-2], updates, VALUE),
+                    self._replayed(rows, keyed, ERROR, keyed["error"]),
+                ]
+            ),
+            ERRORS.empty_table(),
+        )
+
+    def _replayed(
+        self,
+        rows: Sequence[pa.ChunkedArray],
+        updates: pa.Table,
+        kind: int,
+        error: pa.ChunkedArray | None = None,
+    ) -> pa.Table:
+        """Rows that come as messages of `kind`, and rows that go as deletions before them."""
+        comes = pc.greater(updates["diff"], 0)
+        texts = NO_TEXT if error is None else pc.if_else(comes, error, NO_TEXT)
+        if error is None:
+            texts = pa.nulls(updates.num_rows, pa.string())
+        kinds = pc.if_else(comes, kind, DELETION).cast(pa.uint8())
+        ones = pa.array(np.ones(updates.num_rows, np.int64))
+        columns = [*rows, comes.cast(pa.int64()), kinds, texts, updates["time"], ones]
+        return pa.table(columns, schema=self._schema)
+
+    def _settled(self, updates: pa.Table, schema: pa.Schema) -> pa.Table:
+        return pa.Table.from_batches([settle(flatten([updates], schema), self._kernel)])
+
+    def _decode_keys(self, texts: pa.Array) -> Decoded:
+        """Keys decoded, with a reason also where a key column is NULL."""
+        if len(self._keys) == 1:
+            texts = wrap_scalars(texts, self._keys[0].name)
+        decoded = self._key_decoder.decode(texts)
+        reasons = decoded.reasons
+        for column, values in zip(self._keys, decoded.columns.columns, strict=True):
+            reason = f'column "{column.name}": expected {column.type}, got no value'
+            missing = pc.if_else(whole(values.is_null()), reason, NO_TEXT)
+            reasons = pc.coalesce(reasons, missing)
+        return Decoded(decoded.columns, reasons)
+
+    def _row(self, keys: pa.Table, rest: pa.Table) -> list[pa.ChunkedArray]:
+        """The source's columns in their order."""
+        columns = [*keys.columns, *rest.columns]
+        return [columns[place] for place in self._places]
+
+    def _errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
+        """The texts of the errors of the messages that have a reason, without the others."""
+        failed = reasons.is_valid()
+        where = self._where(_filter(messages, failed))
+        return pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
+
+    def _keyed_errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
+        """The text of the error of each message that has a reason, and NULL for the others."""
+        failed = reasons.is_valid()
+        some = _filter(messages, failed)
+        keys = pc.utf8_trim(whole(some["key"]).cast(pa.string()), characters=SPACE)
+        where = pc.binary_join_element_wise(self._where(some), keys, ", key ")
+        texts = pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
+        return pc.replace_with_mask(reasons, failed, texts)
+
+    def _where(self, messages: pa.Table) -> pa.Array:
+        return pc.binary_join_element_wise(
+            f"cannot decode message: topic {self._topic}, partition ",
+            whole(messages["partition"]).cast(pa.string()),
+            ", offset ",
+            whole(messages["offset"]).cast(pa.string()),
+            "",
+        )
+
+
+def errors_at(texts: pa.Array, time: Timestamp) -> pa.Table:
+    """New errors at a time. Shape: error, time, diff."""
+    return _updates([texts], time, ERRORS)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array."""
+    return pa.concat_arrays([pa.array([], column.type), *column.chunks])
+
+
+def _updates(
+    columns: Sequence[pa.Array | pa.ChunkedArray], time: Timestamp, schema: pa.Schema
+) -> pa.Table:
+    count = len(columns[0])
+    times = pa.array(np.full(count, time, np.int64))
+    return pa.table([*columns, times, pa.array(np.ones(count, np.int64))], schema=schema)
+
+
+def _filter(table: pa.Table, kept: pa.Array) -> pa.Table:
+    return table if kept.true_count == len(kept) else table.filter(kept)
+
+
+def _only(table: pa.Table, kept: pa.Array | None) -> pa.Table:
+    """The table with NULL in every column of the rows that are not kept."""
+    if kept is not None and kept.true_count == len(kept):
+        return table
+    places = np.arange(table.num_rows)
+    dropped = (
+        np.ones(len(places), np.bool_) if kept is None else ~kept.to_numpy(zero_copy_only=False)
+    )
+    return table.take(pa.array(places, mask=dropped))

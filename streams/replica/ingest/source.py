@@ -1,0 +1,84 @@
+"""What a task does for an ingestion: fetch exact ranges, decode, apply the envelope.
+
+A `Resources` belongs to a worker process and is kept from task to task: the connection to the
+broker, DuckDB, and the decoders of every source that the worker has seen. Nothing in it is
+state: a task gives the same answer in any process, at any time, as long as the topic still
+holds the range.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import pyarrow as pa
+
+from streams.compute.description import IngestionDescription
+from streams.ids import Offset, Timestamp, Topic
+from streams.plan.physical import Column
+from streams.replica.ingest.envelope import Envelope, Loaded
+from streams.replica.ingest.ranges import Slice
+from streams.trace.kernel import Kernel
+
+MESSAGES = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+
+
+class Reader(Protocol):
+    """Reads raw topics: `streams.kafka.raw.RawReader`, and a table in memory in tests."""
+
+    def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
+        """The records at offsets in [lo, hi); fewer where there are gaps.
+
+        Shape: `MESSAGES`. Errors: Determinate when some can no longer be read.
+        """
+
+
+class Resources:
+    """What a worker process keeps for its ingestions."""
+
+    def __init__(self, reader: Reader, kernel: Kernel) -> None:
+        self.reader, self.kernel = reader, kernel
+        self._envelopes: dict[tuple[IngestionDescription, tuple[Column, ...]], Envelope] = {}
+
+    def envelope(self, source: IngestionDescription, columns: Sequence[Column]) -> Envelope:
+        """The meaning of the source's messages. Errors: InvalidUsage."""
+        key = (source, tuple(columns))
+        found = self._envelopes.get(key)
+        if found is None:
+            found = self._envelopes[key] = Envelope(source, columns, self.kernel)
+        return found
+
+
+def load(
+    source: IngestionDescription,
+    columns: Sequence[Column],
+    slices: Sequence[Slice],
+    time: Timestamp,
+    resources: Resources,
+) -> Loaded:
+    """The updates and errors that the messages of these slices mean at `time`.
+
+    Shape: updates are the import's columns, time, diff; errors are error, time, diff.
+    Errors: Determinate when the broker no longer has the range, or cannot be reached.
+    """
+    tables = [
+        resources.reader.fetch(source.topic, each.partition, each.lo, each.hi)
+        for each in slices
+    ]
+    messages = pa.concat_tables([MESSAGES.empty_table(), *tables])
+    return resources.envelope(source, columns).updates(messages, time)
+
+
+def replay(
+    source: IngestionDescription,
+    columns: Sequence[Column],
+    history: tuple[pa.Table, pa.Table],
+    resources: Resources,
+) -> Loaded:
+    """Part of a source's own shard as messages of its topic (`Envelope.replay`)."""
+    return resources.envelope(source, columns).replay(*history)
