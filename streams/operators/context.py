@@ -1,0 +1,101 @@
+"""What every operator gets and gives: the worker's means, the interval, packets."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from streams.ids import Timestamp
+from streams.plan.physical import Dataflow, NodeId
+from streams.trace.kernel import Kernel
+from streams.trace.runs import RunCache, RunFiles, RunName
+
+RunsByOperator = Mapping[str, list[RunName]]
+"""An operator's runs in one bucket, as a checkpoint keeps them in JSON:
+`{"<node>.<arrangement>": [[file name, rows], ...]}`, oldest first."""
+
+ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The times [lower, upper) of a step.
+
+    `as_of` marks the step in which a dataflow is born: its updates are the snapshots of the
+    imports, all at `lower`, and there is no state.
+    """
+
+    lower: Timestamp | int
+    upper: Timestamp | int
+    as_of: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """A worker's means: where run files lie, its DuckDB, how new files are named.
+
+    `cache` holds the runs that are open; one a worker process is enough for all dataflows.
+    """
+
+    directory: Path
+    kernel: Kernel
+    new_name: Callable[[], str]
+    cache: RunCache = field(default_factory=RunCache)
+    merge_factor: int = 2
+
+    @property
+    def files(self) -> RunFiles:
+        """The run files of the directory."""
+        return RunFiles(Path(self.directory), self.new_name, self.cache, self.merge_factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Packet:
+    """Updates on their way to a node in a bucket of a later level."""
+
+    bucket: int
+    level: int
+    node: NodeId
+    port: str
+    table: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class Emitted:
+    """What a call made: packets for later levels, updates of the output, updates of errors.
+
+    `output` has columns c0 .. cn, time, diff; `errors` has error, time, diff. None is nothing.
+    """
+
+    packets: tuple[Packet, ...]
+    output: pa.Table | None
+    errors: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One call of the engine: a dataflow, stepped in one place over one interval."""
+
+    dataflow: Dataflow
+    interval: Interval
+    buckets: int
+    context: Context
+
+    @property
+    def kernel(self) -> Kernel:
+        """The worker's DuckDB."""
+        return self.context.kernel
+
+
+Ports = Mapping[str, list[pa.Table | pa.RecordBatch]]
+"""What has come for a node, by port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stepped:
+    """What a node made of its input: updates, errors, and its runs from now on."""
+
+    output: pa.RecordBatch | None
+    errors: tuple[pa.RecordBatch, ...] = ()
+    runs: Mapping[str, list[RunName]] = field(default_factory=dict)

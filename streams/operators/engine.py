@@ -1,0 +1,261 @@
+"""The engine: one step of a dataflow, as two functions over Arrow and a run directory.
+
+    start     level 0, where the imports are read: any share of them, anywhere, no state
+    advance   one level >= 1 in one bucket: what was sent there, and the bucket's runs
+
+Both are pure but for the run files `advance` writes, so a call may be repeated: it gives the
+same updates and equal runs under other names. Whoever drives them carries packets to their
+bucket and level, keeps the runs for the next step, and adds up the outputs: over all calls of
+a step they are the changes of the dataflow's output in the interval, exact at every time.
+
+At the birth step (`Interval.as_of`) every bucket is advanced at every level, though nothing
+may have come: constants and the row of an operator without keys are born in one of them.
+
+The same functions serve the replica on Spark and `streams.testing`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+import pyarrow as pa
+
+from streams.operators import join, linear, reduce, upsert
+from streams.operators.context import (
+    ERRORS,
+    Context,
+    Emitted,
+    Interval,
+    Packet,
+    RunsByOperator,
+    Scope,
+    Stepped,
+)
+from streams.operators.layout import Edge, Layout, layout
+from streams.operators.routing import bucket_of, split, spread
+from streams.plan.physical import (
+    Constant,
+    Dataflow,
+    Distinct,
+    Join,
+    Linear,
+    NodeId,
+    Reduce,
+    Source,
+    Union,
+    Upsert,
+)
+from streams.trace.columns import HASH_SELF_TEST, hash_keys
+from streams.trace.kernel import ENGINE_VERSIONS, arrow_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten, key_columns, settle
+
+__all__ = [
+    "Context",
+    "Emitted",
+    "Interval",
+    "Packet",
+    "RunsByOperator",
+    "advance",
+    "fingerprint",
+    "start",
+]
+
+ENGINE_VERSION = 1
+"""Raised whenever the form of runs or the bits of an output change: state is then dropped."""
+
+_Rows: TypeAlias = pa.Table | pa.RecordBatch
+
+
+def fingerprint(buckets: int) -> str:
+    """What state and output bits depend on beside the plan (rule 24)."""
+    return f"engine {ENGINE_VERSION} {ENGINE_VERSIONS} hash {HASH_SELF_TEST} buckets {buckets}"
+
+
+def start(
+    dataflow: Dataflow,
+    imports: Mapping[int, pa.Table],
+    interval: Interval,
+    buckets: int,
+    ctx: Context,
+) -> Emitted:
+    """Level 0 over a share of the imports' updates.
+
+    Args:
+        dataflow: the plan.
+        imports: by index of the import, updates in [lower, upper): the import's columns in
+            order under any names, then time and diff.
+        interval: the step's interval.
+        buckets: how many buckets the later levels have.
+        ctx: the worker's means.
+    """
+    scope = Scope(dataflow, interval, buckets, ctx)
+    level = _Level(scope, layout(dataflow), 0, None)
+    for number, node in enumerate(dataflow.nodes):
+        if isinstance(node, Source) and node.index in imports:
+            schema = arrow_schema(dataflow.types[number])
+            level.arrive(number, "in", flatten([imports[node.index]], schema))
+    level.run({})
+    return level.emitted()
+
+
+def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and has no object of them
+    dataflow: Dataflow,
+    level: int,
+    bucket: int,
+    inbox: Mapping[tuple[int, str], list[pa.Table]],
+    runs: RunsByOperator,
+    interval: Interval,
+    ctx: Context,
+    *,
+    buckets: int,
+) -> tuple[Emitted, RunsByOperator]:
+    """One level in one bucket: its nodes in order, over the packets that came and the runs.
+
+    Args:
+        dataflow: the plan.
+        level: the level, at least 1.
+        bucket: the bucket.
+        inbox: the tables of the packets sent to this level and bucket, by node and port.
+        runs: the bucket's runs after the step before; empty at birth.
+        interval: the step's interval.
+        ctx: the worker's means.
+        buckets: how many buckets there are.
+
+    Returns:
+        What came of it, and the bucket's runs from now on.
+    """
+    scope = Scope(dataflow, interval, buckets, ctx)
+    here = _Level(scope, layout(dataflow), level, bucket)
+    for (node, port), tables in inbox.items():
+        for table in tables:
+            here.arrive(node, port, table)
+    after = here.run(runs)
+    return here.emitted(), after
+
+
+@dataclass(slots=True)
+class _Level:
+    """One call at work: what has come to each port, and what came of it so far."""
+
+    scope: Scope
+    layout: Layout
+    level: int
+    bucket: int | None
+    ports: dict[NodeId, dict[str, list[_Rows]]] = field(default_factory=dict)
+    packets: list[Packet] = field(default_factory=list)
+    errors: list[pa.RecordBatch] = field(default_factory=list)
+    output: pa.RecordBatch | None = None
+
+    def arrive(self, node: NodeId, port: str, rows: _Rows) -> None:
+        """Rows have come to a node's port."""
+        if rows.num_rows:
+            self.ports.setdefault(node, {}).setdefault(port, []).append(rows)
+
+    def run(self, runs: RunsByOperator) -> dict[str, list[RunName]]:
+        """Step every node of the level, in order; the runs from now on."""
+        dataflow, kept = self.scope.dataflow, dict(runs)
+        for number, level in enumerate(dataflow.levels):
+            if level != self.level or not (self._is_born(number) or number in self.ports):
+                continue
+            mine = {
+                name.partition(".")[2]: kept[name]
+                for name in runs
+                if name.partition(".")[0] == str(number)
+            }
+            stepped = self._step(number, mine)
+            for arrangement, names in stepped.runs.items():
+                kept[f"{number}.{arrangement}"] = names
+            self.errors += stepped.errors
+            if stepped.output is not None and stepped.output.num_rows:
+                self._deliver(number, stepped.output)
+        return kept
+
+    def emitted(self) -> Emitted:
+        """What came of the call."""
+        output = errors = None
+        if self.output is not None:
+            rows = settle(self.output, self.scope.kernel)
+            output = pa.Table.from_batches([rows]) if rows.num_rows else None
+        if self.errors:
+            failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
+            errors = pa.Table.from_batches([failed]) if failed.num_rows else None
+        return Emitted(tuple(self.packets), output, errors)
+
+    def _is_born(self, number: NodeId) -> bool:
+        """Whether this call is the one that gives birth to a node's own rows."""
+        if not self.scope.interval.as_of or self.bucket is None:
+            return False
+        node = self.scope.dataflow.nodes[number]
+        match node:
+            case Constant():
+                return self.bucket == 0
+            case Reduce(keys=()):
+                return self.bucket == int(bucket_of(hash_keys([], 1), self.scope.buckets)[0])
+            case _:
+                return False
+
+    def _step(  # noqa: PLR0911 - one case for each kind of node
+        self, number: NodeId, runs: Mapping[str, list[RunName]]
+    ) -> Stepped:
+        dataflow, scope = self.scope.dataflow, self.scope
+        node, made, ports = (
+            dataflow.nodes[number],
+            dataflow.types[number],
+            self.ports.get(number, {}),
+        )
+        match node:
+            case Source():
+                return Stepped(flatten(ports["in"], arrow_schema(made)))
+            case Constant():
+                return Stepped(_constant(node, made, scope))
+            case Linear(input=source):
+                types = dataflow.types[source]
+                rows = flatten(ports["in"], arrow_schema(types))
+                return linear.step(node, rows, types, made, scope.kernel)
+            case Union():
+                return Stepped(flatten(ports["in"], arrow_schema(made)))
+            case Join(left=left, right=right):
+                sides = (dataflow.types[left], dataflow.types[right])
+                return join.step(node, ports, runs, sides, made, scope)
+            case Reduce() | Distinct():
+                shape, birth = self.layout.shapes[number], self._is_born(number)
+                return reduce.step(shape, ports, runs, made, scope, birth=birth)
+            case Upsert(input=source):
+                return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
+            case _:
+                assert_never(node)
+
+    def _deliver(self, number: NodeId, rows: pa.RecordBatch) -> None:
+        """To the output, to consumers on this level, and into packets for later ones."""
+        dataflow = self.scope.dataflow
+        if number == len(dataflow.nodes) - 1:
+            self.output = rows
+        for edge in self.layout.edges[number]:
+            sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
+            for port, (part, keys) in sent.items():
+                if dataflow.levels[edge.consumer] == self.level:
+                    self.arrive(edge.consumer, port, part)
+                else:
+                    self._send(edge, port, part, keys)
+
+    def _send(
+        self, edge: Edge, port: str, rows: pa.RecordBatch, keys: tuple[int, ...] | None
+    ) -> None:
+        buckets = self.scope.buckets
+        if keys is None:
+            bucket = spread(rows.num_rows, self.bucket, buckets)
+        else:
+            forms = key_columns(rows, keys, self.scope.kernel)[1]
+            bucket = bucket_of(hash_keys(forms, rows.num_rows), buckets)
+        level = self.scope.dataflow.levels[edge.consumer]
+        for index, part in split(rows, bucket, buckets):
+            table = pa.Table.from_batches([part])
+            self.packets.append(Packet(index, level, edge.consumer, port, table))
+
+
+def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
+    rows = scope.kernel.query(
+        f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
+    )
+    return flatten([rows], arrow_schema(made))

@@ -1,0 +1,174 @@
+"""Inner join on equal keys, by the bilinear rule.
+
+With A and B the state before the interval and dA, dB the changes in it:
+
+    d(A join B) = dA join B + A join dB + dA join dB
+
+where a pair of changes happens at the later of its two times: it is there exactly when both
+are. State carries no times, so the first two happen at the change's own time. Diffs multiply.
+The rule is exact at every time, whatever the number of times in the interval.
+
+A NULL in a key matches nothing, unless the position is `null_equal`; such rows are not kept.
+
+Cost: O(changes + rows they match), and a search in the state for each key that changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.context import Ports, Scope, Stepped
+from streams.plan.physical import Join
+from streams.trace import multiset
+from streams.trace.columns import (
+    Ints,
+    Words,
+    canonical,
+    encode,
+    group,
+    hash_keys,
+    int64,
+    key_form,
+    spans,
+)
+from streams.trace.kernel import Kernel, arrow_schema, data_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+SIDES = ("left", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Rows of one side that can match: keys in key form, and times where they have one."""
+
+    rows: pa.RecordBatch
+    forms: list[pa.Array]
+    diffs: Ints
+    times: Ints | None
+
+
+def step(
+    node: Join,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: tuple[Sequence[str], Sequence[str]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of the join over the interval, and the new runs of both sides.
+
+    Args:
+        node: the join.
+        ports: updates by side, `left` and `right`.
+        runs: the operator's runs, by side.
+        types: the DuckDB types of the left and of the right columns.
+        made: those of the output.
+        scope: the worker's means.
+    """
+    kernel = scope.kernel
+    keys = (node.left_keys, node.right_keys)
+    changes = [
+        _changes(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
+        for i, side in enumerate(SIDES)
+    ]
+    if not any(change.rows.num_rows for change in changes):
+        return Stepped(None, runs=runs)
+    hashes = [hash_keys(change.forms, change.rows.num_rows) for change in changes]
+    states = [
+        _state(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope) for i in (0, 1)
+    ]
+    schema = arrow_schema(made)
+    parts = [
+        _matches(changes[0], states[1], schema),
+        _matches(states[0], changes[1], schema),
+        _matches(changes[0], changes[1], schema),
+    ]
+    output = flatten(parts, schema)
+    kept = {
+        side: multiset.insert(
+            scope.context.files,
+            runs.get(side, []),
+            _stored(changes[i], hashes[i], types[i]),
+            kernel,
+        )
+        for i, side in enumerate(SIDES)
+    }
+    return Stepped(output if output.num_rows else None, runs=kept)
+
+
+def _changes(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> _Side:
+    rows = _matchable(rows, keys, node.null_equal)
+    forms = [key_form(canonical(rows.column(key)), kernel) for key in keys]
+    return _Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
+
+
+def _matchable(
+    rows: pa.RecordBatch, keys: Sequence[int], null_equal: Sequence[bool]
+) -> pa.RecordBatch:
+    keep = np.ones(rows.num_rows, np.bool_)
+    for key, equal in zip(keys, null_equal, strict=True):
+        column = rows.column(key)
+        if column.null_count and not equal:
+            keep &= column.is_valid().to_numpy(zero_copy_only=False)
+    return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def _state(
+    names: Sequence[RunName],
+    hashes: Words,
+    types: Sequence[str],
+    keys: Sequence[int],
+    scope: Scope,
+) -> _Side:
+    """The rows of state whose keys' hashes are among these."""
+    shape = multiset.schema(data_schema(types))
+    wanted = np.unique(hashes)
+    rows = multiset.candidates(scope.context.files.open(names), wanted, shape)
+    forms = [key_form(canonical(rows.column(1 + key)), scope.kernel) for key in keys]
+    data = rows.select(list(range(1, 1 + len(types))))
+    return _Side(data, forms, int64(rows.column("diff")), None)
+
+
+def _matches(left: _Side, right: _Side, schema: pa.Schema) -> pa.RecordBatch:
+    """The pairs of equal keys, as updates."""
+    count, other = left.rows.num_rows, right.rows.num_rows
+    if not count or not other:
+        return flatten([], schema)
+    ids = _ids(left.forms, right.forms, count + other)
+    order = np.argsort(ids[count:], kind="stable")
+    sorted_ids = ids[count:][order]
+    starts = np.searchsorted(sorted_ids, ids[:count], "left")
+    matches = np.searchsorted(sorted_ids, ids[:count], "right") - starts
+    one = np.repeat(np.arange(count), matches)
+    two = order[spans(starts, matches)]
+    times = [
+        side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
+    ]
+    time = np.maximum(times[0], times[1]) if len(times) > 1 else times[0]
+    at_left, at_right = pa.array(one), pa.array(two)
+    width = _width(left), _width(right)
+    columns = [column.take(at_left) for column in left.rows.columns[: width[0]]]
+    columns += [column.take(at_right) for column in right.rows.columns[: width[1]]]
+    columns += [pa.array(time), pa.array(left.diffs[one] * right.diffs[two])]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _width(side: _Side) -> int:
+    """The number of data columns: changes carry time and diff beside them."""
+    return int(side.rows.num_columns) - (0 if side.times is None else 2)
+
+
+def _ids(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Ints:
+    """One number for each key, the left rows' first; exact, no hash in it."""
+    together = [pa.concat_arrays([a, b]) for a, b in zip(left, right, strict=True)]
+    if len(together) == 1:
+        return encode(together[0])
+    return group(together, rows).ids
+
+
+def _stored(side: _Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+    columns = [pa.array(hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
+    return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

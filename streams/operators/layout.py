@@ -1,0 +1,112 @@
+"""Where the updates of a node go, and in what form: derived from a plan once.
+
+Each consumer reads *ports*: named tables of one schema each. A Reduce does not read updates
+but what `reduce.partial` makes of them, so its first half runs with the producer. A port of a
+keyed operator says by which columns it is spread over the buckets.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.operators import reduce, upsert
+from streams.plan.physical import (
+    Constant,
+    Dataflow,
+    Distinct,
+    Join,
+    Linear,
+    Node,
+    NodeId,
+    Reduce,
+    Source,
+    Union,
+    Upsert,
+    inputs,
+)
+from streams.trace.kernel import Kernel, arrow_type
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A consumer of a node's updates.
+
+    `port` is the consumer's, `keys` the columns to spread by; None where they stay.
+    """
+
+    consumer: NodeId
+    port: str
+    keys: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A plan made ready: the edges out of each node, and the shapes of the Reduces."""
+
+    edges: tuple[tuple[Edge, ...], ...]
+    shapes: dict[NodeId, reduce.Shape]
+
+    def prepared(
+        self, edge: Edge, dataflow: Dataflow, rows: pa.RecordBatch, kernel: Kernel
+    ) -> dict[str, tuple[pa.RecordBatch, tuple[int, ...] | None]]:
+        """What is sent over an edge: by port the rows and the columns to spread them by."""
+        node = dataflow.nodes[edge.consumer]
+        match node:
+            case Reduce() | Distinct():
+                shape = self.shapes[edge.consumer]
+                by = tuple(range(len(shape.node.keys)))
+                made = reduce.partial(shape, rows, kernel)
+                return {port: (part, by) for port, part in made.items()}
+            case Upsert():
+                return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
+            case Linear() | Union() | Join() | Source() | Constant():
+                return {edge.port: (rows, edge.keys)}
+            case _:
+                assert_never(node)
+
+
+@lru_cache(maxsize=4096)
+def layout(dataflow: Dataflow) -> Layout:
+    """The layout of a dataflow.
+
+    Errors: InvalidUsage for an aggregate we do not have.
+    """
+    edges: list[list[Edge]] = [[] for _ in dataflow.nodes]
+    shapes: dict[NodeId, reduce.Shape] = {}
+    for number, node in enumerate(dataflow.nodes):
+        for source, port, keys in _ports(node, dataflow):
+            edges[source].append(Edge(number, port, keys))
+        match node:
+            case Reduce():
+                shapes[number] = _shape(dataflow, node)
+            case Distinct(input=source):
+                everything = tuple(range(len(dataflow.types[source])))
+                shapes[number] = _shape(dataflow, Reduce(source, everything, ()))
+            case _:
+                pass
+    return Layout(tuple(tuple(each) for each in edges), shapes)
+
+
+def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
+    """The ports of a node: what each reads and by which columns that is spread."""
+    match node:
+        case Source() | Constant():
+            return []
+        case Linear() | Union():
+            return [(source, "in", None) for source in inputs(node)]
+        case Join():
+            return [(node.left, "left", node.left_keys), (node.right, "right", node.right_keys)]
+        case Reduce(input=source, keys=keys):
+            return [(source, "partial", keys)]
+        case Distinct(input=source):
+            return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
+        case Upsert(input=source, keys=keys):
+            return [(source, "in", keys)]
+        case _:
+            assert_never(node)
+
+
+def _shape(dataflow: Dataflow, node: Reduce) -> reduce.Shape:
+    return reduce.shape(node, [arrow_type(kind) for kind in dataflow.types[node.input]])

@@ -1,0 +1,69 @@
+"""The moments of a step: the keys that changed, and the times at which each did.
+
+`keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs.
+`owner` and `times` have one entry a moment, that is (key, time), in order of key, then time.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.columns import Groups, Ints, Words, group, hash_keys, key_form
+from streams.trace.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """See the module."""
+
+    keys: list[pa.Array]
+    forms: list[pa.Array]
+    hashes: Words
+    owner: Ints
+    times: Ints
+
+    @property
+    def bounds(self) -> tuple[Ints, Ints]:
+        """For each key its first moment, and the one after its last."""
+        first = np.flatnonzero(np.diff(self.owner, prepend=-1))
+        return first, np.append(first[1:], len(self.owner))
+
+    @property
+    def last(self) -> Ints:
+        """For each key its last moment."""
+        return self.bounds[1] - 1
+
+    def owners(self, columns: Sequence[pa.Array], kernel: Kernel) -> Ints:
+        """The number of the key of each row; every key is one of these."""
+        forms = [key_form(column, kernel) for column in columns]
+        if not forms:
+            return np.zeros(0, np.int64)
+        both = [pa.concat_arrays([a, b]) for a, b in zip(self.forms, forms, strict=True)]
+        return group(both, len(both[0])).ids[len(self.hashes) :]
+
+    def places(self, owner: Ints, times: Ints) -> Ints:
+        """The number of each moment (key, time); every one is one of these."""
+        distinct, rank = np.unique(self.times, return_inverse=True)
+        mine = self.owner * len(distinct) + rank
+        return np.searchsorted(mine, owner * len(distinct) + np.searchsorted(distinct, times))
+
+
+def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[Moments, Groups]:
+    """The moments of rows with these key columns and times, and which rows are at each."""
+    forms = [key_form(column, kernel) for column in columns]
+    by_key = group(forms, len(times))
+    first = pa.array(by_key.first)
+    order = np.lexsort((times, by_key.ids))
+    owner, sorted_times = by_key.ids[order], times[order]
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (owner[1:] != owner[:-1]) | (sorted_times[1:] != sorted_times[:-1])
+    ids = np.empty(len(order), np.int64)
+    ids[order] = np.cumsum(new) - 1
+    starts = np.flatnonzero(new)
+    forms = [form.take(first) for form in forms]
+    keys = [column.take(first) for column in columns]
+    hashes = hash_keys(forms, by_key.count)
+    moments = Moments(keys, forms, hashes, owner[starts], sorted_times[starts])
+    return moments, Groups(ids, order[starts])

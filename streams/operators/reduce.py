@@ -1,0 +1,311 @@
+"""GROUP BY: the keys, then a value for each aggregate, exact at every time of the interval.
+
+Two halves. `partial` runs where the rows are, before the exchange: it sums them by (key,
+time), so that what travels is as small as the number of keys, and it sends the values that
+min, max and DISTINCT need as (key, value, time) with summed diffs. `step` runs where the key
+lives: running totals over (key, time) on top of the state give the totals at every change.
+
+For each key the result before and after each of its times is computed from the totals alone;
+where they differ, the old row is retracted and the new one inserted. So what is retracted is
+what was emitted, bit for bit, on every replica (rule 23).
+
+A key whose row count is negative is an error at that time, and so is an aggregate that does
+not fit its type. Without keys there is always one row; it is born at the as_of (rule 42).
+
+State: one row a key with its totals (`trace.keyed`), and one thin arrangement for each
+argument of min, max and DISTINCT (`operators.extremes`).
+Cost: O(changes), and a search in the state for each key that changed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators import extremes, results, totals
+from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.extremes import Extreme
+from streams.operators.moments import Moments
+from streams.operators.moments import of_rows as moments_of
+from streams.operators.totals import Slot, Sum, Totals
+from streams.plan.physical import Aggregate, Reduce
+from streams.trace import keyed
+from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+_KEYS = "keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a Reduce over an input of given types keeps and sends."""
+
+    node: Reduce
+    types: tuple[pa.DataType, ...]
+    slots: tuple[Slot, ...]
+    sorted_arguments: tuple[int, ...]
+
+    @property
+    def key_fields(self) -> list[pa.Field]:
+        """The key columns."""
+        return [pa.field(f"k{i}", self.types[key]) for i, key in enumerate(self.node.keys)]
+
+    @property
+    def partial(self) -> pa.Schema:
+        """What `partial` sends: totals by (key, time)."""
+        fields = [*self.key_fields, pa.field("time", pa.int64()), pa.field("n", pa.int64())]
+        for index, slot in enumerate(self.slots):
+            fields += slot.fields(index)
+        return pa.schema(fields)
+
+    @property
+    def state(self) -> pa.Schema:
+        """The runs of the keyed arrangement: totals, and the min and max last emitted."""
+        more = [pa.field("n", pa.int64())]
+        for index, slot in enumerate(self.slots):
+            more += slot.fields(index)
+        for index, aggregate in enumerate(self.extremes):
+            assert aggregate.argument is not None
+            more.append(pa.field(f"m{index}", extremes.stored(self.types[aggregate.argument])))
+        return keyed.schema([field.type for field in self.key_fields], more)
+
+    @property
+    def extremes(self) -> list[Aggregate]:
+        """The aggregates that are minima and maxima."""
+        return [each for each in self.node.aggregates if each.function in {"min", "max"}]
+
+
+def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
+    """The shape of a Reduce.
+
+    Errors: InvalidUsage for an aggregate we do not have.
+    """
+    slots = totals.slots_of(node.aggregates, types)
+    wanted = {
+        each.argument
+        for each in node.aggregates
+        if each.argument is not None and (each.distinct or each.function in {"min", "max"})
+    }
+    return Shape(node, tuple(types), slots, tuple(sorted(wanted)))
+
+
+def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
+    """What the step needs of these rows, by port."""
+    if not rows.num_rows:
+        return {}
+    keys = [canonical(rows.column(key)) for key in of.node.keys]
+    forms = [key_form(key, kernel) for key in keys]
+    by_key = group(forms, rows.num_rows)
+    times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
+    groups = by_key if times.min() == times.max() else group([by_key.ids, times], len(times))
+    plain = [slot for slot in of.slots if not slot.distinct]
+    made = totals.of_rows(groups, diffs, [rows.column(s.argument) for s in plain], plain)
+    first = pa.array(groups.first)
+    everything = _with_distinct(made, of.slots, groups.count)
+    columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
+    columns += totals.store(everything, of.slots)
+    result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
+    for argument in of.sorted_arguments:
+        result[extremes.name(argument)] = extremes.partial(keys, by_key, rows, argument, kernel)
+    return result
+
+
+def _with_distinct(made: Totals, slots: Sequence[Slot], size: int) -> Totals:
+    """The totals with empty parts for the DISTINCT slots, which the step fills."""
+    empty = totals.nothing(size, slots)
+    counts, sums = list(empty.counts), list(empty.sums)
+    plain = [index for index, slot in enumerate(slots) if not slot.distinct]
+    for index, count, total in zip(plain, made.counts, made.sums, strict=True):
+        counts[index], sums[index] = count, total
+    return Totals(made.rows, tuple(counts), tuple(sums))
+
+
+def step(
+    of: Shape,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: Sequence[str],
+    scope: Scope,
+    *,
+    birth: bool,
+) -> Stepped:
+    """The changes of the groups over the interval, the errors, and the new runs.
+
+    Args:
+        of: the shape of the operator.
+        ports: what `partial` sent, from everywhere.
+        runs: the operator's runs.
+        made: the DuckDB types of the output.
+        scope: the interval, and the worker's means.
+        birth: whether the single row of an operator without keys is born in this call.
+    """
+    rows = flatten(ports.get("partial", []), of.partial)
+    if birth:
+        rows = flatten([rows, _birth(of, int(scope.interval.lower))], of.partial)
+    if not rows.num_rows:
+        return Stepped(None, runs=runs)
+    kernel, files = scope.kernel, scope.context.files
+    width, times = len(of.node.keys), int64(rows.column("time"))
+    moments, groups = moments_of(rows.columns[:width], times, kernel)
+    changes = totals.summed(totals.read(rows, of.slots), groups)
+    found = keyed.find(
+        files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
+    )
+    old = totals.choose(totals.read(found.rows, of.slots), found.places)
+    minima, distinct, kept = _ordered(of, ports, moments, found, runs, scope)
+    after = totals.accumulated(old, totals.replaced(changes, of.slots, distinct), moments.owner)
+    had = found.places >= 0 if not width else old.rows > 0
+    changed = Changed(of, moments, (old, after), had, minima)
+    output, errors = changed.emit(made, kernel)
+    state = _state(of, moments, totals.choose(after, moments.last), minima)
+    kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
+    return Stepped(output, errors, kept)
+
+
+def _ordered(
+    of: Shape,
+    ports: Ports,
+    moments: Moments,
+    found: keyed.Found,
+    runs: Mapping[str, list[RunName]],
+    scope: Scope,
+) -> tuple[list[Extreme], dict[int, tuple[Ints, Sum]], dict[str, list[RunName]]]:
+    """Each min and max, the changes of each DISTINCT argument, and the new runs."""
+    minima: dict[int, Extreme] = {}
+    distinct: dict[int, tuple[Ints, Sum]] = {}
+    kept: dict[str, list[RunName]] = {}
+    keys = [field.type for field in of.key_fields]
+    for argument in of.sorted_arguments:
+        name, kind = extremes.name(argument), of.types[argument]
+        names = runs.get(name, [])
+        touched, before, kept[name] = extremes.step(
+            argument, ports, names, (keys, kind), moments, scope
+        )
+        for index, each in enumerate(of.extremes):
+            if each.argument == argument:
+                last = found.rows_or_null(f"m{index}")
+                largest = each.function == "max"
+                minima[index] = extremes.extreme(
+                    touched, moments, before, last, scope.kernel, largest=largest
+                )
+        for slot in of.slots:
+            if slot.distinct and slot.argument == argument:
+                distinct[argument] = extremes.distinct(touched, moments, slot)
+    return [minima[index] for index in range(len(minima))], distinct, kept
+
+
+def _birth(of: Shape, time: int) -> pa.RecordBatch:
+    """A change of nothing at `time`, so that the row over no rows is emitted."""
+    columns = [pa.array([time]), *totals.store(totals.nothing(1, of.slots), of.slots)]
+    return pa.RecordBatch.from_arrays(columns, schema=of.partial)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """What groups come to: the aggregates' columns, whether there is a row, or which error."""
+
+    columns: list[pa.Array]
+    there: Flags
+    error: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The groups before the interval and at each of its moments.
+
+    `states` are the totals of both, `had` says which groups had a row (or an error) before.
+    """
+
+    of: Shape
+    moments: Moments
+    states: tuple[Totals, Totals]
+    had: Flags
+    minima: list[Extreme]
+
+    def emit(
+        self, made: Sequence[str], kernel: Kernel
+    ) -> tuple[pa.RecordBatch | None, tuple[pa.RecordBatch, ...]]:
+        """At each moment the row before it retracted and the row after it inserted."""
+        old, after = self.states
+        has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
+        one = self._rows(old, self.had, [each.before for each in self.minima], kernel)
+        two = self._rows(after, has, [each.after for each in self.minima], kernel)
+        columns = [
+            pa.concat_arrays([a, b]) for a, b in zip(one.columns, two.columns, strict=True)
+        ]
+        there = np.concatenate((one.there, two.there))
+        # Place i of the whole is group i before the interval; place count + j is moment j.
+        owner, count = self.moments.owner, len(old.rows)
+        current = count + np.arange(len(owner))
+        first = np.diff(owner, prepend=-1) != 0
+        previous = np.where(first, owner, current - 1)
+        forms = [key_form(column, kernel) for column in columns]
+        codes = group(forms, count + len(owner)).ids
+        same = (codes[previous] == codes[current]) & there[previous] & there[current]
+        gone = np.flatnonzero(there[previous] & ~same)
+        come = np.flatnonzero(there[current] & ~same)
+        changed = np.concatenate((gone, come))
+        source = pa.array(np.concatenate((previous[gone], current[come])))
+        arrays = [key.take(pa.array(owner[changed])) for key in self.moments.keys]
+        arrays += [column.take(source) for column in columns]
+        arrays += [pa.array(self.moments.times[changed]), _signs(gone, come)]
+        output = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made))
+        error = np.concatenate((one.error, two.error))
+        return output, self._errors(error[previous], error[current])
+
+    def _rows(
+        self, state: Totals, alive: Flags, minima: Sequence[pa.Array], kernel: Kernel
+    ) -> _Rows:
+        columns, error = [], np.full(len(state.rows), -1, np.int64)
+        error[state.rows < 0] = len(self.of.node.aggregates)
+        least = iter(minima)
+        for index, aggregate in enumerate(self.of.node.aggregates):
+            if aggregate.function in {"min", "max"}:
+                assert aggregate.argument is not None
+                columns.append(_unstored(next(least), self.of.types[aggregate.argument]))
+                continue
+            value = results.value(aggregate, state, self.of.slots, self.of.types, kernel)
+            columns.append(value.column)
+            if value.failed is not None:
+                error = np.where((error < 0) & value.failed & alive, index, error)
+        return _Rows(columns, alive & (error < 0), error)
+
+    def _errors(self, before: Ints, after: Ints) -> tuple[pa.RecordBatch, ...]:
+        changed = before != after
+        if not changed.any():
+            return ()
+        aggregates = self.of.node.aggregates
+        texts = [f"{each.function} is out of range for {each.type}" for each in aggregates]
+        texts.append("multiplicity is negative in GROUP BY")
+        gone = np.flatnonzero(changed & (before >= 0))
+        come = np.flatnonzero(changed & (after >= 0))
+        which = np.concatenate((before[gone], after[come]))
+        times = self.moments.times[np.concatenate((gone, come))]
+        arrays = [pa.array(texts).take(pa.array(which)), pa.array(times), _signs(gone, come)]
+        return (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),)
+
+
+def _signs(gone: Ints, come: Ints) -> pa.Array:
+    return pa.array(np.repeat(np.array([-1, 1]), [len(gone), len(come)]))
+
+
+def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values.cast(pa.bool_()) if pa.types.is_boolean(kind) else values
+
+
+def _state(
+    of: Shape, moments: Moments, last: Totals, minima: Sequence[Extreme]
+) -> pa.RecordBatch:
+    """The rows of state after the interval. A row that says nothing is not live."""
+    least = [each.after.take(pa.array(moments.last)) for each in minima]
+    live = totals.something(last)
+    for each in least:
+        live |= each.is_valid().to_numpy(zero_copy_only=False)
+    if not of.node.keys:
+        live[:] = True
+    columns = [pa.array(moments.hashes), *moments.keys, pa.array(live)]
+    columns += [*totals.store(last, of.slots), *least]
+    return pa.RecordBatch.from_arrays(columns, schema=of.state)

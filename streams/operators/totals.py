@@ -1,0 +1,308 @@
+"""The accumulators of linear aggregates: exact, and sums of sums.
+
+Of each group: the number of rows, and for each argument the number of its values that are not
+NULL and, where asked for, their exact sum. All of them are linear in the updates, so partial
+totals made anywhere add up to the same totals (`trace.limbs`, `trace.floats`).
+
+`Totals` holds the accumulators of many groups in columns: entry i of every part is group i's.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.plan.physical import Aggregate
+from streams.trace import floats, limbs
+from streams.trace.columns import Flags, Groups, Ints, int64
+from streams.trace.updates import sum_by
+
+Sum = limbs.Digits | floats.Entries | None
+
+COUNTED, NARROW, WIDE, FLOAT = "counted", "narrow", "wide", "float"
+_DIGITS = {NARROW: limbs.NARROW, WIDE: limbs.WIDE}
+_SUMMED = {"sum", "avg"}
+_NARROW_PRECISION = 18
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """The accumulators of one argument: the count of its values, and of `kind` their sum."""
+
+    argument: int
+    distinct: bool
+    kind: str
+
+    def fields(self, index: int) -> list[pa.Field]:
+        """The stored columns."""
+        fields = [pa.field(f"n{index}", pa.int64())]
+        if self.kind == FLOAT:
+            fields.append(pa.field(f"s{index}", floats.STORED))
+        elif self.kind != COUNTED:
+            fields.append(pa.field(f"s{index}", pa.binary(4 * _DIGITS[self.kind])))
+        return fields
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Accumulators of `len(rows)` groups; `counts` and `sums` have one part for each slot."""
+
+    rows: Ints
+    counts: tuple[Ints, ...]
+    sums: tuple[Sum, ...]
+
+
+def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> tuple[Slot, ...]:
+    """The accumulators that these aggregates need, each once.
+
+    Errors: InvalidUsage for an aggregate that is not linear over its type.
+    """
+    kinds: dict[tuple[int, bool], str] = {}
+    for each in aggregates:
+        if each.argument is None or each.function in {"min", "max"}:
+            continue
+        key = (each.argument, each.distinct)
+        kind = sum_kind(types[each.argument]) if each.function in _SUMMED else COUNTED
+        if kinds.get(key, COUNTED) == COUNTED:
+            kinds[key] = kind
+    return tuple(Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items())
+
+
+def sum_kind(kind: pa.DataType) -> str:
+    """How values of this type are summed.
+
+    Errors: InvalidUsage when they cannot be.
+    """
+    if pa.types.is_floating(kind):
+        return FLOAT
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return NARROW
+    if pa.types.is_decimal(kind):
+        return NARROW if kind.precision <= _NARROW_PRECISION else WIDE
+    if getattr(kind, "type_name", "") == "hugeint":
+        return WIDE
+    raise InvalidUsage(f"sum expects numbers, got {kind}")
+
+
+def digits_of(array: pa.Array, kind: str) -> limbs.Digits:
+    """The digits of a column of numbers; NULL has any value."""
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_decimal(array.type) or pa.types.is_fixed_size_binary(array.type):
+        return limbs.of_bytes(array, _DIGITS[kind])
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    width = array.type.bit_width // 8
+    sign = "u" if pa.types.is_unsigned_integer(array.type) else "i"
+    values = np.frombuffer(array.buffers()[1], f"{sign}{width}")
+    values = values[array.offset : array.offset + len(array)]
+    wide = values if width == _WORD else values.astype(np.int64)
+    return limbs.of_integers(wide, _DIGITS[kind])
+
+
+def of_rows(
+    groups: Groups, diffs: Ints, columns: Sequence[pa.Array], slots: Sequence[Slot]
+) -> Totals:
+    """The totals of rows sorted into groups; one column for each slot, in their order."""
+    counts, sums = [], []
+    for column, slot in zip(columns, slots, strict=True):
+        present = diffs
+        if column.null_count:
+            present = np.where(column.is_null().to_numpy(zero_copy_only=False), 0, diffs)
+        counts.append(sum_by(groups, present))
+        sums.append(_sum_rows(groups, present, column, slot))
+    return Totals(sum_by(groups, diffs), tuple(counts), tuple(sums))
+
+
+def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: Slot) -> Sum:
+    if slot.kind == COUNTED:
+        return None
+    if slot.kind != FLOAT:
+        return limbs.weighted_sums(groups, digits_of(column, slot.kind), weights)
+    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if column.null_count:
+        values = np.where(weights == 0, 0.0, values)
+    values = np.ascontiguousarray(values, np.float64)
+    return floats.carried(floats.gather(floats.split(values, weights, groups.ids)))
+
+
+def read(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Totals:
+    """The totals stored in columns `n`, `n0`, `s0`, ..."""
+    counts: list[Ints] = []
+    sums: list[Sum] = []
+    for index, slot in enumerate(slots):
+        counts.append(int64(rows.column(f"n{index}")))
+        if slot.kind == FLOAT:
+            sums.append(floats.load(rows.column(f"s{index}")))
+        elif slot.kind != COUNTED:
+            sums.append(limbs.of_bytes(rows.column(f"s{index}"), _DIGITS[slot.kind]))
+        else:
+            sums.append(None)
+    return Totals(int64(rows.column("n")), tuple(counts), tuple(sums))
+
+
+def store(totals: Totals, slots: Sequence[Slot]) -> list[pa.Array]:
+    """The columns `n`, `n0`, `s0`, ... that `read` reads."""
+    size = len(totals.rows)
+    columns = [pa.array(totals.rows)]
+    for index, slot in enumerate(slots):
+        columns.append(pa.array(totals.counts[index]))
+        match totals.sums[index]:
+            case None:
+                pass
+            case floats.Entries() as entries:
+                columns.append(floats.store(floats.carried(floats.gather(entries)), size))
+            case digits:
+                kind = pa.binary(4 * _DIGITS[slot.kind])
+                buffers = [None, limbs.to_bytes(digits)]
+                columns.append(pa.Array.from_buffers(kind, size, buffers))
+    return columns
+
+
+def nothing(size: int, slots: Sequence[Slot]) -> Totals:
+    """The totals of groups without rows."""
+    zeros = np.zeros(size, np.int64)
+    return Totals(
+        zeros, tuple(zeros for _ in slots), tuple(_zero(slot, size) for slot in slots)
+    )
+
+
+def _zero(slot: Slot, size: int) -> Sum:
+    if slot.kind == COUNTED:
+        return None
+    if slot.kind != FLOAT:
+        return np.zeros((_DIGITS[slot.kind], size), np.int64)
+    empty = np.empty(0, np.int64)
+    return floats.Entries(empty, empty, empty)
+
+
+def choose(totals: Totals, places: Ints) -> Totals:
+    """The totals of the groups at these places; -1 stands for a group without rows."""
+    missing = places < 0
+
+    def pick(values: Ints) -> Ints:
+        if not values.shape[-1]:
+            return np.zeros((*values.shape[:-1], len(places)), np.int64)
+        return np.where(missing, 0, values[..., places])
+
+    return _mapped(totals, pick, lambda entries: _choose_entries(entries, places))
+
+
+def _choose_entries(entries: floats.Entries, places: Ints) -> floats.Entries:
+    starts = np.searchsorted(entries.owner, places)
+    counts = np.searchsorted(entries.owner, places, "right") - starts
+    total = int(counts.sum())
+    where = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(total)
+    owner = np.repeat(np.arange(len(places)), counts)
+    return floats.Entries(owner, entries.bins[where], entries.digits[where])
+
+
+def summed(totals: Totals, groups: Groups) -> Totals:
+    """The totals of groups of totals."""
+
+    def add(values: Ints) -> Ints:
+        if values.ndim == 1:
+            return sum_by(groups, values)
+        return limbs.carry(np.stack([sum_by(groups, digit) for digit in values]))
+
+    return _mapped(
+        totals,
+        add,
+        lambda e: floats.gather(floats.Entries(groups.ids[e.owner], e.bins, e.digits)),
+    )
+
+
+def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
+    """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
+
+    `owner` ascends, and every owner has a change.
+    """
+    first = np.flatnonzero(np.diff(owner, prepend=-1))
+    starts = first[owner - owner[0]] if len(owner) else owner
+
+    def run(before: Ints, values: Ints) -> Ints:
+        running = np.cumsum(values, axis=-1)
+        return running - (running - values)[..., starts] + before[..., owner]
+
+    sums: list[Sum] = []
+    for before, change in zip(old.sums, changes.sums, strict=True):
+        if isinstance(change, floats.Entries) and isinstance(before, floats.Entries):
+            sums.append(_accumulate_entries(before, change, owner, first))
+        elif isinstance(change, np.ndarray) and isinstance(before, np.ndarray):
+            sums.append(limbs.carry(run(before, change)))
+        else:
+            sums.append(None)
+    counts = tuple(run(o, c) for o, c in zip(old.counts, changes.counts, strict=True))
+    return Totals(run(old.rows, changes.rows), counts, tuple(sums))
+
+
+def _accumulate_entries(
+    old: floats.Entries, changes: floats.Entries, owner: Ints, first: Ints
+) -> floats.Entries:
+    """Running sums of sparse digits: one track for each (owner, bin), as long as the owner."""
+    owners = np.concatenate((old.owner, owner[changes.owner]))
+    bins = np.concatenate((old.bins, changes.bins)) - floats.MINUS_INFINITY
+    span = int(bins.max()) + 1 if len(bins) else 1
+    tracks, track = np.unique(owners * span + bins, return_inverse=True)
+    lengths = np.diff(np.append(first, len(owner)))[tracks // span]
+    ends = np.cumsum(lengths)
+    cells = np.zeros(int(ends[-1]) if len(ends) else 0, np.int64)
+    within = np.concatenate(
+        (np.zeros(len(old.owner), np.int64), changes.owner - first[owner[changes.owner]])
+    )
+    np.add.at(
+        cells, (ends - lengths)[track] + within, np.concatenate((old.digits, changes.digits))
+    )
+    running = np.cumsum(cells)
+    begin = np.repeat(ends - lengths, lengths)
+    place = np.arange(len(cells)) - begin + np.repeat(first[tracks // span], lengths)
+    values = running - (running - cells)[begin]
+    name = np.repeat(tracks % span, lengths) + floats.MINUS_INFINITY
+    return floats.gather(floats.Entries(place, name, values))
+
+
+def _mapped(
+    totals: Totals,
+    numbers: Callable[[Ints], Ints],
+    entries: Callable[[floats.Entries], floats.Entries],
+) -> Totals:
+    sums: list[Sum] = []
+    for each in totals.sums:
+        match each:
+            case None:
+                sums.append(None)
+            case floats.Entries():
+                sums.append(entries(each))
+            case digits:
+                sums.append(numbers(digits))
+    return Totals(numbers(totals.rows), tuple(numbers(c) for c in totals.counts), tuple(sums))
+
+
+def replaced(
+    totals: Totals, slots: Sequence[Slot], distinct: Mapping[int, tuple[Ints, Sum]]
+) -> Totals:
+    """The totals with other parts for the DISTINCT slots of the given arguments."""
+    counts, sums = list(totals.counts), list(totals.sums)
+    for index, slot in enumerate(slots):
+        if slot.distinct and slot.argument in distinct:
+            counts[index], sums[index] = distinct[slot.argument]
+    return Totals(totals.rows, tuple(counts), tuple(sums))
+
+
+def something(totals: Totals) -> Flags:
+    """Whether anything at all is known of each group."""
+    live: Flags = totals.rows != 0
+    for count in totals.counts:
+        live |= count != 0
+    for total in totals.sums:
+        match total:
+            case None:
+                pass
+            case floats.Entries():
+                live[total.owner] = True
+            case digits:
+                live |= digits.any(axis=0)
+    return live

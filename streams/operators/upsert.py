@@ -1,0 +1,138 @@
+"""Upsert: of each key the latest row, out of a stream of whole rows and deletions.
+
+Updates of one key at one time are ordered by `position`, the highest wins; times are ordered
+anyway. A deletion leaves the key without a row, an error leaves it with an error instead of
+one. What the key had before is retracted at the time of the change:
+
+    contents at t = { the value of the last update at or before t | its kind is value }
+    errors at t   = { the error of the last update at or before t | its kind is error }
+
+State: for each key its row or its error (`trace.keyed`). Cost: O(changes), and a search in the
+state for each key that changed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.plan.physical import Upsert
+from streams.trace import keyed
+from streams.trace.columns import Ints, canonical, group, hash_keys, int64, key_form
+from streams.trace.kernel import Kernel, arrow_schema, arrow_type
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+VALUE, DELETION, ERROR = 0, 1, 2
+_KEYS = "keys"
+
+
+def partial(node: Upsert, rows: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
+    """The updates that win among these: one for each (key, time)."""
+    forms = [key_form(canonical(rows.column(key)), kernel) for key in node.keys]
+    return rows.take(pa.array(_winners(rows, group(forms, rows.num_rows).ids)))
+
+
+def step(
+    node: Upsert,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: Sequence[str],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of the collection over the interval, the errors, and the new runs.
+
+    Args:
+        node: the operator.
+        ports: updates on port `in`: value columns, position, kind, error, time, diff.
+        runs: the operator's runs.
+        types: the DuckDB types of the input's columns.
+        made: those of the value columns.
+        scope: the worker's means.
+    """
+    rows = flatten(ports.get("in", []), arrow_schema(types))
+    if not rows.num_rows:
+        return Stepped(None, runs=runs)
+    kernel, files, width = scope.kernel, scope.context.files, len(made)
+    forms = [key_form(canonical(rows.column(key)), kernel) for key in node.keys]
+    by_key = group(forms, rows.num_rows)
+    winners = _winners(rows, by_key.ids)
+    rows, owner = rows.take(pa.array(winners)), by_key.ids[winners]
+    first = pa.array(by_key.first)
+    forms = [form.take(first) for form in forms]
+    hashes = hash_keys(forms, by_key.count)
+    shape = _shape(node, types, width)
+    found = keyed.find(files, runs.get(_KEYS, []), forms, hashes, shape, kernel)
+    new = np.append(owner[1:] != owner[:-1], [True])
+    changes = _changes(found, rows, owner, width, scope)
+    last = rows.take(pa.array(np.flatnonzero(new)))
+    kinds = _kinds(last)
+    keys = [canonical(last.column(key)) for key in node.keys]
+    columns = [pa.array(hashes), *keys, pa.array(kinds != DELETION)]
+    columns += [*last.columns[:width], pa.array(kinds), last.column(width + 2)]
+    state = pa.RecordBatch.from_arrays(columns, schema=shape)
+    kept = keyed.insert(files, runs.get(_KEYS, []), state, len(node.keys), kernel)
+    return Stepped(changes.output, changes.errors, {_KEYS: kept})
+
+
+def _shape(node: Upsert, types: Sequence[str], width: int) -> pa.Schema:
+    kinds = [arrow_type(each) for each in types]
+    more = [pa.field(f"c{i}", kind) for i, kind in enumerate(kinds[:width])]
+    more += [pa.field("kind", pa.int64()), pa.field("error", pa.string())]
+    return keyed.schema([kinds[key] for key in node.keys], more)
+
+
+def _kinds(rows: pa.RecordBatch) -> Ints:
+    width = rows.num_columns - 5
+    kinds: Ints = int64(rows.column(width + 1).cast(pa.int64()))
+    return kinds
+
+
+def _winners(rows: pa.RecordBatch, owner: Ints) -> Ints:
+    """The last row of each (key, time) by position, in order of key, then time."""
+    width = rows.num_columns - 5
+    times, positions = int64(rows.column("time")), int64(rows.column(width))
+    order = np.lexsort((positions, times, owner))
+    keys, moments = owner[order], times[order]
+    last = np.append((keys[1:] != keys[:-1]) | (moments[1:] != moments[:-1]), [True])
+    winners: Ints = order[last]
+    return winners
+
+
+def _changes(
+    found: keyed.Found, rows: pa.RecordBatch, owner: Ints, width: int, scope: Scope
+) -> Stepped:
+    """What is retracted and inserted, given the winners in order of key, then time."""
+    state = found.rows
+    offset = state.schema.get_field_index("live") + 1
+    before, after = state.num_rows, rows.num_rows
+    values = [
+        pa.concat_arrays([state.column(offset + i), rows.column(i)]) for i in range(width)
+    ]
+    errors = pa.concat_arrays([state.column("error"), rows.column(width + 2)])
+    kinds = np.concatenate((int64(state.column("kind")), _kinds(rows)))
+    current = before + np.arange(after)
+    first = np.append([True], owner[1:] != owner[:-1])
+    previous = np.where(first, found.places[owner], current - 1)
+    had = np.where(previous >= 0, kinds[previous], DELETION)
+    has = kinds[current]
+    forms = [key_form(each, scope.kernel) for each in (*values, errors)]
+    codes = group([*forms, kinds], before + after).ids
+    same = (previous >= 0) & (codes[previous] == codes[current])
+    times = int64(rows.column("time"))
+
+    def moved(kind: int, columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+        gone = np.flatnonzero((had == kind) & ~same)
+        come = np.flatnonzero((has == kind) & ~same)
+        source = pa.array(np.concatenate((previous[gone], current[come])))
+        arrays = [column.take(source) for column in columns]
+        arrays.append(pa.array(times[np.concatenate((gone, come))]))
+        arrays.append(pa.array(np.repeat(np.array([-1, 1]), [len(gone), len(come)])))
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    data = [(f"c{i}", column.type) for i, column in enumerate(values)]
+    schema = pa.schema([*data, ("time", pa.int64()), ("diff", pa.int64())])
+    output, failed = moved(VALUE, values, schema), moved(ERROR, [errors], ERRORS)
+    return Stepped(output, (failed,) if failed.num_rows else ())

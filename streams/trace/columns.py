@@ -1,0 +1,251 @@
+"""Rows of Arrow columns as keys: canonical form, grouping, and a hash that never changes.
+
+Invariant: two rows are one key here exactly when DuckDB's GROUP BY puts them together, NULLs
+included, and of all equal keys the same bytes are emitted, whichever came first (rule 23):
+-0.0 becomes 0.0, every NaN the same NaN, and an interval its months, days below 30 and
+microseconds below a day.
+
+Grouping is by Arrow's dictionary encoding, so it is exact; hashes only place rows in buckets
+and files. The hash is our own, over the canonical bytes: versions of DuckDB and of Arrow do
+not move it. Its value over a fixed table is `HASH_SELF_TEST` (rule 35).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.trace.kernel import Kernel
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+_WORD = 8
+_DAY_US = 86_400_000_000
+_NULL = np.uint64(0x9E6C63D0876A9A35)
+_STRIDE = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Rows sorted into groups numbered from 0 in order of first appearance.
+
+    `ids` has the group of each row, `first` the first row of each group.
+    """
+
+    ids: Ints
+    first: Ints
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return len(self.first)
+
+
+def canonical(array: pa.Array) -> pa.Array:
+    """The same values with equal ones in the same bytes; of the same type."""
+    if pa.types.is_floating(array.type) and len(array):
+        values = array.to_numpy(zero_copy_only=False)
+        clean = np.where(np.isnan(values), values.dtype.type(np.nan), values)
+        clean = clean + values.dtype.type(0.0)
+        mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+        return pa.array(clean, array.type, mask=mask, from_pandas=False)
+    if pa.types.is_interval(array.type) and len(array):
+        return _canonical_intervals(array)
+    return array
+
+
+def _canonical_intervals(array: pa.Array) -> pa.Array:
+    parts = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)
+    parts = parts[array.offset : array.offset + len(array)]
+    micros = parts[:, 2:].copy().view(np.int64)[:, 0] // 1000
+    days = parts[:, 0].astype(np.int64) * 30 + parts[:, 1] + micros // _DAY_US
+    out = np.empty((len(array), 4), np.int32)
+    out[:, 0], out[:, 1] = days // 30, days % 30
+    out[:, 2:] = (micros % _DAY_US * 1000)[:, None].view(np.int32)
+    validity = pc.is_valid(array)
+    bits = pa.array(validity.to_numpy(zero_copy_only=False)).buffers()[1]
+    return pa.Array.from_buffers(array.type, len(array), [bits, pa.py_buffer(out.tobytes())])
+
+
+def key_form(array: pa.Array, kernel: Kernel) -> pa.Array:
+    """A canonical array in a type that Arrow can encode and we can hash, equal where it is."""
+    if isinstance(array, pa.ExtensionArray):
+        return array.storage
+    kind = array.type
+    if pa.types.is_floating(kind):
+        return array.view(pa.int64() if kind == pa.float64() else pa.int32())
+    if pa.types.is_interval(kind):
+        return array.view(pa.binary(16))
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), pa.int8())
+    if pa.types.is_nested(kind):
+        return sort_keys(array, kernel)
+    return array
+
+
+def sort_keys(array: pa.Array, kernel: Kernel) -> pa.Array:
+    """DuckDB's binary sort key of each value; NULL stays NULL. Costs a call of DuckDB."""
+    statement = kernel.prepare(
+        "SELECT CASE WHEN x IS NOT NULL THEN create_sort_key(x, 'ASC NULLS LAST')::BLOB END "
+        "AS s FROM {t}",
+        t=pa.schema([("x", array.type)]),
+    )
+    return combined(statement.run(pa.table([array], ["x"]))["s"])
+
+
+def combined(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    merged = column.combine_chunks()
+    return merged if isinstance(merged, pa.Array) else pa.concat_arrays(merged.chunks)
+
+
+def encode(array: pa.Array) -> Ints:
+    """A number for each value, in order of first appearance; NULL is a value like others."""
+    encoded = pc.dictionary_encode(array, null_encoding="encode")
+    codes: Ints = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
+    """Group rows by columns in key form, or by columns of integers.
+
+    Without columns all rows are one group, if there is any.
+    """
+    if not keys:
+        return Groups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
+    codes = _codes(keys[0])
+    for key in keys[1:]:
+        more = _codes(key)
+        width = int(more.max()) + 1 if rows else 1
+        codes = encode(pa.array(codes * width + more))
+    return Groups(codes, first_rows(codes))
+
+
+def _codes(key: pa.Array | Ints) -> Ints:
+    return encode(pa.array(key) if isinstance(key, np.ndarray) else key)
+
+
+def first_rows(codes: Ints) -> Ints:
+    """For codes numbered by first appearance: where each appears first."""
+    count = int(codes.max()) + 1 if len(codes) else 0
+    first = np.empty(count, np.int64)
+    first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
+    return first
+
+
+def mix(words: Words) -> Words:
+    """A bijection of 64 bits in which every input bit moves every output bit.
+
+    Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014),
+    finaliser of SplitMix64.
+    """
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))
+
+
+def hash_keys(keys: Sequence[pa.Array], rows: int) -> Words:
+    """The 64-bit hash of each row's key; `keys` are columns in key form."""
+    result = np.full(rows, _STRIDE, np.uint64)
+    for key in keys:
+        result = mix(result * np.uint64(31) + _hash(key))
+    return result
+
+
+def _hash(array: pa.Array) -> Words:
+    if len(array) == 0:
+        return np.empty(0, np.uint64)
+    kind = array.type
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        words = _hash_bytes(array)
+    elif pa.types.is_boolean(kind):
+        words = mix(array.cast(pa.uint8()).fill_null(0).to_numpy().astype(np.uint64))
+    else:
+        words = _hash_fixed(array)
+    if array.null_count:
+        words = np.where(array.is_null().to_numpy(zero_copy_only=False), _NULL, words)
+    return words
+
+
+def _hash_fixed(array: pa.Array) -> Words:
+    width = array.type.bit_width // 8
+    data = np.frombuffer(array.buffers()[1], np.uint8)
+    data = data[array.offset * width : (array.offset + len(array)) * width]
+    if width < _WORD:
+        # Sign extension makes equal integers of different widths hash alike.
+        signed = not pa.types.is_unsigned_integer(array.type)
+        narrow = data.view(f"{'i' if signed else 'u'}{width}")
+        return mix(narrow.astype(np.int64).view(np.uint64))
+    words = data.view(np.uint64).reshape(len(array), -1)
+    result = mix(words[:, 0])
+    for index in range(1, words.shape[1]):
+        result = mix(result * np.uint64(31) + words[:, index])
+    return result
+
+
+def _hash_bytes(array: pa.Array) -> Words:
+    """Sum over the value's 64-bit words of the word mixed with its place; then its length."""
+    offsets = np.frombuffer(array.buffers()[1], np.int32)
+    offsets = offsets[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    lengths = np.diff(offsets)
+    counts = (lengths + 7) >> 3
+    ends = np.cumsum(counts)
+    places = np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
+    words = _gather_words(array.buffers()[2], np.repeat(offsets[:-1], counts) + places * 8)
+    used = np.minimum(np.repeat(lengths, counts) - places * 8, 8).astype(np.uint64)
+    words &= np.uint64(0xFFFFFFFFFFFFFFFF) >> (np.uint64(64) - used * np.uint64(8))
+    mixed = mix(words + mix((places.astype(np.uint64) + np.uint64(1)) * _STRIDE))
+    total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed)))
+    return mix(total[ends] - total[ends - counts] + lengths.astype(np.uint64) * _STRIDE)
+
+
+def _gather_words(buffer: pa.Buffer | None, places: Ints) -> Words:
+    if buffer is None or not len(places):
+        return np.empty(0, np.uint64)
+    low, high = int(places.min()), int(places.max())
+    data = np.frombuffer(buffer, np.uint8)[low : high + 8]
+    if len(data) < high + 8 - low:
+        data = np.concatenate((data, np.zeros(8, np.uint8)))
+    view = np.ndarray((high - low + 1,), "<u8", data, strides=(1,))
+    gathered: Words = view[places - low]
+    return gathered
+
+
+def spans(starts: Ints, counts: Ints) -> Ints:
+    """The positions starts[i] .. starts[i] + counts[i] - 1 of every i, one after the other."""
+    total = int(counts.sum())
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(total)
+
+
+def batch(arrays: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """A record batch of these arrays; the schema must fit them."""
+    return pa.RecordBatch.from_arrays(list(arrays), schema=schema)
+
+
+def int64(array: pa.Array) -> Ints:
+    """A column of int64 without NULLs, as numpy sees it; no copy."""
+    values: Ints = np.frombuffer(array.buffers()[1], np.int64)
+    return values[array.offset : array.offset + len(array)]
+
+
+def hash_self_test() -> int:
+    """The hash of a fixed table: state that was sorted by another hash is of no use."""
+    columns = [
+        pa.array([1, -1, None, 2**62]),
+        pa.array(["", "slack", None, "slack water at the turn of the tide"]),
+        pa.array([True, False, None, True]),
+    ]
+    return int(np.bitwise_xor.reduce(hash_keys(columns, len(columns[0]))))
+
+
+HASH_SELF_TEST = hash_self_test()
+"""Part of `operators.engine.fingerprint`; a test pins its value."""

@@ -1,0 +1,197 @@
+"""The door to DuckDB: one connection a worker, set up so that its answers are ours.
+
+Invariant: every table that leaves the kernel has the Arrow types of `arrow_schema` for the
+DuckDB types it was asked for, and reads back as those types: DuckDB's lossless conversion is
+on, booleans are Arrow's booleans, and what Arrow cannot carry (ENUM, unnamed structs) travels
+as the nearest type it can and is cast on the way in.
+
+Statements that run again and again are prepared once over *ports* (rule 33): a port is a
+stable object whose Arrow table is swapped before each call. A prepared statement over a table
+that is registered anew would keep reading the old one.
+"""
+
+import functools
+import itertools
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from streams.errors import SlackwaterError
+
+ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
+_BOOL8 = pa.bool8()
+
+
+class EvaluationFailed(SlackwaterError):
+    """DuckDB raised while it evaluated a statement: some row's expression failed."""
+
+
+class Port:
+    """A stable name for a table that changes: DuckDB asks for the stream at each execution."""
+
+    __slots__ = ("schema", "table")
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self.table: pa.Table | pa.RecordBatch = schema.empty_table()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule protocol: the stream of the table of the moment."""
+        return self.table.__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> object:
+        """The Arrow PyCapsule protocol: the schema, which never changes."""
+        return self.schema.__arrow_c_schema__()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement over ports; `run` takes the tables in the order of the ports."""
+
+    execute: Callable[[], pa.Table]
+    ports: tuple[Port, ...]
+
+    def run(self, *tables: pa.Table | pa.RecordBatch) -> pa.Table:
+        """The statement's answer over these tables.
+
+        Errors: EvaluationFailed.
+        """
+        for port, table in zip(self.ports, tables, strict=True):
+            port.table = table
+        try:
+            return self.execute()
+        finally:
+            for port in self.ports:
+                port.table = port.schema.empty_table()
+
+
+class Kernel:
+    """One DuckDB connection with the settings of rule 34 and its prepared statements."""
+
+    def __init__(self, memory_limit: str = "1GB", temp_directory: str = "") -> None:
+        self._connection = _connect(memory_limit, temp_directory)
+        self._names = itertools.count()
+        self._prepared: dict[tuple[str, tuple[tuple[str, pa.Schema], ...]], Prepared] = {}
+        self._rendered: dict[str, bool] = {}
+
+    def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
+        """The answer to `sql`, in which the tables go by the names of the arguments.
+
+        Errors: EvaluationFailed.
+        """
+        for name, table in tables.items():
+            self._connection.register(name, table)
+        try:
+            return self._run(sql)
+        finally:
+            for name in tables:
+                self._connection.unregister(name)
+
+    def prepare(self, sql: str, **ports: pa.Schema) -> Prepared:
+        """A statement made ready; `{name}` in `sql` stands for the port of that name.
+
+        Equal statements over equal schemas share one.
+        """
+        key = (sql, tuple(ports.items()))
+        found = self._prepared.get(key)
+        if found is None:
+            found = self._prepared[key] = self._make(sql, ports)
+        return found
+
+    def round_trips(self, duckdb_type: str) -> bool:
+        """Whether DuckDB reads its own Arrow export of this type back as this type."""
+        if duckdb_type not in self._rendered:
+            table = pa.schema([("x", arrow_type(duckdb_type))]).empty_table()
+            self._connection.register("round_trip", table)
+            read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
+            self._connection.unregister("round_trip")
+            self._rendered[duckdb_type] = _same_type(self, read["t"][0].as_py(), duckdb_type)
+        return self._rendered[duckdb_type]
+
+    def _make(self, sql: str, schemas: dict[str, pa.Schema]) -> Prepared:
+        number = next(self._names)
+        ports = {name: Port(schema) for name, schema in schemas.items()}
+        names = {name: f"port_{number}_{name}" for name in ports}
+        for name, port in ports.items():
+            self._connection.register(names[name], port)
+        text = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], sql)
+        self._connection.execute(f"PREPARE statement_{number} AS {text}")
+        execute = functools.partial(self._run, f"EXECUTE statement_{number}")
+        return Prepared(execute, tuple(ports.values()))
+
+    def _run(self, sql: str) -> pa.Table:
+        try:
+            with warnings.catch_warnings():
+                # The advice to use con.sql costs 0.4 ms a call: it binds the statement anew.
+                warnings.simplefilter("ignore")
+                return _plain_booleans(self._connection.execute(sql).to_arrow_table())
+        except duckdb.Error as error:
+            raise EvaluationFailed(str(error)) from error
+
+
+def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(":memory:")
+    settings = {
+        "threads": "1",
+        "memory_limit": f"'{memory_limit}'",
+        "TimeZone": "'UTC'",
+        "arrow_lossless_conversion": "true",
+        "integer_division": "true",
+        "default_null_order": "'postgres'",
+        "autoinstall_known_extensions": "false",
+        "autoload_known_extensions": "false",
+    }
+    if temp_directory:
+        quoted = temp_directory.replace("'", "''")
+        settings["temp_directory"] = f"'{quoted}'"
+    for name, value in settings.items():
+        connection.execute(f"SET {name} = {value}")
+    connection.execute("SET enable_external_access = false")
+    return connection
+
+
+def _plain_booleans(table: pa.Table) -> pa.Table:
+    for index, field in enumerate(table.schema):
+        if field.type == _BOOL8:
+            chunks = [chunk.storage.cast(pa.bool_()) for chunk in table.column(index).chunks]
+            column = pa.chunked_array(chunks, pa.bool_())
+            table = table.set_column(index, pa.field(field.name, pa.bool_()), column)
+    return table
+
+
+def _same_type(kernel: Kernel, one: str, other: str) -> bool:
+    sql = f"SELECT typeof(NULL::{one}) = typeof(NULL::{other}) AS same"
+    return bool(kernel.query(sql)["same"][0].as_py())
+
+
+@functools.cache
+def _types_kernel() -> duckdb.DuckDBPyConnection:
+    return _connect("100MB", "")
+
+
+@functools.lru_cache(maxsize=4096)
+def arrow_type(duckdb_type: str) -> pa.DataType:
+    """The Arrow type in which values of a DuckDB type travel.
+
+    ENUM travels as text: a dictionary would have to be unified at every concatenation.
+    """
+    relation = _types_kernel().sql(f"SELECT NULL::{duckdb_type} AS x")
+    found = relation.to_arrow_table().schema.field(0).type
+    if found == _BOOL8:
+        return pa.bool_()
+    return found.value_type if pa.types.is_dictionary(found) else found
+
+
+def arrow_schema(types: Sequence[str]) -> pa.Schema:
+    """The schema of a collection of these DuckDB types: c0 .. cn, then time and diff."""
+    fields = [pa.field(f"c{index}", arrow_type(each)) for index, each in enumerate(types)]
+    return pa.schema([*fields, pa.field("time", pa.int64()), pa.field("diff", pa.int64())])
+
+
+def data_schema(types: Sequence[str]) -> pa.Schema:
+    """The schema of a collection's data alone: c0 .. cn."""
+    return pa.schema([(f"c{index}", arrow_type(each)) for index, each in enumerate(types)])

@@ -1,0 +1,126 @@
+"""A keyed arrangement: for each key, what was said of it last.
+
+Columns of a run: `h`, the key columns `k0 ..`, `live`, then the caller's columns. A run has a
+key at most once; of several runs the newest that has the key counts. A row that is not live
+says that the key is gone: it is kept only while an older run may still have the key.
+
+    contents(runs) = { key: row | the newest run with the key has row, and row is live }
+
+The hash finds candidates and the key columns decide: two keys of equal hash stay apart.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.columns import Ints, Words, group, key_form
+from streams.trace.kernel import Kernel
+from streams.trace.runs import RunFiles, RunName, by_hash, lookup, repeated
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rows of state, and for each key asked for the place of its row there, or -1."""
+
+    rows: pa.RecordBatch
+    places: Ints
+
+    def rows_or_null(self, column: int | str) -> pa.Array:
+        """A column's value for each key asked for; NULL for the keys that are not there."""
+        return self.rows.column(column).take(pa.array(self.places, mask=self.places < 0))
+
+
+def schema(keys: Sequence[pa.DataType], more: Sequence[pa.Field]) -> pa.Schema:
+    """The schema of the runs of a keyed arrangement."""
+    names = [pa.field(f"k{index}", kind) for index, kind in enumerate(keys)]
+    return pa.schema([("h", pa.uint64()), *names, ("live", pa.bool_()), *more])
+
+
+def find(
+    files: RunFiles,
+    names: Sequence[RunName],
+    keys: Sequence[pa.Array],
+    hashes: Words,
+    shape: pa.Schema,
+    kernel: Kernel,
+) -> Found:
+    """The live rows of these keys.
+
+    Args:
+        files: the directory of the runs.
+        names: the runs, oldest first.
+        keys: the keys' columns in key form, no key twice.
+        hashes: the keys' hashes.
+        shape: the schema of the runs.
+        kernel: for keys of nested types.
+    """
+    parts = []
+    for run in files.open(names):
+        _, places = lookup(run, hashes)
+        if len(places):
+            parts.append(run.rows.take(pa.array(places)))
+    none = np.full(len(hashes), -1, np.int64)
+    if not parts:
+        return Found(_empty(shape), none)
+    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    candidates = [key_form(rows.column(1 + i), kernel) for i in range(len(keys))]
+    together = [pa.concat_arrays([k, c]) for k, c in zip(keys, candidates, strict=True)]
+    ids = group(together, len(hashes) + rows.num_rows).ids[len(hashes) :]
+    if not keys:
+        ids = np.zeros(rows.num_rows, np.int64)
+    asked = np.flatnonzero(ids < len(hashes))
+    none[ids[asked]] = asked  # later runs come later and overwrite
+    live = rows.column("live").to_numpy(zero_copy_only=False)
+    none[(none >= 0) & ~live[none]] = -1
+    return Found(rows, none)
+
+
+def _empty(shape: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in shape], schema=shape)
+
+
+def insert(
+    files: RunFiles,
+    names: Sequence[RunName],
+    rows: pa.RecordBatch,
+    keys: int,
+    kernel: Kernel,
+) -> list[RunName]:
+    """The runs after these rows were said, no key twice among them; any order of rows.
+
+    `keys` is the number of key columns.
+    """
+    if not rows.num_rows:
+        return list(names)
+    count = files.victims(names, rows.num_rows)
+    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    parts = [*(run.rows for run in files.open(merged)), rows]
+    hashes, order = by_hash(parts)
+    everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    if len(parts) > 1:
+        order = _latest(everything, hashes, order, keys, kernel)
+    result = everything.take(pa.array(order))
+    live = result.column("live")
+    if not kept and live.true_count < len(live):
+        result = result.filter(live)
+    return [*kept, *files.write(result)]
+
+
+def _latest(
+    rows: pa.RecordBatch, hashes: Words, order: Ints, keys: int, kernel: Kernel
+) -> Ints:
+    """The order without the rows that a later row of the same key replaces."""
+    twins = repeated(hashes[order])
+    if not len(twins):
+        return order
+    suspects = rows.take(pa.array(order[twins]))
+    forms = [key_form(suspects.column(1 + index), kernel) for index in range(keys)]
+    ids = group(forms, len(twins)).ids
+    last = np.empty(int(ids.max()) + 1, np.int64)
+    last[ids] = np.arange(len(twins))  # the sort is stable: the latest comes last
+    keep = np.ones(len(order), np.bool_)
+    keep[twins] = False
+    keep[twins[last]] = True
+    return order[keep]

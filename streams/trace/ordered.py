@@ -1,0 +1,285 @@
+"""A thin arrangement: for each key its values in order, each with its multiplicity.
+
+Columns of a run: `h`, the key columns `k0 ..`, `v`, for types without an order of their own
+`s` (DuckDB's sort key), and `n`. A run is sorted by (h, v) and has a (key, value) at most
+once; the runs add up. It serves min, max and the DISTINCT aggregates of one column (rule 37).
+
+Cost: finding the count of a value, or where a search starts, is a binary search in the slice
+of the key's hash: O(log n) places of each run, whatever the group's size. `extreme` walks on
+from there, twice as far each round, until every key has found a value that is there.
+
+Two keys may share a hash: their values then lie in one slice, and the key columns decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.trace import order
+from streams.trace.columns import Flags, Ints, Words, group, int64, key_form, spans
+from streams.trace.kernel import Kernel
+from streams.trace.runs import Run, RunFiles, RunName, by_hash
+
+_FIRST_REACH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """(key, value) pairs asked for: the key's number, hash, the value and what compares it.
+
+    All are aligned but `keys`: the keys' columns in key form, one row a key number.
+    """
+
+    keys: Sequence[pa.Array]
+    owner: Ints
+    hashes: Words
+    values: pa.Array
+    compared: pa.Array
+
+    def choose(self, places: Ints) -> "Entries":
+        """These entries alone."""
+        at = pa.array(places)
+        return Entries(
+            self.keys,
+            self.owner[places],
+            self.hashes[places],
+            self.values.take(at),
+            self.compared.take(at),
+        )
+
+
+def schema(keys: Sequence[pa.DataType], value: pa.DataType) -> pa.Schema:
+    """The schema of the runs of a thin arrangement."""
+    fields = [
+        ("h", pa.uint64()),
+        *((f"k{i}", kind) for i, kind in enumerate(keys)),
+        ("v", value),
+    ]
+    if not (order.is_ranked(value) or order.is_bytes(value)):
+        fields.append(("s", pa.binary()))
+    return pa.schema([*fields, ("n", pa.int64())])
+
+
+def compared(rows: pa.RecordBatch) -> pa.Array:
+    """The column that orders the rows of a run."""
+    return rows.column("s" if "s" in rows.schema.names else "v")
+
+
+def _same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kernel) -> Flags:
+    """Whether the run's row at a place has the key of the entry it was found for."""
+    same = np.ones(len(places), np.bool_)
+    for index, key in enumerate(entries.keys):
+        column = key_form(run.rows.column(1 + index).take(pa.array(places)), kernel)
+        asked = key.take(pa.array(entries.owner[which]))
+        equal = pc.fill_null(pc.equal(column, asked), False)  # noqa: FBT003 - pyarrow's own signature
+        both = pc.and_(column.is_null(), asked.is_null())
+        same &= pc.or_(equal, both).to_numpy(zero_copy_only=False)
+    return same
+
+
+def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
+    """The multiplicity of each entry."""
+    total = np.zeros(len(entries.owner), np.int64)
+    wanted = order.comparables(entries.compared)
+    for run in runs:
+        low = np.searchsorted(run.hashes, entries.hashes, "left")
+        high = np.searchsorted(run.hashes, entries.hashes, "right")
+        read = order.reader(compared(run.rows))
+        first = order.bound(read, low, high, wanted, after=False)
+        last = order.bound(read, first, high, wanted, after=True)
+        which = np.repeat(np.arange(len(first)), last - first)
+        places = spans(first, last - first)
+        same = _same_key(run, places, entries, which, kernel)
+        np.add.at(total, which[same], int64(run.rows.column("n"))[places[same]])
+    return total
+
+
+def insert(
+    files: RunFiles, names: Sequence[RunName], rows: pa.RecordBatch, kernel: Kernel
+) -> list[RunName]:
+    """The runs with these rows added; `rows` has the schema of the runs, in any order."""
+    if not rows.num_rows:
+        return list(names)
+    count = files.victims(names, rows.num_rows)
+    kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
+    parts = [*(run.rows for run in files.open(merged)), rows]
+    everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    hashes, _ = by_hash(parts)
+    ranks = order.ranks(compared(everything))
+    places = np.lexsort((ranks, hashes))
+    hashes, ranks = hashes[places], ranks[places]
+    return [*kept, *files.write(_summed(everything, places, hashes, ranks, kernel))]
+
+
+def _summed(
+    rows: pa.RecordBatch, places: Ints, hashes: Words, ranks: Ints, kernel: Kernel
+) -> pa.RecordBatch:
+    """The rows in this order with equal (key, value) summed, and none of zero."""
+    numbers = int64(rows.column("n"))[places]
+    twin = (hashes[1:] == hashes[:-1]) & (ranks[1:] == ranks[:-1])
+    if twin.any():
+        both = np.zeros(len(places), np.bool_)
+        both[1:] |= twin
+        both[:-1] |= twin
+        suspects = np.flatnonzero(both)
+        chosen = rows.take(pa.array(places[suspects]))
+        forms = [key_form(column, kernel) for column in chosen.columns[1:-1]]
+        groups = group(forms, len(suspects))
+        totals = np.zeros(groups.count, np.int64)
+        np.add.at(totals, groups.ids, numbers[suspects])
+        numbers = numbers.copy()
+        numbers[suspects] = 0
+        numbers[suspects[groups.first]] = totals
+    kept = np.flatnonzero(numbers)
+    columns = [column.take(pa.array(places[kept])) for column in rows.columns[:-1]]
+    return pa.RecordBatch.from_arrays([*columns, pa.array(numbers[kept])], schema=rows.schema)
+
+
+@dataclass(slots=True)
+class _Cursor:
+    """Where to read on in one run for each key asked for, and how many places are left."""
+
+    run: Run
+    at: Ints
+    left: Ints
+    stride: int
+
+    def places(self, todo: Ints, reach: int) -> tuple[Ints, Ints]:
+        """The next places of these keys, at most `reach` of each, and whose they are."""
+        counts = np.minimum(self.left[todo], reach)
+        steps = spans(np.zeros(len(todo), np.int64), counts)
+        which = np.repeat(np.arange(len(todo)), counts)
+        return which, self.at[todo][which] + self.stride * steps
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows read from all cursors: whose, from which cursor, and what they hold."""
+
+    which: Ints
+    cursor: Ints
+    same: Flags
+    counts: Ints
+    values: pa.Array
+    compared: pa.Array
+
+
+def extreme(
+    runs: Sequence[Run], start: Entries, touched: Entries, kernel: Kernel, *, largest: bool
+) -> pa.Array:
+    """For each entry of `start` the next value of its key that is there; NULL without one.
+
+    The search begins at the entry's own value and goes up, or down for `largest`. Values
+    among the `touched` are passed over. `start` has a key at most once.
+    """
+    cursors = [_cursor(run, start, largest=largest) for run in runs]
+    todo = np.arange(len(start.owner))
+    keys, found = [np.empty(0, np.int64)], [start.values.slice(0, 0)]
+    reach = _FIRST_REACH
+    while True:
+        todo = todo[
+            sum((cursor.left[todo] for cursor in cursors), np.zeros(len(todo), int)) > 0
+        ]
+        if not len(todo):
+            break
+        read = _read(cursors, start, todo, reach, kernel)
+        hits, places = _settle(cursors, read, start, touched, todo, largest=largest)
+        keys.append(todo[hits])
+        found.append(read.values.take(pa.array(places)))
+        todo = np.delete(todo, hits)
+        reach *= 2
+    order_of = np.full(len(start.owner), -1, np.int64)
+    done = np.concatenate(keys)
+    order_of[done] = np.arange(len(done))
+    return pa.concat_arrays(found).take(pa.array(order_of, mask=order_of < 0))
+
+
+def _cursor(run: Run, start: Entries, *, largest: bool) -> _Cursor:
+    low = np.searchsorted(run.hashes, start.hashes, "left")
+    high = np.searchsorted(run.hashes, start.hashes, "right")
+    read, wanted = order.reader(compared(run.rows)), order.comparables(start.compared)
+    first = order.bound(read, low, high, wanted, after=largest)
+    if largest:
+        return _Cursor(run, first - 1, first - low, -1)
+    return _Cursor(run, first, high - first, 1)
+
+
+def _read(
+    cursors: Sequence[_Cursor], start: Entries, todo: Ints, reach: int, kernel: Kernel
+) -> _Read:
+    parts = []
+    for number, cursor in enumerate(cursors):
+        which, places = cursor.places(todo, reach)
+        rows, at = cursor.run.rows, pa.array(places)
+        same = _same_key(cursor.run, places, start, todo[which], kernel)
+        parts.append(
+            _Read(
+                which,
+                np.full(len(which), number),
+                same,
+                int64(rows.column("n"))[places],
+                rows.column("v").take(at),
+                compared(rows).take(at),
+            )
+        )
+    return _Read(
+        np.concatenate([part.which for part in parts]),
+        np.concatenate([part.cursor for part in parts]),
+        np.concatenate([part.same for part in parts]),
+        np.concatenate([part.counts for part in parts]),
+        pa.concat_arrays([part.values for part in parts]),
+        pa.concat_arrays([part.compared for part in parts]),
+    )
+
+
+def _settle(
+    cursors: Sequence[_Cursor],
+    read: _Read,
+    start: Entries,
+    touched: Entries,
+    todo: Ints,
+    *,
+    largest: bool,
+) -> tuple[Ints, Ints]:
+    """Judge what was read and move the cursors on: keys that found a value, and where.
+
+    A value is judged when every run has shown all it has of it: when it comes before the last
+    value shown by each run that has more (the horizon of its key).
+    """
+    number = np.full(int(max(start.owner.max(), touched.owner.max(initial=0))) + 1, -1)
+    number[start.owner[todo]] = np.arange(len(todo))
+    passed = np.flatnonzero(number[touched.owner] >= 0)
+    ranks = order.ranks(
+        pa.concat_arrays([read.compared, touched.compared.take(pa.array(passed))])
+    )
+    ranks = ~ranks if largest else ranks
+    rank = ranks[: len(read.which)]
+    judged = rank < _horizon(cursors, read, rank, todo)[read.which]
+    whose = np.concatenate((read.which, number[touched.owner[passed]]))
+    ids = group([whose, ranks], len(whose)).ids
+    counts = np.zeros(int(ids.max()) + 1, np.int64)
+    np.add.at(counts, ids[: len(rank)], np.where(read.same, read.counts, 0))
+    counts[ids[len(rank) :]] = 0
+    live = np.flatnonzero(judged & read.same & (counts[ids[: len(rank)]] > 0))
+    for index, cursor in enumerate(cursors):
+        moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
+        cursor.at[todo] += cursor.stride * moved
+        cursor.left[todo] -= moved
+    live = live[np.lexsort((rank[live], read.which[live]))]
+    hits, first = np.unique(read.which[live], return_index=True)
+    return hits, live[first]
+
+
+def _horizon(cursors: Sequence[_Cursor], read: _Read, rank: Ints, todo: Ints) -> Ints:
+    """For each key the rank below which all runs have shown everything."""
+    horizon = np.full(len(todo), np.iinfo(np.int64).max)
+    for index, cursor in enumerate(cursors):
+        mine = np.flatnonzero(read.cursor == index)
+        shown = np.bincount(read.which[mine], minlength=len(todo))
+        more = np.flatnonzero((shown > 0) & (cursor.left[todo] > shown))
+        last = mine[np.cumsum(shown)[more] - 1]
+        horizon[more] = np.minimum(horizon[more], rank[last])
+    return horizon

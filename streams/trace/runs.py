@@ -1,0 +1,126 @@
+"""Run files: what an operator remembers, in immutable files sorted by key hash.
+
+A run is one Arrow IPC file with one record batch, uncompressed, so that it is memory-mapped
+and its pages are the host's page cache, shared by all workers. Its first column `h` is the
+64-bit hash of the row's key, ascending; what the other columns mean is the arrangement's
+business. An arrangement is a list of runs, oldest first.
+
+Runs are written once under names that were never used before and never change. Nobody here
+deletes one: an older checkpoint may still name it (rule 19).
+
+Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
+a new run is added, every newer run that is less than twice its size is merged into it: so
+sizes at least double from the newest to the oldest, there are at most log2 n runs, and a row
+is rewritten at most log2 n times.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.columns import Ints, Words, spans
+
+LARGEST_MERGE = 1 << 30
+"""Bytes beyond which a run is left alone: it bounds the time and the memory of one merge."""
+
+RunName = list[str | int]
+"""A run as a checkpoint names it, in JSON: its file name and its number of rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An open run: its rows, and its hashes as numpy sees them."""
+
+    rows: pa.RecordBatch
+    hashes: Words
+
+
+@dataclass(slots=True)
+class RunCache:
+    """The open runs of a worker, at most `limit`; the least recently used goes first."""
+
+    limit: int = 4096
+    _open: OrderedDict[str, Run] = field(default_factory=OrderedDict)
+
+    def get(self, path: str) -> Run:
+        """The run in this file, opened at most once while it is in use."""
+        run = self._open.get(path)
+        if run is None:
+            rows = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+            run = self._open[path] = Run(rows, np.frombuffer(rows.column(0).buffers()[1], "u8"))
+            if len(self._open) > self.limit:
+                self._open.popitem(last=False)
+        else:
+            self._open.move_to_end(path)
+        return run
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The directory of a dataflow's runs, and how new ones are named."""
+
+    directory: Path
+    new_name: Callable[[], str]
+    cache: RunCache = field(default_factory=RunCache)
+    merge_factor: int = 2
+
+    def open(self, names: Sequence[RunName]) -> list[Run]:
+        """The runs of an arrangement, in the order given."""
+        return [self.cache.get(str(self.directory / str(name))) for name, _ in names]
+
+    def write(self, rows: pa.RecordBatch) -> list[RunName]:
+        """A new run of these rows, which are sorted by `h`; no run when there are none."""
+        if not rows.num_rows:
+            return []
+        name = self.new_name()
+        with (
+            pa.OSFile(str(self.directory / name), "wb") as file,
+            pa.ipc.new_file(file, rows.schema) as writer,
+        ):
+            writer.write_batch(rows)
+        return [[name, rows.num_rows]]
+
+    def victims(self, names: Sequence[RunName], rows: int) -> int:
+        """How many of the newest runs a new run of `rows` rows is to be merged with."""
+        count = 0
+        for name, size in reversed(names):
+            if int(size) >= self.merge_factor * rows:
+                break
+            if self.cache.get(str(self.directory / str(name))).rows.nbytes > LARGEST_MERGE:
+                break
+            rows += int(size)
+            count += 1
+        return count
+
+
+def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
+    """For every row of the run whose hash is asked for: which of `hashes`, and where it is."""
+    starts = np.searchsorted(run.hashes, hashes, "left")
+    counts = np.searchsorted(run.hashes, hashes, "right") - starts
+    return np.repeat(np.arange(len(hashes)), counts), spans(starts, counts)
+
+
+def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
+    """The hashes of the rows one after the other, and the order that sorts them, stably."""
+    hashes = np.concatenate(
+        [
+            np.frombuffer(each.column(0).buffers()[1], "u8")[
+                each.column(0).offset : each.column(0).offset + each.num_rows
+            ]
+            for each in rows
+        ]
+    )
+    return hashes, np.argsort(hashes, kind="stable")
+
+
+def repeated(sorted_hashes: Words) -> Ints:
+    """The places of a sorted array whose value occurs more than once."""
+    same = sorted_hashes[1:] == sorted_hashes[:-1]
+    both = np.zeros(len(sorted_hashes), np.bool_)
+    both[1:] |= same
+    both[:-1] |= same
+    return np.flatnonzero(both)

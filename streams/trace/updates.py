@@ -1,0 +1,178 @@
+"""Updates: rows with a time and a diff, as record batches.
+
+A collection at t is the sum of the diffs of the updates whose time is at most t, for each
+row. An update table has columns `c0 .. cn, time, diff` (`kernel.arrow_schema`). Everything
+here keeps that sum for every t, or says for which.
+
+    consolidate   equal (row, time) become one update; zero diffs disappear
+    advance       times move up to `since`: reads at or beyond it are unchanged
+    clip          only the times of [lower, upper)
+    at            the rows that are there at t
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.columns import (
+    Groups,
+    Ints,
+    batch,
+    canonical,
+    combined,
+    group,
+    hash_keys,
+    int64,
+    key_form,
+)
+from streams.trace.kernel import Kernel
+
+TIME, DIFF = "time", "diff"
+
+
+def flatten(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """The tables as one batch of the given schema; values in another type are cast.
+
+    Errors: pyarrow.ArrowInvalid when a value does not fit the schema's type.
+    """
+    parts = [each for each in tables if each.num_rows]
+    if (
+        len(parts) == 1
+        and isinstance(parts[0], pa.RecordBatch)
+        and parts[0].schema.equals(schema)
+    ):
+        return parts[0]
+    columns = []
+    for index, field in enumerate(schema):
+        chunks = [chunk for part in parts for chunk in _chunks(part.column(index))]
+        columns.append(_one([_cast(chunk, field.type) for chunk in chunks], field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
+    return column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+
+
+def _one(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    if len(chunks) == 1:
+        return chunks[0]
+    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+
+
+def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    if array.type == kind:
+        return array
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, array.cast(kind.storage_type))
+    return array.cast(kind)
+
+
+def key_columns(
+    rows: pa.RecordBatch, positions: Sequence[int], kernel: Kernel
+) -> tuple[list[pa.Array], list[pa.Array]]:
+    """The columns at these positions in canonical form, and the same in key form."""
+    clean = [canonical(rows.column(position)) for position in positions]
+    return clean, [key_form(each, kernel) for each in clean]
+
+
+def hash_columns(
+    rows: pa.Table | pa.RecordBatch, positions: Sequence[int], kernel: Kernel
+) -> "np.ndarray[tuple[int], np.dtype[np.uint64]]":
+    """The hash of each row's key, equal in every process and version."""
+    if isinstance(rows, pa.Table):
+        rows = flatten([rows], rows.schema)
+    return hash_keys(key_columns(rows, positions, kernel)[1], rows.num_rows)
+
+
+def sum_by(groups: Groups, values: Ints) -> Ints:
+    """The sum of the values of each group."""
+    totals = np.zeros(groups.count, np.int64)
+    np.add.at(totals, groups.ids, values)
+    return totals
+
+
+def consolidate(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
+    """One update for each (row, time), and none whose diff is zero; same contents at every t.
+
+    Rows are equal when their bytes are: whoever retracts a row repeats its bytes, and so the
+    result does not depend on which of -0.0 and 0.0 came first.
+    """
+    width = updates.num_columns - 2
+    diffs = int64(updates.column(DIFF))
+    if not len(diffs):
+        return updates
+    keys = [key_form(updates.column(i), kernel) for i in range(width)]
+    groups = group([*keys, int64(updates.column(TIME))], updates.num_rows)
+    totals = sum_by(groups, diffs)
+    kept = np.flatnonzero(totals)
+    rows = updates.take(pa.array(groups.first[kept]))
+    return with_diffs(rows, totals[kept])
+
+
+def with_diffs(updates: pa.RecordBatch, diffs: Ints) -> pa.RecordBatch:
+    """The same rows and times with other diffs."""
+    arrays = [*updates.columns[:-1], pa.array(diffs)]
+    return batch(arrays, updates.schema)
+
+
+def settle(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
+    """Consolidated when anything may cancel; as it is when every diff is positive.
+
+    Promise: contents unchanged, and no row that is both inserted and retracted at one time.
+    """
+    diffs = int64(updates.column(DIFF))
+    return updates if not len(diffs) or diffs.min() > 0 else consolidate(updates, kernel)
+
+
+def advance(updates: pa.RecordBatch, since: int) -> pa.RecordBatch:
+    """Times below `since` become `since`; contents at or beyond it are unchanged."""
+    times = np.maximum(int64(updates.column(TIME)), since)
+    return batch([*updates.columns[:-2], pa.array(times), updates.column(DIFF)], updates.schema)
+
+
+def clip(updates: pa.RecordBatch, lower: int, upper: int) -> pa.RecordBatch:
+    """The updates whose times lie in [lower, upper)."""
+    times = int64(updates.column(TIME))
+    keep = (times >= lower) & (times < upper)
+    return updates if keep.all() else updates.filter(pa.array(keep))
+
+
+def concat(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    """The sum of the collections."""
+    return flatten(parts, schema)
+
+
+def at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:
+    """The contents at `time`: each row with its multiplicity as diff, all at that time.
+
+    A multiplicity may be negative; the caller says what that means.
+    """
+    times = int64(updates.column(TIME))
+    past = updates.filter(pa.array(times <= time))
+    return consolidate(advance(past, time), kernel)
+
+
+def expand(updates: pa.RecordBatch) -> pa.RecordBatch:
+    """The data columns alone, every row as often as its diff says.
+
+    Errors: AssertionError for a negative diff.
+    """
+    diffs = int64(updates.column(DIFF))
+    assert not len(diffs) or diffs.min() >= 0, (
+        "a collection holds a row a negative number of times"
+    )
+    width = updates.num_columns - 2
+    rows = updates.select(list(range(width)))
+    if width == 0 or not len(diffs):
+        return rows
+    return rows.take(pa.array(np.repeat(np.arange(len(diffs)), diffs)))
+
+
+def as_batch(table: pa.Table) -> pa.RecordBatch:
+    """The table as one batch of its own schema."""
+    return pa.RecordBatch.from_arrays([combined(c) for c in table.columns], schema=table.schema)
