@@ -31,6 +31,9 @@ from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, shi
 from streams.plan.typenames import stored
 
 _INNER = "INNER"
+# Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
+# shows the first key it met; the least one does not depend on the order (rule 23).
+_REPRESENTATIVE = "__collated_group"
 _SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
 
 
@@ -139,6 +142,8 @@ def _name(scalar: Scalar, position: int) -> str:
 def _aggregate(record: Record, source: Relational) -> AggregateCall:
     name = record.record("qname").texts("path")[-1]
     arguments = record.records("children")
+    if name == "first" and record.text("alias") == _REPRESENTATIVE:
+        name = "min"
     if name not in AGGREGATES or len(arguments) > 1:
         shown = name if name not in AGGREGATES else f"{name} with {len(arguments)} arguments"
         supported = "count, sum, avg, min and max are"

@@ -23,6 +23,7 @@ _OPERATORS = {
     "OPERATOR_COALESCE": Form.COALESCE,
     "OPERATOR_TRY": Form.TRY,
 }
+_ARITHMETIC = frozenset({"+", "-", "*"})
 _CONJUNCTIONS = {"CONJUNCTION_AND": Form.AND, "CONJUNCTION_OR": Form.OR}
 
 
@@ -88,7 +89,31 @@ def _function(record: Record, scope: Scope) -> Scalar:
         return Call(Form.FUNCTION, name, _with_lambda(record, scope), type_)
     arguments = _arguments(record, scope)
     form = _written(name, len(arguments), operator=record.flag("is_operator"))
+    if name in _ARITHMETIC and type_.startswith("DECIMAL"):
+        return _decimal(form, name, arguments, type_)
     return Call(form, name, arguments, type_, record.texts("named_arguments"))
+
+
+def _decimal(form: Form, name: str, arguments: tuple[Scalar, ...], type_: str) -> Scalar:
+    """Arithmetic on decimals, such that binding it again gives the same type.
+
+    DuckDB derives the result's width from the arguments' and then widens the arguments to it,
+    so that, bound a second time, the result would be wider still.
+    """
+    narrow = tuple(map(_unwidened, arguments))
+    return Call(Form.CAST, "cast", (Call(form, name, narrow, type_),), type_)
+
+
+def _unwidened(scalar: Scalar) -> Scalar:
+    if isinstance(scalar, Call) and scalar.form is Form.CAST:
+        (inner,) = scalar.arguments
+        if inner.type.startswith("DECIMAL") and _scale(inner.type) == _scale(scalar.type):
+            return inner
+    return scalar
+
+
+def _scale(type_: str) -> str:
+    return type_.partition(",")[2]
 
 
 def _written(name: str, count: int, *, operator: bool) -> Form:

@@ -7,29 +7,20 @@ cast, and equal types have equal text. The type of a bare NULL has no stored for
 
 import re
 
+from streams.plan.keywords import KEYWORDS, RESERVED
 from streams.plan.record import Record
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
-# `duckdb_keywords()` with category 'reserved' of the pinned version; a test compares them.
-RESERVED = frozenset({
-    "all", "analyse", "analyze", "and", "any", "array", "as", "asc", "asymmetric", "both",
-    "case", "cast", "check", "collate", "column", "constraint", "create", "default",
-    "deferrable", "desc", "describe", "distinct", "do", "else", "end", "except", "false",
-    "fetch", "for", "foreign", "from", "group", "having", "in", "initially", "intersect",
-    "into", "lambda", "lateral", "leading", "limit", "not", "null", "offset", "on", "only",
-    "or", "order", "pivot", "pivot_longer", "pivot_wider", "placing", "primary", "qualify",
-    "references", "returning", "select", "show", "some", "summarize", "symmetric", "table",
-    "then", "to", "trailing", "true", "union", "unique", "unpivot", "using", "variadic",
-    "when", "where", "window", "with",
-})  # fmt: skip
-
 
 def identifier(name: str) -> str:
-    """The name, in quotes where DuckDB would print them."""
-    if _PLAIN.match(name) and name.lower() not in RESERVED:
-        return name
-    return quoted(name)
+    """The name, in quotes where it needs them."""
+    return _quoted_if(name, RESERVED)
+
+
+def _quoted_if(name: str, words: frozenset[str]) -> str:
+    plain = _PLAIN.match(name) and name.lower() not in words
+    return name if plain else quoted(name)
 
 
 def quoted(name: str) -> str:
@@ -74,7 +65,9 @@ def _fields(info: Record) -> list[tuple[str, str]]:
 
 
 def _struct(info: Record) -> str:
-    return "STRUCT(" + ", ".join(f"{identifier(n)} {t}" for n, t in _fields(info)) + ")"
+    return (
+        "STRUCT(" + ", ".join(f"{_quoted_if(n, KEYWORDS)} {t}" for n, t in _fields(info)) + ")"
+    )
 
 
 def _tuple(info: Record) -> str:
@@ -83,7 +76,11 @@ def _tuple(info: Record) -> str:
 
 def _union(info: Record) -> str:
     # The first member is the tag, which has no name and which DuckDB does not print.
-    return "UNION(" + ", ".join(f"{identifier(n)} {t}" for n, t in _fields(info)[1:]) + ")"
+    return (
+        "UNION("
+        + ", ".join(f"{_quoted_if(n, KEYWORDS)} {t}" for n, t in _fields(info)[1:])
+        + ")"
+    )
 
 
 def _map(info: Record) -> str:

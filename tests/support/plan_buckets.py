@@ -1,0 +1,144 @@
+"""A dataflow's levels, simulated: every node on its own bucket's rows, exchanges by hash.
+
+This is no engine: it computes one state from scratch with DuckDB. What it proves is the
+planner's claim about where rows lie. Rows of the imports start on arbitrary buckets; the hash
+is that of the key's text, so that two equal keys with different bits part ways.
+"""
+
+import random
+from dataclasses import dataclass
+
+import duckdb
+
+from streams.plan.physical import (
+    Constant,
+    Dataflow,
+    Distinct,
+    Join,
+    Linear,
+    Node,
+    Reduce,
+    Source,
+    Union,
+    Upsert,
+    inputs,
+)
+
+BUCKETS = 3
+
+
+@dataclass
+class Simulation:
+    connection: duckdb.DuckDBPyConnection
+    dataflow: Dataflow
+    names: dict[str, str]  # collection -> table
+    chance: random.Random
+
+    def run(self) -> str:
+        """A query for the output's rows, over all buckets."""
+        for number, node in enumerate(self.dataflow.nodes):
+            self._place(number, node)
+        last = len(self.dataflow.nodes) - 1
+        parts = [f"SELECT * FROM n{last}_{b}" for b in range(BUCKETS)]
+        return " UNION ALL ".join(parts)
+
+    def _place(self, number: int, node: Node) -> None:
+        if isinstance(node, Source):
+            return self._source(number, node)
+        width = len(self.dataflow.types[number])
+        ports = [
+            self._port(number, child, keys)
+            for child, keys in zip(inputs(node), _keys(node, width), strict=True)
+        ]
+        for bucket in range(BUCKETS):
+            tables = [f"{port}_{bucket}" for port in ports]
+            query = _query(node, tables, bucket)
+            shown = ", ".join(
+                f"CAST(c{i} AS {type_}) AS c{i}"
+                for i, type_ in enumerate(self.dataflow.types[number])
+            )
+            names = ", ".join(f"c{i}" for i in range(width))
+            self._create(f"n{number}_{bucket}", f"SELECT {shown} FROM ({query}) AS q({names})")
+        return None
+
+    def _source(self, number: int, node: Source) -> None:
+        part = self.dataflow.imports[node.index]
+        shown = ", ".join(f'"{c.name}" AS c{i}' for i, c in enumerate(part.columns))
+        table = self.names[part.collection]
+        salt = self.chance.randrange(10**6)
+        for bucket in range(BUCKETS):
+            where = f"hash(rowid + {salt}) % {BUCKETS} = {bucket}"
+            self._create(f"n{number}_{bucket}", f'SELECT {shown} FROM "{table}" WHERE {where}')
+
+    def _port(self, number: int, child: int, keys: tuple[int, ...] | None) -> str:
+        """What arrives from the child: moved if the level rises, in place if it does not."""
+        levels = self.dataflow.levels
+        assert levels[child] <= levels[number], "levels never fall along an edge"
+        if levels[child] == levels[number] or keys is None:
+            return f"n{child}"
+        name = f"x{number}_{child}_{self.chance.randrange(10**9)}"
+        everything = " UNION ALL ".join(f"SELECT * FROM n{child}_{b}" for b in range(BUCKETS))
+        text = ", ".join(f"CAST(c{key} AS VARCHAR)" for key in keys) or "'all'"
+        for bucket in range(BUCKETS):
+            where = f"hash({text}) % {BUCKETS} = {bucket}"
+            self._create(f"{name}_{bucket}", f"SELECT * FROM ({everything}) WHERE {where}")
+        return name
+
+    def _create(self, table: str, query: str) -> None:
+        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")
+
+
+def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
+    match node:
+        case Join():
+            return [node.left_keys, node.right_keys]
+        case Reduce():
+            return [node.keys]
+        case Distinct():
+            return [tuple(range(width))]
+        case _:
+            return [None for _ in inputs(node)]
+
+
+def _query(node: Node, tables: list[str], bucket: int) -> str:
+    match node:
+        case Constant():
+            return f"SELECT * FROM ({node.sql}) WHERE {bucket} = 1"
+        case Linear():
+            shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
+            where = " AND ".join(e.sql for e in node.predicates) or "true"
+            return f"SELECT {shown} FROM {tables[0]} WHERE {where}"
+        case Join():
+            pairs = zip(node.left_keys, node.right_keys, node.null_equal, strict=True)
+            on = " AND ".join(
+                f"l.c{a} {'IS NOT DISTINCT FROM' if null else '='} r.c{b}"
+                for a, b, null in pairs
+            )
+            return f"SELECT l.*, r.* FROM {tables[0]} l JOIN {tables[1]} r ON {on}"
+        case Reduce():
+            return _reduce(node, tables[0], bucket)
+        case Distinct():
+            return f"SELECT DISTINCT * FROM {tables[0]}"
+        case Union():
+            return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
+        case Source() | Upsert():
+            raise AssertionError(node)
+
+
+def _reduce(node: Reduce, table: str, bucket: int) -> str:
+    calls = [
+        f"{a.function}({'*' if a.argument is None else f'c{a.argument}'})"
+        for a in node.aggregates
+    ]
+    keys = [f"c{key}" for key in node.keys]
+    text = f"SELECT {', '.join(keys + calls)} FROM {table}"
+    if keys:
+        return f"{text} GROUP BY {', '.join(keys)}"
+    # One bucket has all rows; if none has, one emits the row of the empty input.
+    here = f"(SELECT count(*) FROM {table}) > 0"
+    return f"{text} HAVING {here} OR ({bucket} = 2 AND {_nowhere(table)})"
+
+
+def _nowhere(table: str) -> str:
+    name = table.rpartition("_")[0]
+    return " AND ".join(f"(SELECT count(*) FROM {name}_{b}) = 0" for b in range(BUCKETS))

@@ -1,0 +1,120 @@
+"""The relations that plan tests query, and a DuckDB with random rows in them."""
+
+import random
+
+import duckdb
+
+from streams.ids import CollectionId
+from streams.plan.compile import Relation
+from streams.plan.physical import Column
+
+# Every type DuckDB has that a table can hold, with values at its edges.
+VALUES = {
+    "tiny": ("TINYINT", "NULL", "-128", "127", "0", "3"),
+    "small": ("SMALLINT", "NULL", "-32768", "5"),
+    "i": ("INTEGER", "NULL", "-2147483648", "2147483647", "0", "1", "7"),
+    "big": ("BIGINT", "NULL", "-9223372036854775808", "9223372036854775807", "42"),
+    "huge": ("HUGEINT", "NULL", "'-170141183460469231731687303715884105728'", "1"),
+    "utiny": ("UTINYINT", "NULL", "255", "2"),
+    "ubig": ("UBIGINT", "NULL", "18446744073709551615", "2"),
+    "uhuge": ("UHUGEINT", "NULL", "'340282366920938463463374607431768211455'", "2"),
+    "f": ("FLOAT", "NULL", "'nan'", "'-0.0'", "1.1", "'inf'"),
+    "d": ("DOUBLE", "NULL", "'nan'", "'-0.0'", "0.0", "1e300", "'-inf'", "0.1"),
+    "dec": ("DECIMAL(10,2)", "NULL", "-12345678.90", "0.01", "1.50"),
+    "wide": ("DECIMAL(38,10)", "NULL", "1234567890123456789012345678.0123456789", "0"),
+    "s": ("VARCHAR", "NULL", "''", "'abc'", "'it''s; \"x\" -- y'", "'é😀\\n'", "'12'"),
+    "bl": ("BLOB", "NULL", "'\\xAA\\x00b'", "''"),
+    "bits": ("BIT", "NULL", "'0101'", "'111'"),
+    "bo": ("BOOLEAN", "NULL", "true", "false"),
+    "dt": ("DATE", "NULL", "'2024-02-29'", "'infinity'", "'0044-03-15 (BC)'"),
+    "ti": ("TIME", "NULL", "'23:59:59.999999'", "'00:00:00'"),
+    "tz": ("TIME WITH TIME ZONE", "NULL", "'12:00:00+02:30'"),
+    "ts": ("TIMESTAMP", "NULL", "'2024-02-29 12:34:56.789012'", "'-infinity'", "'1969-12-31'"),
+    "tsz": ("TIMESTAMP WITH TIME ZONE", "NULL", "'2024-02-29 12:34:56+02'"),
+    "ns": ("TIMESTAMP_NS", "NULL", "'2024-02-29 12:34:56.123456789'"),
+    "ms": ("TIMESTAMP_MS", "NULL", "'2024-02-29 12:34:56.123'"),
+    "sec": ("TIMESTAMP_S", "NULL", "'2024-02-29 12:34:56'"),
+    "iv": ("INTERVAL", "NULL", "INTERVAL '1 month'", "INTERVAL '30 days'", "INTERVAL '-5 s'"),
+    "id": ("UUID", "NULL", "'00000000-0000-0000-0000-000000000001'"),
+    "e": ("ENUM('p', 'q''r')", "NULL", "'p'", "'q''r'"),
+    "l": ("INTEGER[]", "NULL", "[]", "[1, NULL, 3]", "[5, 2, 9]"),
+    "a": ("INTEGER[3]", "NULL", "[1, 2, 3]"),
+    "st": ('STRUCT(x INTEGER, "Y y" VARCHAR)', "NULL", "{'x': 1, 'Y y': 'z'}"),
+    "m": ("MAP(VARCHAR, INTEGER)", "NULL", "MAP {'x': 1, 'y': NULL}", "MAP {}"),
+    "un": ("UNION(n INTEGER, t VARCHAR)", "NULL", "union_value(n := 1)", "'text'"),
+    "j": ("JSON", "NULL", '\'{"a": [1, {"b": null}]}\'', "'3'"),
+    "no": ("BIGNUM", "NULL", "'12345678901234567890123456789012345678901234567890'"),
+    "ls": ("STRUCT(x INTEGER)[]", "NULL", "[{'x': 1}, NULL]"),
+}  # fmt: skip
+
+SMALL = {
+    "t": {"a": "INTEGER", "b": "VARCHAR", "v": "DOUBLE", "p": "DECIMAL(8,2)", "n": "BIGINT"},
+    "U": {"a": "BIGINT", "w": "VARCHAR", "x Y": "INTEGER"},
+    "k": {"a": "SMALLINT", "w": "VARCHAR", "g": "INTEGER"},
+}
+_POOL = {
+    "INTEGER": ["NULL", "0", "1", "2", "3", "-1"],
+    "SMALLINT": ["NULL", "0", "1", "2", "3"],
+    "BIGINT": ["NULL", "0", "1", "2", "3", "4"],
+    "VARCHAR": ["NULL", "'x'", "'xy'", "'z'", "'1'"],
+    "DOUBLE": ["NULL", "'-0.0'", "0.0", "'nan'", "1.5", "-2.25"],
+    "DECIMAL(8,2)": ["NULL", "0.00", "1.50", "-3.25"],
+}
+
+
+def catalog() -> dict[str, Relation]:
+    relations = {
+        name: Relation(CollectionId(f"s{number}"), tuple(Column(*c) for c in columns.items()))
+        for number, (name, columns) in enumerate(SMALL.items(), start=1)
+    }
+    wide = tuple(Column(name, values[0]) for name, values in VALUES.items())
+    return relations | {"every": Relation(CollectionId("s9"), wide)}
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET integer_division = true")
+    connection.execute("SET default_null_order = 'postgres'")
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET threads = 1")
+    return connection
+
+
+def fill(connection: duckdb.DuckDBPyConnection, chance: random.Random, rows: int = 12) -> None:
+    """Create the relations with random rows."""
+    for name, columns in SMALL.items():
+        body = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
+        connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
+        many = [[chance.choice(_POOL[t]) for t in columns.values()] for _ in range(rows)]
+        _insert(connection, name, many[: chance.randrange(rows + 1)])
+    body = ", ".join(f'"{name}" {values[0]}' for name, values in VALUES.items())
+    connection.execute(f"CREATE OR REPLACE TABLE every ({body})")
+    _insert(
+        connection,
+        "every",
+        [[chance.choice(values[1:]) for values in VALUES.values()] for _ in range(rows)],
+    )
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[str]]) -> None:
+    for row in rows:  # each on its own: a list of them would have one type a column first
+        connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(row)})')
+
+
+def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
+    """The types and the sorted rows; equal values that print apart are made one.
+
+    Floats are rounded: DuckDB's own sums differ in the last bits from run to run. A NaN is
+    one, a zero has no sign, and an interval is compared by its length.
+    """
+    relation = connection.sql(query)
+    types = [str(type_) for type_ in relation.types]
+    shown = [
+        f"CAST(round(c{i}, 9) + 0 AS VARCHAR)" if type_ in {"FLOAT", "DOUBLE"}
+        else f"CAST(normalized_interval(c{i}) AS VARCHAR)" if type_ == "INTERVAL"
+        else f"CAST(c{i} AS VARCHAR)"
+        for i, type_ in enumerate(types)
+    ]  # fmt: skip
+    names = ", ".join(f"c{i}" for i in range(len(types)))
+    text = f"SELECT {', '.join(shown)} FROM ({query.rstrip().rstrip(';')}) AS q({names})"
+    return types, sorted(str(row) for row in connection.execute(text).fetchall())

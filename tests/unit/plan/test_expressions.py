@@ -1,0 +1,57 @@
+"""Every kind of scalar expression, bound and rendered again, has its value and its type."""
+
+import random
+
+import pytest
+
+from streams.plan.compile import compile_view
+from streams.plan.tokens import tokenize
+from tests.support.plan_sql import to_sql
+from tests.support.plan_tables import catalog, connect, fill
+from tests.unit.plan.expressions import EXPRESSIONS
+
+_BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1, "}}": -2}
+
+
+def parts(text: str) -> list[str]:
+    """The expressions of a list, cut at the commas outside brackets."""
+    found, depth, start = [], 0, 0
+    for token in tokenize(text):
+        depth += _BRACKETS.get(text[token.start : token.end], 0)
+        if token.text == "," and depth == 0:
+            found.append(text[start : token.start])
+            start = token.end
+    return [*found, text[start:]]
+
+
+@pytest.mark.parametrize("kind", EXPRESSIONS)
+def test_rendering_keeps_value_and_type(kind: str) -> None:
+    connection = connect()
+    fill(connection, random.Random(kind), rows=12)
+    names = [f"x{i}" for i, _ in enumerate(parts(EXPRESSIONS[kind]))]
+    listed = ",\n".join(
+        f"{part.split(' --')[0].strip()} AS {name}"
+        for part, name in zip(parts(EXPRESSIONS[kind]), names, strict=True)
+    )
+    query = f"SELECT {listed}\nFROM every"
+    compiled = compile_view(query, catalog())
+    rendered = to_sql(compiled.logical)
+    relation, expected = connection.sql(rendered), connection.sql(query)
+    wanted = [str(type_) for type_ in expected.types]
+    assert [c.type for c in compiled.columns] == [
+        t.replace('"NULL"', "INTEGER") for t in wanted
+    ]
+    assert [str(type_) for type_ in relation.types] == [c.type for c in compiled.columns]
+    for index, name in enumerate(names):
+        here = f"SELECT CAST({name} AS VARCHAR) FROM ({query}) q"
+        there = f"SELECT CAST(c{index} AS VARCHAR) FROM ({rendered}) q"
+        assert connection.execute(here).fetchall() == connection.execute(there).fetchall(), (
+            parts(EXPRESSIONS[kind])[index]
+        )
+
+
+@pytest.mark.parametrize("kind", EXPRESSIONS)
+def test_no_comma_is_lost(kind: str) -> None:
+    """The corpus is cut as it was meant: no part ends in the middle of a bracket."""
+    for part in parts(EXPRESSIONS[kind]):
+        assert part.count("(") == part.count(")") or "'" in part
