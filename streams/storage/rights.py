@@ -79,8 +79,11 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     start = old.frontier if old is not None else first_frontier(collection, body)
     if start.is_empty:
         return state, Acquired(EMPTY)
-    expires = None if body.lease_ms is None else state.clock_ms + body.lease_ms
-    made = Capability(body.right, start, body.plan, body.lease_ms, expires)
+    # what is held already keeps its lease, or a critical capability could be made to expire
+    lease_ms = old.lease_ms if old is not None else body.lease_ms
+    expires = None if lease_ms is None else state.clock_ms + lease_ms
+    plan = later_plan(old, body.plan)
+    made = Capability(body.right, start, plan, lease_ms, expires)
     capabilities = {**collection.capabilities, body.capability: made}
     state = with_collection(
         state, settled(collection, capabilities, collection.batches, collection.source)
@@ -108,7 +111,7 @@ def downgrade(
         return state, Refused("downgrade: expected a time, actual the empty frontier; drop it")
     target = old.frontier.join(body.frontier)
     expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
-    plan = body.plan if old.plan is None or body.plan is None else max(old.plan, body.plan)
+    plan = later_plan(old, body.plan)
     capabilities: Mapping[CapabilityId, Capability] = {
         **collection.capabilities,
         body.capability: Capability(old.right, target, plan, old.lease_ms, expires),
@@ -122,6 +125,13 @@ def downgrade(
     else:
         moved = settled(moved, capabilities, moved.batches, moved.source)
     return with_expiry(with_collection(state, moved), expires), Downgraded(target)
+
+
+def later_plan(old: Capability | None, new: Offset | None) -> Offset | None:
+    """The plan of a capability that names a new one: it moves forward, or ends."""
+    if old is None or old.plan is None or new is None:
+        return new
+    return max(old.plan, new)
 
 
 def drop(
