@@ -36,6 +36,9 @@ _AT_ONCE = 10_000  # entries handed out by one poll
 _LOOK_EVERY_S = 3.0  # how often followed topics are looked up
 _LOOK_TIMEOUT_S = 1.0
 
+_SETTLING_S = 0.02
+_UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+
 _MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
 _PACE: Mapping[str, clients.Setting] = {
     "fetch.wait.max.ms": 50,
@@ -196,12 +199,7 @@ class KafkaLogs:
             if self._consumer is None:
                 self._consumer = clients.consumer(self._settings, _MEANING, _PACE)
             _require_logs(self._consumer, [topic])
-            try:
-                low, high = self._consumer.get_watermark_offsets(
-                    TopicPartition(topic, 0), timeout=clients.ANSWER_TIMEOUT_S
-                )
-            except KafkaException as error:
-                raise read_fault(f"bounds of log {topic}", error) from error
+            low, high = _watermarks(self._consumer, topic)
         return Offset(low), Offset(high)
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
@@ -225,3 +223,18 @@ class KafkaLogs:
         with self._lock, contextlib.suppress(RuntimeError):
             if self._consumer is not None:
                 self._consumer.close()
+
+
+def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
+    """The bounds of a log. A topic made a moment ago has a leader that does not know it yet."""
+    deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+    while True:
+        try:
+            return consumer.get_watermark_offsets(
+                TopicPartition(topic, 0), timeout=clients.ANSWER_TIMEOUT_S
+            )
+        except KafkaException as error:
+            unsettled = error.args[0].code() in _UNSETTLED
+            if not unsettled or time.monotonic() > deadline:
+                raise read_fault(f"bounds of log {topic}", error) from error
+            time.sleep(_SETTLING_S)

@@ -1,0 +1,91 @@
+"""What a replica tells its controller: how far each dataflow is, and in what condition.
+
+Frontiers are told when they have moved, but not more often than the controller has a use for;
+conditions when they change. A new iteration of the protocol is told everything anew.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streams.compute.protocol import Frontiers, Reconciled, Response, Status
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId
+from streams.progress import EMPTY, Antichain
+from streams.replica.flow import Flow, Phase
+from streams.replica.scheduler import Scheduler
+
+FRONTIERS_EVERY_S = 1.0
+
+Told = tuple[Antichain | None, Antichain | None]
+
+
+@dataclass(slots=True)
+class Answers:
+    """Writes responses for one scheduler's flows."""
+
+    writer: ResponseWriter
+    nonce: str = ""
+    clock: Callable[[], float] = time.monotonic
+    frontiers: dict[CollectionId, Told] = field(default_factory=dict)
+    status: dict[CollectionId, Status] = field(default_factory=dict)
+    next_frontiers: float = 0.0
+
+    def begin(self, nonce: str) -> None:
+        """A new iteration: forget what was told."""
+        self.nonce = nonce
+        self.frontiers.clear()
+        self.status.clear()
+
+    def reconciled(self, answer: Reconciled) -> None:
+        """Answer InitializationComplete."""
+        self.writer.write(self.nonce, [answer])
+
+    def dropped(self, export: CollectionId) -> None:
+        """Say that a dataflow no longer runs."""
+        self.frontiers.pop(export, None)
+        self.status.pop(export, None)
+        self.writer.write(self.nonce, [Frontiers(export, EMPTY, EMPTY)])
+
+    def tell(self, scheduler: Scheduler) -> None:
+        """Write what is new."""
+        if not self.nonce:
+            return
+        with scheduler.lock:
+            flows = list(scheduler.flows.values())
+            responses: list[Response] = [*self._conditions(flows)]
+            if self.clock() >= self.next_frontiers:
+                self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
+                responses.extend(self._moved(flows, scheduler))
+        self.writer.write(self.nonce, responses)
+
+    def _conditions(self, flows: list[Flow]) -> list[Status]:
+        found = [condition(flow) for flow in flows]
+        new = [each for each in found if self.status.get(each.id) != each]
+        self.status.update({each.id: each for each in new})
+        return new
+
+    def _moved(self, flows: list[Flow], scheduler: Scheduler) -> list[Frontiers]:
+        moved = []
+        for flow in flows:
+            if flow.phase is Phase.STARTING or flow.own is None:
+                continue
+            now = (scheduler.shards.state(flow.id).upper, flow.own.frontier)
+            before = self.frontiers.get(flow.id, (None, None))
+            if now != before:
+                write, output = (
+                    new if new != old else None for new, old in zip(now, before, strict=True)
+                )
+                moved.append(Frontiers(flow.id, write, output))
+                self.frontiers[flow.id] = now
+        return moved
+
+
+def condition(flow: Flow) -> Status:
+    """The condition of a flow, for people."""
+    build, trouble = flow.build, flow.trouble
+    progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
+    state = flow.phase.value
+    if trouble is not None and flow.phase is not Phase.FAILED:
+        state = "stalled" if flow.is_source else "failed"
+    return Status(flow.id, state, "" if trouble is None else trouble.message, progress)

@@ -1,0 +1,75 @@
+"""What the hydration lane does next, and how a hydration is planned.
+
+A build works through one interval in slices, each a micro-batch's share; state goes from slice
+to slice, the output is collected, and only the last slice appends it. Nobody waits for it: it
+has a lane of its own, and slices of a bounded size.
+
+For a snapshot at `as_of` every update happens at `as_of`, in the interval [as_of, as_of + 1).
+What each operator puts out is a difference of what its state says before and after, so the
+slices' outputs add up to that of the whole, whatever the order; only the first slice is the
+dataflow's birth.
+"""
+
+import uuid
+from collections.abc import Iterable
+
+from streams.ids import MINIMUM_TIME, Timestamp
+from streams.replica import work
+from streams.replica.descriptor import ChunkLoad
+from streams.replica.flow import Build, Flow, Phase
+from streams.replica.inputs import View
+from streams.replica.spread import size_of
+from streams.replica.views import output_of
+from streams.replica.work import Interval, Unit
+
+
+def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> tuple[Unit, ...]:
+    """The next slice of as many builds as fit the budget; of one at least.
+
+    Units: `budget` in bytes of chunks. Slices of raw messages are of full size each, and so
+    come alone.
+    """
+    units: list[Unit] = []
+    filled = 0
+    for flow in flows:
+        build = flow.build
+        if build is None or not flow.is_ready(Phase.BUILDING, now_ms):
+            continue
+        size = budget if build.ingest is not None else build.sizes[build.done]
+        if units and filled + size > budget:
+            break
+        filled += size
+        units.append(_unit(flow, build, view))
+    return tuple(units)
+
+
+def _unit(flow: Flow, build: Build, view: View) -> Unit:
+    interval = Interval(build.lower, build.upper, build.as_of and build.done == 0)
+    output = output_of(flow, view) if build.writes else None
+    share = work.share(flow, interval, build.runs, output)
+    loads = build.slices[build.done]
+    return Unit(kind="slice", flow=flow, share=share, loads=loads, ingest=build.ingest)
+
+
+def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
+    """A hydration at `as_of`, divided into slices once and for all (rule 20).
+
+    It writes unless the shard already has the times of its interval.
+    """
+    upper = Timestamp(as_of + 1)
+    loads = [
+        ChunkLoad(flow.id, index, view.shards.data_topic(each.collection), (piece,), as_of)
+        for index, each in enumerate(flow.description.imports)
+        for piece in view.pieces(each.collection, MINIMUM_TIME, upper)
+    ]
+    parts = work.slices_of(loads, [size_of(load) for load in loads], budget)
+    slices = tuple(work.joined(part) for part in parts)
+    return Build(
+        incarnation=uuid.uuid4().hex,
+        lower=as_of,
+        upper=upper,
+        as_of=True,
+        writes=view.state(flow.id).upper.less_equal(as_of),
+        slices=slices,
+        sizes=tuple(sum(size_of(load) for load in part) for part in slices),
+    )

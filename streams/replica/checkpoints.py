@@ -1,0 +1,174 @@
+"""Checkpoint records and run files of a replica, as files of its state directory.
+
+    plans/<hash>                           plans, read by workers
+    runs/<name>                            run files, written by workers alone
+    steps/<lane>-<seq>.pickle              descriptors of micro-batches under way
+    checkpoints/<dataflow>/<frontier>      records, written by the driver alone (rule 19)
+    checkpoints/<dataflow>/build           progress of a hydration (rule 20)
+
+What is needed and for how long is decided in `streams.compute.checkpoints`; here are only the
+files. Each appears whole or not at all. They are not flushed to the disk: they are to survive
+the death of our processes, and are thrown away when the machine was started anew, as is all
+state that lost a part.
+"""
+
+import json
+import logging
+import pickle
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from streams.compute.checkpoints import Checkpoint, Hydration
+from streams.ids import CollectionId, Timestamp
+from streams.progress import frontier
+from streams.replica.descriptor import Runs, write_whole
+from streams.replica.flow import Build, OwnState, Record, run_names
+
+log = logging.getLogger(__name__)
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Store:
+    """The state directory of one replica."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._settle_boot()
+        for name in ("plans", "runs", "steps", "checkpoints", "spark"):
+            (directory / name).mkdir(parents=True, exist_ok=True)
+        for left in (directory / "steps").iterdir():
+            left.unlink()  # of an earlier process: no micro-batch outlives its driver
+
+    def _settle_boot(self) -> None:
+        """Drop everything that was written before the machine's last start."""
+        boot = BOOT.read_text() if BOOT.exists() else ""
+        mark = self.directory / "boot"
+        if mark.exists() and mark.read_text() != boot:
+            log.info("machine was restarted: state is dropped", extra={"state": self.directory})
+            shutil.rmtree(self.directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_whole(mark, boot.encode())
+
+    def put_plan(self, name: str, plan: str) -> None:
+        """Let workers find a plan."""
+        path = self.directory / "plans" / name
+        if not path.exists():
+            write_whole(path, plan.encode())
+
+    def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
+        """The records of a dataflow all of whose run files are there, oldest first."""
+        found = self.run_files()
+        folder = self._folder(dataflow)
+        read = [_load(path) for path in folder.iterdir() if path.name[0].isdigit()]
+        whole = [each for each in read if each.checkpoint.runs <= found]
+        return tuple(sorted(whole, key=lambda each: each.checkpoint.frontier))
+
+    def put_record(self, dataflow: CollectionId, record: Record) -> None:
+        """Write a record."""
+        path = self._folder(dataflow) / str(record.checkpoint.frontier)
+        write_whole(path, _dump(record))
+
+    def keep_records(self, dataflow: CollectionId, kept: Iterable[Record]) -> None:
+        """Delete all records of a dataflow but these."""
+        names = {str(each.checkpoint.frontier) for each in kept}
+        for path in self._folder(dataflow).iterdir():
+            if path.name[0].isdigit() and path.name not in names:
+                path.unlink()
+
+    def build(self, dataflow: CollectionId) -> tuple[str, Build] | None:
+        """The stored progress of a hydration and its fingerprint."""
+        path = self._folder(dataflow) / "build"
+        if not path.exists():
+            return None
+        fingerprint, build = pickle.loads(path.read_bytes())  # noqa: S301  our own driver's
+        return fingerprint, build
+
+    def put_build(self, dataflow: CollectionId, fingerprint: str, build: Build | None) -> None:
+        """Store the progress of a hydration, or that there is none."""
+        path = self._folder(dataflow) / "build"
+        if build is None:
+            path.unlink(missing_ok=True)
+        else:
+            write_whole(path, pickle.dumps((fingerprint, build)))
+
+    def forget(self, dataflow: CollectionId) -> None:
+        """Delete what is stored of a dataflow; its run files go with the next collection."""
+        shutil.rmtree(self._folder(dataflow), ignore_errors=True)
+
+    def run_files(self) -> frozenset[str]:
+        """The names of all run files."""
+        return frozenset(path.name for path in (self.directory / "runs").iterdir())
+
+    def run_files_before(self, seconds: float) -> frozenset[str]:
+        """The names of the run files last written before a time of the system's clock."""
+        found = set()
+        for path in (self.directory / "runs").iterdir():
+            if path.stat().st_mtime < seconds:
+                found.add(path.name)
+        return frozenset(found)
+
+    def delete_runs(self, names: Iterable[str]) -> None:
+        """Delete run files."""
+        for name in names:
+            (self.directory / "runs" / name).unlink(missing_ok=True)
+
+    def stored(self) -> frozenset[CollectionId]:
+        """The dataflows of which something is stored."""
+        folders = (self.directory / "checkpoints").iterdir()
+        return frozenset(CollectionId(path.name) for path in folders)
+
+    def _folder(self, dataflow: CollectionId) -> Path:
+        folder = self.directory / "checkpoints" / dataflow
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+def hydration_of(fingerprint: str, build: Build) -> Hydration:
+    """A stored build in the words of the decisions."""
+    pieces = [
+        piece for part in build.slices for load in part for piece in getattr(load, "pieces", ())
+    ]
+    return Hydration(
+        fingerprint=fingerprint,
+        incarnation=build.incarnation,
+        as_of=build.lower,
+        slices=len(build.slices),
+        done=build.done,
+        runs=run_names(build.runs),
+        chunks=frozenset(piece.ref.key for piece in pieces),
+    )
+
+
+def record_of(fingerprint: str, state: OwnState) -> Record:
+    """The record of a state."""
+    checkpoint = Checkpoint(
+        fingerprint, state.incarnation, state.frontier.time, run_names(state.runs)
+    )
+    return Record(checkpoint, state)
+
+
+def _dump(record: Record) -> bytes:
+    state, offsets = record.state, record.state.offsets
+    facts = {
+        "fingerprint": record.checkpoint.fingerprint,
+        "incarnation": state.incarnation,
+        "frontier": state.frontier.time,
+        "runs": {str(bucket): runs for bucket, runs in state.runs.items()},
+        "offsets": None if offsets is None else {str(p): o for p, o in offsets.items()},
+    }
+    return json.dumps(facts).encode()
+
+
+def _load(path: Path) -> Record:
+    facts = json.loads(path.read_bytes())
+    runs: Mapping[int, Runs] = {int(bucket): each for bucket, each in facts["runs"].items()}
+    offsets = facts["offsets"]
+    state = OwnState(
+        facts["incarnation"],
+        frontier(Timestamp(facts["frontier"])),
+        runs,
+        None if offsets is None else {int(p): o for p, o in offsets.items()},
+    )
+    return record_of(facts["fingerprint"], state)

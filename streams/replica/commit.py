@@ -1,0 +1,250 @@
+"""The end of a micro-batch: what its tasks wrote is appended, and the flows move on.
+
+One Append for each dataflow, all of the micro-batch in one flush. An Append's lower is where
+the shard stands, its upper the step's; the state moves to the step's upper whatever of it was
+left to append (rule 16). Somebody else may have been faster:
+
+    a view       what is still open is appended, with the same chunks: the other computed the
+                 same (rules 16, 18)
+    a source     the attempt is void: its chunks are orphans, its state stays where it was, and
+                 the next decision sees where the shard is now (rule 18)
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from streams.compute.reclocking import Tick
+from streams.compute.stepping import Idle, clip
+from streams.ids import CollectionId
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+from streams.replica import report, work
+from streams.replica.flow import Build, Flow, OwnState, Phase
+from streams.replica.recording import Recorder
+from streams.replica.report import Result
+from streams.replica.scheduler import MicroBatch, Scheduler
+from streams.replica.work import Quiet, Unit
+from streams.storage.events import Append, Body, Offsets, Stage
+from streams.storage.outcomes import (
+    Appended,
+    Fenced,
+    OffsetsMismatch,
+    Outcome,
+    Staged,
+    UpperMismatch,
+)
+
+log = logging.getLogger(__name__)
+
+STAGE_LEASE_MS = 3_600_000
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One dataflow's events of a commit, and what happens when they count."""
+
+    flow: Flow
+    bounds: tuple[Antichain, Antichain] | None
+    counted: Callable[[], None]
+    chunks: tuple[ChunkRef, ...] = ()
+    offsets: tuple[Offsets, Offsets] | None = None
+    stages: tuple[str, ...] = ()
+    to_stage: str | None = None
+    failure: str | None = None
+    fenced: bool = False
+    lost: bool = False
+
+    def body(self) -> Body | None:
+        """The event to append; None when there is nothing left to do."""
+        if self.to_stage is not None:
+            return Stage(stage=self.to_stage, chunks=self.chunks, lease_ms=STAGE_LEASE_MS)
+        if self.bounds is None:
+            return None
+        part = work.part(self.flow, self.bounds, self.chunks, self.offsets, self.stages)
+        return Append((part,))
+
+
+@dataclass(slots=True)
+class Committer:
+    """Commits micro-batches and idle intervals."""
+
+    scheduler: Scheduler
+    recorder: Recorder
+    append_seconds: Callable[[], float] = field(default=lambda: 0.0)
+
+    def commit(self, batch: MicroBatch, results: Mapping[CollectionId, Result]) -> None:
+        """Commit a micro-batch. Errors: Determinate, Indeterminate; then nothing has moved."""
+        attempts: list[Attempt] = []
+        for unit in batch.units:
+            result = results.get(unit.flow.id, Result())
+            if unit.flow.gone:
+                continue
+            if result.failure is not None:
+                with self.scheduler.lock:
+                    self.scheduler.fail(unit.flow, result.failure)
+                continue
+            attempts.append(self._attempt(unit, result))
+        attempts.extend(self._quiet(each) for each in batch.quiet if not each.flow.gone)
+        if any(attempt.chunks for attempt in attempts):
+            self.scheduler.crash("after-chunks")
+        self.settle(attempts)
+        if any(attempt.chunks for attempt in attempts):
+            self.scheduler.crash("after-append")
+        self._apply(attempts)
+
+    def commit_quiet(self, quiet: Sequence[Quiet]) -> None:
+        """Commit idle intervals alone, outside of any micro-batch."""
+        attempts = [self._quiet(each) for each in quiet if not each.flow.gone]
+        self.settle(attempts)
+        self._apply(attempts)
+
+    def settle(self, attempts: Sequence[Attempt]) -> None:
+        """Append until every attempt counts, is void, or has failed."""
+        open_ = list(attempts)
+        while open_:
+            asked = [(attempt, body) for attempt in open_ if (body := attempt.body())]
+            if not asked:
+                return
+            events = [(attempt.flow.description.group, body) for attempt, body in asked]
+            outcomes = self.scheduler.shards.submit(events)
+            open_ = [
+                attempt
+                for (attempt, _), outcome in zip(asked, outcomes, strict=True)
+                if not _settled(attempt, outcome)
+            ]
+
+    def _apply(self, attempts: Sequence[Attempt]) -> None:
+        with self.scheduler.lock:
+            for attempt in attempts:
+                if attempt.failure is not None:
+                    self.scheduler.fail(attempt.flow, attempt.failure, for_good=attempt.fenced)
+                elif attempt.lost:
+                    _give_up(attempt.flow)
+                else:
+                    attempt.flow.trouble = None
+                    attempt.counted()
+        self.recorder.record(attempt.flow for attempt in attempts)
+
+    def _attempt(self, unit: Unit, result: Result) -> Attempt:
+        flow, chunks = unit.flow, tuple(result.chunks)
+        match unit.kind:
+            case "step":
+                after = self._after(unit, result, None)
+                bounds = self._open_part(unit)
+                return Attempt(
+                    flow=flow, bounds=bounds, chunks=chunks, counted=lambda: _move(flow, after)
+                )
+            case "ingest":
+                assert unit.ingest is not None
+                after = self._after(unit, result, unit.ingest.to_offsets)
+                return Attempt(
+                    flow=flow,
+                    bounds=(unit.step.lower, unit.step.upper),
+                    chunks=chunks,
+                    offsets=(unit.ingest.from_offsets, unit.ingest.to_offsets),
+                    counted=lambda: _move(flow, after),
+                )
+            case "slice":
+                return self._slice(unit, result)
+            case _:
+                assert_never(unit.kind)
+
+    def _after(self, unit: Unit, result: Result, offsets: Offsets | None) -> OwnState:
+        own = unit.flow.own
+        assert own is not None
+        runs = report.merge(unit.flow.plan, own.runs, result)
+        return OwnState(own.incarnation, unit.step.upper, runs, offsets)
+
+    def _open_part(self, unit: Unit) -> tuple[Antichain, Antichain] | None:
+        return clip(unit.step, self.scheduler.shards.state(unit.flow.id).upper)
+
+    def _slice(self, unit: Unit, result: Result) -> Attempt:
+        flow, build, chunks = unit.flow, unit.flow.build, tuple(result.chunks)
+        assert build is not None
+        runs = report.merge(flow.plan, build.runs, result)
+        after = replace(build, done=build.done + 1, runs=runs)
+        if after.done < len(build.slices):
+            stage = build.incarnation if chunks and build.writes else None
+            staged = replace(after, stages=(build.incarnation,)) if stage else after
+            return Attempt(
+                flow=flow,
+                bounds=None,
+                chunks=chunks,
+                to_stage=stage,
+                counted=lambda: _put_build(flow, staged),
+            )
+        bounds = self._open_part(unit) if build.writes else None
+        return Attempt(
+            flow=flow,
+            bounds=bounds,
+            chunks=chunks,
+            stages=build.stages,
+            offsets=_offsets(build),
+            counted=lambda: _finish_build(flow, after),
+        )
+
+    def _quiet(self, quiet: Quiet) -> Attempt:
+        flow, move = quiet.flow, quiet.move
+        assert flow.own is not None
+        after = replace(flow.own, frontier=move.upper)
+        match move:
+            case Tick(lower, upper, offsets):
+                return Attempt(
+                    flow=flow,
+                    bounds=(lower, upper),
+                    offsets=(offsets, offsets),
+                    counted=lambda: _move(flow, after),
+                )
+            case Idle():
+                bounds = clip(move, self.scheduler.shards.state(flow.id).upper)
+                return Attempt(flow=flow, bounds=bounds, counted=lambda: _move(flow, after))
+            case _:
+                assert_never(move)
+
+
+def _settled(attempt: Attempt, outcome: Outcome) -> bool:
+    """Take note of an outcome; False when there is something to append again."""
+    match outcome:
+        case Appended() | Staged():
+            return True
+        case UpperMismatch() | OffsetsMismatch() if attempt.offsets is not None:
+            attempt.lost = True
+            return True
+        case UpperMismatch(current=current):
+            assert attempt.bounds is not None
+            lower, upper = attempt.bounds[0].join(current), attempt.bounds[1]
+            attempt.bounds = (lower, upper) if lower.strictly_precedes(upper) else None
+            return attempt.bounds is None
+        case Fenced(fingerprint=fingerprint):
+            attempt.failure = f"another version has taken over: {fingerprint}"
+            attempt.fenced = True
+            return True
+        case _:
+            attempt.failure = f"the append was refused: {outcome}"
+            return True
+
+
+def _move(flow: Flow, after: OwnState) -> None:
+    flow.own = after
+
+
+def _put_build(flow: Flow, build: Build) -> None:
+    flow.build = build
+
+
+def _finish_build(flow: Flow, build: Build) -> None:
+    upper = Antichain((build.upper,))
+    flow.own = OwnState(build.incarnation, upper, build.runs, build.offsets)
+    flow.build, flow.phase, flow.recorded_ms = None, Phase.RUNNING, 0
+
+
+def _give_up(flow: Flow) -> None:
+    """A source's attempt was void; its state is still that of before."""
+    flow.build, flow.phase = None, Phase.RUNNING
+
+
+def _offsets(build: Build) -> tuple[Offsets, Offsets] | None:
+    ingest = build.ingest
+    return None if ingest is None else (ingest.from_offsets, ingest.to_offsets)

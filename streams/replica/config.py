@@ -1,0 +1,44 @@
+"""What a replica is told when it starts; everything else comes from the command topic."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams.ids import Topic
+from streams.kafka.settings import ClientSettings
+from streams.replica.spark import SparkSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """How much one micro-batch takes at most. One batch of a shard is never divided.
+
+    Units: `step_bytes` and `slice_bytes` of stored chunks to read, `messages` of a raw topic.
+    """
+
+    step_bytes: int = 32 << 20
+    slice_bytes: int = 16 << 20
+    messages: int = 500_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaConfig:
+    """One replica of an instance.
+
+    `name` is the replica's for ever: its holds are kept under it. `state` is a directory of
+    its own, which may be lost at any time: it costs a hydration. `points` are for tests: where
+    to die, and at the how manieth time (`streams.replica.crash`). With `timings` every
+    micro-batch leaves a line in `timings.jsonl` there.
+    """
+
+    name: str
+    kafka: ClientSettings
+    commands: Topic
+    responses: Topic
+    state: Path
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    budgets: Budgets = field(default_factory=Budgets)
+    tick_ms: int = 1000
+    checkpoint_ms: int = 1000
+    timings: bool = False
+    points: Mapping[str, int] = field(default_factory=dict)

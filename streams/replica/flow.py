@@ -1,0 +1,145 @@
+"""A dataflow as this replica runs it: what it is, where its state stands, what it waits for.
+
+A `Flow` is the one mutable object of a dataflow in the driver; every change of it is made under
+the scheduler's lock. Its phases:
+
+    STARTING   its state has not been looked for yet
+    BUILDING   a snapshot, or what it missed, is being worked through in slices
+    RUNNING    state stands at `own.frontier` and is stepped
+    FAILED     for good: only dropping the dataflow helps
+
+`busy` says that a micro-batch or an idle append of it is under way; nothing else is begun then,
+which is what rule 22 asks for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from streams.compute.checkpoints import Checkpoint
+from streams.compute.description import DataflowDescription
+from streams.compute.reclocking import Ingest, Position
+from streams.compute.stepping import Step
+from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.plan.physical import Dataflow
+from streams.progress import Antichain
+from streams.replica.descriptor import Load, Runs
+from streams.storage.events import Offsets
+
+
+class Phase(Enum):
+    """Where in its life a dataflow is; the values are those of `protocol.Status`."""
+
+    STARTING = "starting"
+    BUILDING = "hydrating"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnState:
+    """The state at a frontier: runs by bucket, and the binding it was read up to, if any."""
+
+    incarnation: str
+    frontier: Antichain
+    runs: Mapping[int, Runs]
+    offsets: Offsets | None = None
+
+    @property
+    def position(self) -> Position:
+        """An ingestion's place in time and in its topic."""
+        return Position(self.frontier, self.offsets or {})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A checkpoint with everything needed to go on from it."""
+
+    checkpoint: Checkpoint
+    state: OwnState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Build:
+    """Work on one interval in several micro-batches, of which only the last one appends.
+
+    `runs`, `chunks` and `stages` are what the `done` slices have come to. Without `writes` the
+    output is thrown away: the shard has it. `ingest` is given for the first interval of a
+    source, whose loads are messages; `offsets` is the binding at `upper`, for any source.
+    """
+
+    incarnation: str
+    lower: Timestamp
+    upper: Timestamp
+    as_of: bool
+    writes: bool
+    slices: tuple[tuple[Load, ...], ...]
+    sizes: tuple[int, ...]
+    done: int = 0
+    runs: Mapping[int, Runs] = field(default_factory=dict)
+    chunks: tuple[ChunkRef, ...] = ()
+    stages: tuple[str, ...] = ()
+    ingest: Ingest | None = None
+    offsets: Offsets | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a dataflow does not advance, how often in a row, and when it is tried again."""
+
+    message: str
+    attempts: int
+    retry_at_ms: int
+
+
+@dataclass(slots=True)
+class Flow:
+    """A dataflow of this replica."""
+
+    description: DataflowDescription
+    plan: Dataflow
+    plan_name: str
+    fingerprint: str
+    holds: Mapping[CollectionId, CapabilityId]
+    phase: Phase = Phase.STARTING
+    own: OwnState | None = None
+    build: Build | None = None
+    busy: bool = False
+    gone: bool = False
+    trouble: Trouble | None = None
+    records: tuple[Record, ...] = ()
+    recorded_ms: int = 0
+    held: Antichain | None = None
+
+    @property
+    def id(self) -> CollectionId:
+        """The export's, which names the dataflow."""
+        return self.description.export
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it reads a raw topic."""
+        return self.description.source is not None
+
+    def is_ready(self, phase: Phase, now_ms: int) -> bool:
+        """Whether something may be begun with it in this phase."""
+        waiting = self.trouble is not None and now_ms < self.trouble.retry_at_ms
+        return self.phase is phase and not (self.busy or self.gone or waiting)
+
+    def interval(self) -> Step | None:
+        """The interval of the build under way."""
+        if self.build is None:
+            return None
+        lower, upper = Antichain((self.build.lower,)), Antichain((self.build.upper,))
+        return Step(lower, upper)
+
+
+def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:
+    """The names of all run files of a state."""
+    return frozenset(
+        str(name)
+        for by_operator in runs.values()
+        for listed in by_operator.values()
+        for name, *_ in listed
+    )

@@ -1,0 +1,83 @@
+"""The imports of dataflows as this replica has folded their logs, in the words of `stepping`.
+
+Fifty views over one source mostly stand at one frontier and read one interval: what was made
+for the first serves the others. A `View` of the shards is for one decision and then thrown
+away; each collection is looked at once, so that a decision sees one state of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.compute.stepping import Input, InputBatch
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.progress import Antichain, frontier
+from streams.replica.descriptor import ChunkLoad
+from streams.replica.flow import Flow
+from streams.storage.read import LAST, Piece, pieces
+from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
+
+
+@dataclass(slots=True)
+class View:
+    """The shards at one moment."""
+
+    shards: Shards
+    states: dict[CollectionId, CollectionState] = field(default_factory=dict)
+    inputs: dict[tuple[CollectionId, Antichain], Input] = field(default_factory=dict)
+    found: dict[tuple[CollectionId, Timestamp, Timestamp], tuple[Piece, ...]] = field(
+        default_factory=dict
+    )
+
+    def state(self, collection: CollectionId) -> CollectionState:
+        """The state of a collection."""
+        if collection not in self.states:
+            self.states[collection] = self.shards.state(collection)
+        return self.states[collection]
+
+    def of_flow(self, flow: Flow, own: Antichain) -> list[Input]:
+        """The imports of a view whose state stands at `own`."""
+        return [self.input(each.collection, own) for each in flow.description.imports]
+
+    def input(self, collection: CollectionId, own: Antichain) -> Input:
+        """An import, with its batches from `own` on."""
+        known = self.inputs.get((collection, own))
+        if known is None:
+            known = _input(self.state(collection), own)
+            self.inputs[collection, own] = known
+        return known
+
+    def pieces(
+        self, collection: CollectionId, lower: Timestamp, upper: Timestamp
+    ) -> tuple[Piece, ...]:
+        """What holds a collection's updates in [lower, upper)."""
+        key = (collection, lower, upper)
+        if key not in self.found:
+            self.found[key] = pieces(self.state(collection), lower, upper)
+        return self.found[key]
+
+    def loads(self, flow: Flow, lower: Timestamp, upper: Timestamp) -> tuple[ChunkLoad, ...]:
+        """What a step of a view over [lower, upper) reads."""
+        return tuple(
+            ChunkLoad(flow.id, index, self.shards.data_topic(each.collection), found)
+            for index, each in enumerate(flow.description.imports)
+            if (found := self.pieces(each.collection, lower, upper))
+        )
+
+    def sinces(self, flow: Flow) -> Mapping[CollectionId, Antichain]:
+        """The since of each import."""
+        ids = (each.collection for each in flow.description.imports)
+        return {each: self.state(each).since for each in ids}
+
+
+def _input(state: CollectionState, own: Antichain) -> Input:
+    upper = LAST if state.upper.is_empty else state.upper.time
+    lower = MINIMUM_TIME if own.is_empty else own.time
+    batches = tuple(
+        InputBatch(
+            frontier(batch.lower), batch.upper, sum(chunk.size for chunk in batch.chunks)
+        )
+        for batch in state.batches.overlapping(lower, upper)
+        if batch.chunks
+    )
+    return Input(state.id, state.since, state.upper, batches)

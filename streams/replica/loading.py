@@ -1,0 +1,69 @@
+"""What a task of round 0 loads: each chunk once, however many dataflows read it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.ids import CollectionId, Timestamp, Topic
+from streams.kafka.log import Chunks
+from streams.replica.descriptor import ChunkLoad, Load, RawLoad
+from streams.replica.ingest import source
+from streams.replica.ingest.source import Resources
+from streams.storage import read
+from streams.storage.read import Piece
+
+Loaded = tuple[pa.Table, pa.Table]
+"""Updates c0 .. cn, time, diff; and errors error, time, diff."""
+
+
+@dataclass(slots=True)
+class Loader:
+    """Loads for one task, and keeps what it has loaded until the task ends."""
+
+    chunks: Chunks
+    resources: Resources
+    loaded: dict[tuple[Topic, tuple[Piece, ...]], Loaded] = field(default_factory=dict)
+
+    def load(self, load: Load) -> Loaded:
+        """The updates of one load. Errors: Corrupt; Determinate when Kafka fails."""
+        match load:
+            case ChunkLoad(topic=topic, pieces=pieces):
+                found = self._fetch(topic, pieces)
+                if load.as_of is not None:
+                    found = _at(found, load.as_of)
+                if load.replay is None:
+                    return found
+                replay = load.replay
+                return source.replay(replay.source, replay.columns, found, self.resources)
+            case RawLoad():
+                return source.load(
+                    load.source, load.columns, load.slices, load.time, self.resources
+                )
+            case _:
+                assert_never(load)
+
+    def _fetch(self, topic: Topic, pieces: tuple[Piece, ...]) -> Loaded:
+        found = self.loaded.get((topic, pieces))
+        if found is None:
+            found = read.load(self.chunks, topic, pieces)
+            self.loaded[topic, pieces] = found
+        return found
+
+
+def _at(loaded: Loaded, time: Timestamp) -> Loaded:
+    return read.advanced(loaded[0], time), read.advanced(loaded[1], time)
+
+
+def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:
+    """The loads of a task, by the dataflow they are for."""
+    result: dict[CollectionId, list[Load]] = {}
+    for load in loads:
+        result.setdefault(load.dataflow, []).append(load)
+    return result
+
+
+def index_of(load: Load) -> int:
+    """Which import of its dataflow a load is for; an ingestion has one."""
+    return load.index if isinstance(load, ChunkLoad) else 0

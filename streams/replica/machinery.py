@@ -1,0 +1,184 @@
+"""Everything that runs in a replica once its instance is known, wired together.
+
+    door        answers the lanes' sources
+    lanes       three streaming queries
+    starter     finds the state of new dataflows
+    idler       appends the intervals in which nothing happens
+    keeper      holds, lazy records, garbage, dead lanes
+
+Creating and dropping a dataflow changes the scheduler's table of flows and nothing else: no
+query is restarted.
+"""
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import CreateInstance
+from streams.ids import CapabilityId, CollectionId
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.raw import RawReader
+from streams.plan import json as plan_json
+from streams.replica.bell import Bell
+from streams.replica.checkpoints import Store
+from streams.replica.commit import Committer
+from streams.replica.config import ReplicaConfig
+from streams.replica.crash import Crash
+from streams.replica.door import Door
+from streams.replica.fingerprint import fingerprint, plan_name
+from streams.replica.flow import Flow
+from streams.replica.ingest import plan as ingest_plan
+from streams.replica.ingest.watch import Watch
+from streams.replica.lane import Lane
+from streams.replica.recording import Recorder
+from streams.replica.scheduler import LANES, Scheduler
+from streams.replica.starting import Starter
+from streams.replica.timings import Timings
+from streams.replica.upkeep import Idler, Keeper, Looping
+from streams.storage.events import Body, Drop
+from streams.storage.shards import Shards
+
+log = logging.getLogger(__name__)
+
+SOCKET = "scheduler.sock"
+
+
+@dataclass(slots=True)
+class Machinery:
+    """The running parts of a replica."""
+
+    config: ReplicaConfig
+    shards: Shards
+    watch: Watch
+    scheduler: Scheduler
+    door: Door
+    lanes: tuple[Lane, ...]
+    loops: tuple[Looping, ...]
+
+    def create(self, description: DataflowDescription) -> None:
+        """Begin to maintain a dataflow."""
+        scheduler = self.scheduler
+        source = description.source
+        if source is not None:
+            self.watch.add(source.topic)
+        plan = (
+            plan_json.loads(description.plan)
+            if source is None
+            else ingest_plan.dataflow(source, description.columns)
+        )
+        text = plan_json.dumps(plan)
+        name = plan_name(text)
+        scheduler.store.put_plan(name, text)
+        flow = Flow(
+            description=description,
+            plan=plan,
+            plan_name=name,
+            fingerprint=fingerprint(text, scheduler.buckets),
+            holds={
+                each.collection: CapabilityId(f"{each.hold}@{self.config.name}")
+                for each in description.imports
+            },
+        )
+        with scheduler.lock:
+            scheduler.flows[flow.id] = flow
+        scheduler.bell.ring()
+
+    def drop(self, export: CollectionId) -> None:
+        """Maintain a dataflow no more, and give up this replica's holds."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            flow = scheduler.flows.pop(export, None)
+            if flow is None:
+                return
+            flow.gone = True
+        events: list[tuple[str, Body]] = [
+            (each.group, Drop(each.collection, flow.holds[each.collection]))
+            for each in flow.description.imports
+        ]
+        self.shards.submit(events)
+        scheduler.store.forget(export)
+        self._leave(flow)
+
+    def _leave(self, flow: Flow) -> None:
+        """Stop following what no other dataflow needs."""
+        source, others = flow.description.source, self.scheduler.flows.values()
+        needed = {each for other in others for each in groups_of(other)}
+        for group in groups_of(flow) - needed:
+            self.shards.close(group)
+        topics = {
+            other.description.source.topic for other in others if other.description.source
+        }
+        if source is not None and source.topic not in topics:
+            self.watch.remove(source.topic)
+
+    def close(self) -> None:
+        """Stop everything; what is under way may be left undone."""
+        self.scheduler.stopping = True
+        self.scheduler.bell.ring()
+        for loop in self.loops:
+            loop.join()
+        for lane in self.lanes:
+            lane.stop()
+        self.door.close()
+        self.watch.close()
+        self.shards.close()
+
+
+def groups_of(flow: Flow) -> frozenset[str]:
+    """The groups that a flow reads and writes."""
+    return frozenset({flow.description.group, *(e.group for e in flow.description.imports)})
+
+
+def assemble(
+    config: ReplicaConfig, instance: CreateInstance, broker: KafkaBroker, spark: SparkSession
+) -> Machinery:
+    """Make all parts, and start them."""
+    bell = Bell()
+    shards = Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=instance.namespace,
+        now_ms=_now_ms,
+        pump=True,
+    )
+    shards.subscribe(lambda _: bell.ring())
+    watch = Watch(RawReader(config.kafka), bell.ring)
+    crash = Crash(config.points, config.state, os.getpgrp())
+    scheduler = Scheduler(
+        config=config,
+        shards=shards,
+        store=Store(config.state),
+        bell=bell,
+        crash=crash,
+        buckets=instance.buckets,
+        now_ms=_now_ms,
+        ends=watch.ends,
+    )
+    recorder = Recorder(scheduler, scheduler.store, config.checkpoint_ms)
+    committer = Committer(scheduler, recorder)
+    door = Door(config.state / SOCKET, scheduler.answer)
+    timings = Timings(config.state / "timings.jsonl" if config.timings else None)
+    lanes = tuple(
+        Lane(name, spark, scheduler, committer, config.state / SOCKET, timings)
+        for name in LANES
+    )
+    keeper = Keeper(scheduler, scheduler.store, recorder, lanes)
+    loops = (
+        Looping("starter", Starter(scheduler, scheduler.store).start_all, scheduler),
+        Looping("idler", Idler(scheduler, committer).move, scheduler),
+        Looping("keeper", keeper.run_once, scheduler),
+    )
+    for lane in lanes:
+        lane.start()
+    for loop in loops:
+        loop.start()
+    return Machinery(config, shards, watch, scheduler, door, lanes, loops)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

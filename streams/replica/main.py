@@ -1,0 +1,160 @@
+"""A replica: one process that serves an instance by maintaining its dataflows on Spark.
+
+It reads the instance's command topic, keeps the dataflows it is told of, and answers on the
+response topic. Any number of replicas of an instance may run at once: they compute the same and
+write to the same shards, and whoever is faster appends (rules 16 to 18).
+
+Killed at any moment it loses nothing: what counts is in the shards, and what lies in its state
+directory is a cache.
+"""
+
+import fcntl
+import logging
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import assert_never
+
+from pyspark.sql import SparkSession
+
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import Reconciled
+from streams.compute.reader import CommandReader
+from streams.compute.session import (
+    Action,
+    Compact,
+    Configure,
+    Create,
+    Drop,
+    Reconcile,
+    Session,
+    Write,
+)
+from streams.compute.writer import ResponseWriter
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.kafka.broker import KafkaBroker
+from streams.replica.answers import Answers
+from streams.replica.config import ReplicaConfig
+from streams.replica.machinery import Machinery, assemble
+from streams.replica.spark import open_session
+
+log = logging.getLogger(__name__)
+
+POLL_MS = 100
+
+
+class Replica:
+    """One replica; `run` blocks until `stop` is called from another thread.
+
+    A `spark` session that is given is used and left open: tests share one.
+    """
+
+    def __init__(self, config: ReplicaConfig, spark: SparkSession | None = None) -> None:
+        self.config = config
+        self._spark = spark
+        self._stopping = threading.Event()
+
+    def run(self) -> None:
+        """Serve until stopped. Errors: InvalidUsage when the state directory is in use."""
+        config = self.config
+        with ExitStack() as stack:
+            stack.enter_context(_exclusive(config.state))
+            broker = KafkaBroker(config.kafka)
+            stack.callback(broker.close)
+            spark = self._spark
+            if spark is None:
+                spark = open_session(config.spark, config.state)
+                stack.callback(spark.stop)
+            name = f"{config.name}-{uuid.uuid4().hex[:8]}"
+            answers = Answers(ResponseWriter(broker.logs, config.responses, name))
+            reader = CommandReader(broker.logs, config.commands)
+            stack.callback(reader.close)
+            server = _Server(config, broker, spark, answers)
+            stack.callback(server.close)
+            log.info("replica serves", extra={"replica": name})
+            while not self._stopping.is_set():
+                server.hear(reader)
+
+    def stop(self) -> None:
+        """Ask `run` to return."""
+        self._stopping.set()
+
+
+@dataclass(slots=True)
+class _Server:
+    """The protocol's session, and what it has set in motion."""
+
+    config: ReplicaConfig
+    broker: KafkaBroker
+    spark: SparkSession
+    answers: Answers
+    session: Session = field(default_factory=Session)
+    machinery: Machinery | None = None
+    may_write: bool = False
+    waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
+
+    def hear(self, reader: CommandReader) -> None:
+        """Do what the commands say that have come, and tell what is new."""
+        for command in reader.poll(POLL_MS):
+            self.session, actions = self.session.step(command)
+            if self.answers.nonce != self.session.nonce:
+                self.answers.begin(self.session.nonce)
+            for action in actions:
+                self._act(action)
+        if self.machinery is not None:
+            self.answers.tell(self.machinery.scheduler)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Configure(instance):
+                self.machinery = assemble(self.config, instance, self.broker, self.spark)
+            case Create(description):
+                self.waiting[description.export] = description
+                self._create()
+            case Drop(export, silent):
+                self._drop(export, silent=silent)
+            case Compact():
+                pass  # an export's since is its readers' business: we hold only imports
+            case Reconcile(kept, created, dropped):
+                self.answers.reconciled(Reconciled(len(kept), created, dropped))
+            case Write():
+                self.may_write = True
+                self._create()
+            case _:
+                assert_never(action)
+
+    def _create(self) -> None:
+        """Begin what waits, once writing is allowed: a hold is a write too."""
+        assert self.machinery is not None
+        if self.may_write:
+            for description in self.waiting.values():
+                self.machinery.create(description)
+            self.waiting.clear()
+
+    def _drop(self, export: CollectionId, *, silent: bool) -> None:
+        assert self.machinery is not None
+        self.waiting.pop(export, None)
+        self.machinery.drop(export)
+        if not silent:
+            self.answers.dropped(export)
+
+    def close(self) -> None:
+        """Stop what runs."""
+        if self.machinery is not None:
+            self.machinery.close()
+
+
+@contextmanager
+def _exclusive(state: Path) -> Iterator[None]:
+    """Nobody else uses the state directory meanwhile, and nobody's death leaves it locked."""
+    state.mkdir(parents=True, exist_ok=True)
+    with (state / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as cause:
+            raise InvalidUsage(f"state directory {state}: another replica uses it") from cause
+        yield

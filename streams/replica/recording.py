@@ -1,0 +1,71 @@
+"""Checkpoint records over a flow's life: written now and then, deleted when not needed.
+
+Not every step leaves a record: a restart then steps a longer interval again, and what of it the
+shard has already is clipped away (rules 16 and 17). A record of a view may be ahead of the
+shard; one of a source is written only after its Append counted, for its state is of use only
+together with the binding (`streams.compute.reclocking`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streams.compute.checkpoints import retained
+from streams.progress import Antichain
+from streams.replica.checkpoints import Store, record_of
+from streams.replica.flow import Flow, Phase, Record
+from streams.replica.scheduler import Scheduler
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Writes the records of one replica."""
+
+    scheduler: Scheduler
+    store: Store
+    every_ms: int
+
+    def record(self, flows: Iterable[Flow]) -> None:
+        """Write the records that are due, and the progress of builds."""
+        now_ms = self.scheduler.now_ms()
+        for flow in flows:
+            if flow.gone:
+                continue
+            if flow.phase is Phase.BUILDING:
+                self._record_build(flow)
+            elif is_due(flow, now_ms, self.every_ms):
+                self._record_state(flow, now_ms)
+
+    def _record_build(self, flow: Flow) -> None:
+        build = flow.build
+        # the others are begun anew from the shard: their divisions are not snapshots
+        if build is not None and build.as_of and len(build.slices) > 1:
+            self.store.put_build(flow.id, flow.fingerprint, build)
+
+    def _record_state(self, flow: Flow, now_ms: int) -> None:
+        assert flow.own is not None
+        record = record_of(flow.fingerprint, flow.own)
+        self.store.put_record(flow.id, record)
+        if not flow.recorded_ms:
+            self.store.put_build(flow.id, flow.fingerprint, None)
+        flow.recorded_ms = now_ms
+        upper = self.scheduler.shards.state(flow.id).upper
+        flow.records = keep((*flow.records, record), upper)
+        self.store.keep_records(flow.id, flow.records)
+
+
+def is_due(flow: Flow, now_ms: int, every_ms: int) -> bool:
+    """Whether a flow's state has moved on from its last record long enough ago."""
+    if flow.own is None or flow.own.frontier.is_empty or flow.phase is not Phase.RUNNING:
+        return False
+    if flow.is_source and flow.plan.depth == 0:
+        return False  # no state but the position, which the shard knows
+    if flow.records and flow.records[-1].checkpoint.frontier == flow.own.frontier.time:
+        return False
+    return now_ms - flow.recorded_ms >= every_ms
+
+
+def keep(records: tuple[Record, ...], shard_upper: Antichain) -> tuple[Record, ...]:
+    """The records to keep; of two at one frontier the later."""
+    latest = {each.checkpoint.frontier: each for each in records}
+    kept = set(retained([each.checkpoint for each in latest.values()], shard_upper))
+    return tuple(each for each in latest.values() if each.checkpoint in kept)

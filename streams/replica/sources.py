@@ -1,0 +1,248 @@
+"""What the ingestion lane does next: new messages of every source, bound to one time.
+
+All sources move together: when one has messages, the others tick to the same upper in the same
+commit, so that a view over several of them need not wait for the idle ones. When none has
+messages they tick by themselves, about every second.
+
+The decisions for one source are `streams.compute.reclocking`'s; what is added here is what they
+mean for the dataflow's keyed state:
+
+    Follow    only time moved: take over the shard's position, state as it is
+    Rebuild   without keyed state the same; with it, replay what the shard has got since
+
+The first interval of a source takes everything that stands in the topic, as one snapshot at one
+time; if that is more than a micro-batch may take it becomes a build, in the hydration lane.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
+
+from streams.compute import reclocking
+from streams.compute.reclocking import (
+    Broken,
+    Clock,
+    Ends,
+    Follow,
+    Ingest,
+    Ingestion,
+    Pause,
+    Position,
+    Rebuild,
+    Tick,
+)
+from streams.ids import Timestamp, Topic
+from streams.replica import work
+from streams.replica.descriptor import ChunkLoad, RawLoad, Replay
+from streams.replica.flow import Build, Flow, OwnState, Phase
+from streams.replica.ingest import ranges
+from streams.replica.inputs import View
+from streams.replica.views import output_of
+from streams.replica.work import Interval, Quiet, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Stuck:
+    """A source that cannot be read on; `reason` is for people."""
+
+    flow: Flow
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A source whose own state goes on from another position without any work."""
+
+    flow: Flow
+    own: OwnState
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A source that has more to work through than one micro-batch takes."""
+
+    flow: Flow
+    build: Build
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the sources do next."""
+
+    units: tuple[Unit, ...] = ()
+    quiet: tuple[Quiet, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
+    moved: tuple[Moved, ...] = ()
+    began: tuple[Began, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Messages a micro-batch takes, bytes of a slice, and how often an idle source ticks."""
+
+    messages: int
+    slice_bytes: int
+    tick_ms: int
+
+
+def plan(
+    flows: Iterable[Flow],
+    view: View,
+    topics: Mapping[Topic, Mapping[int, Ends]],
+    now_ms: int,
+    limits: Limits,
+) -> Plan:
+    """Decide for every running source that is not busy and whose topic's ends are known."""
+    clock = Clock(now_ms, limits.tick_ms)
+    decided: list[tuple[Flow, Ingestion]] = []
+    for flow in flows:
+        source = flow.description.source
+        if source is None or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
+            continue
+        ends = topics.get(source.topic)
+        if ends is not None:
+            shard = position(flow, view)
+            found = reclocking.next_interval(
+                flow.own.position, shard, ends, clock, limits.messages
+            )
+            decided.append((flow, found))
+    return _plan(decided, view, topics, now_ms, limits)
+
+
+def position(flow: Flow, view: View) -> Position:
+    """Where a source's shard stands."""
+    state = view.state(flow.id)
+    return Position(state.upper, state.source or {})
+
+
+def _plan(
+    decided: list[tuple[Flow, Ingestion]],
+    view: View,
+    topics: Mapping[Topic, Mapping[int, Ends]],
+    now_ms: int,
+    limits: Limits,
+) -> Plan:
+    units: list[Unit] = []
+    began: list[Began] = []
+    for flow, found in decided:
+        if isinstance(found, Ingest):
+            assert flow.description.source is not None
+            ends = topics[flow.description.source.topic]
+            slices = ranges.slices(reclocking.ranges(found, ends))
+            if ranges.length(slices) > limits.messages:
+                began.append(Began(flow, _first(flow, found, slices, limits.messages)))
+            else:
+                units.append(_unit(flow, view, found, slices))
+        elif isinstance(found, Rebuild) and _is_keyed(flow):
+            began.append(Began(flow, _catch_up(flow, view, found.at, limits.slice_bytes)))
+    return Plan(
+        units=tuple(units),
+        quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
+        stuck=tuple(
+            _stuck(flow, found) for flow, found in decided if isinstance(found, Broken)
+        ),
+        moved=tuple(
+            Moved(flow, _at(flow, found.at))
+            for flow, found in decided
+            if isinstance(found, Follow) or (isinstance(found, Rebuild) and not _is_keyed(flow))
+        ),
+        began=tuple(began),
+    )
+
+
+def _is_keyed(flow: Flow) -> bool:
+    return flow.plan.depth > 0
+
+
+def _at(flow: Flow, at: Position) -> OwnState:
+    assert flow.own is not None
+    return replace(flow.own, frontier=at.frontier, offsets=at.offsets)
+
+
+def _ticks(
+    decided: list[tuple[Flow, Ingestion]], now_ms: int, *, together: bool
+) -> Iterable[Quiet]:
+    """The idle ones: when any source is busy all of them move, else those that are due."""
+    for flow, found in decided:
+        if isinstance(found, Tick):
+            yield Quiet(flow, found)
+        elif together and isinstance(found, Pause) and found.until_ms is not None:
+            assert flow.own is not None
+            lower, offsets = flow.own.frontier, flow.own.offsets or {}
+            upper = work.after(max(Timestamp(now_ms), lower.time))
+            yield Quiet(flow, Tick(lower, upper, offsets))
+
+
+def _unit(flow: Flow, view: View, found: Ingest, slices: tuple[ranges.Slice, ...]) -> Unit:
+    assert flow.own is not None
+    interval = Interval(found.lower.time, found.upper.time)
+    load = _raw(flow, slices, found.time)
+    share = work.share(flow, interval, flow.own.runs, output_of(flow, view))
+    return Unit(kind="ingest", flow=flow, share=share, loads=(load,), ingest=found)
+
+
+def _raw(flow: Flow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLoad:
+    source, columns = flow.description.source, flow.description.columns
+    assert source is not None
+    return RawLoad(dataflow=flow.id, source=source, columns=columns, slices=slices, time=time)
+
+
+def _first(flow: Flow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int) -> Build:
+    """A large first interval, in slices such that later ones hold later positions."""
+    assert flow.own is not None
+    windows = ranges.windows(slices, messages)
+    return Build(
+        incarnation=flow.own.incarnation,
+        lower=found.lower.time,
+        upper=found.upper.time,
+        as_of=False,
+        writes=True,
+        slices=tuple((_raw(flow, window, found.time),) for window in windows),
+        sizes=(0,) * len(windows),
+        runs=flow.own.runs,
+        ingest=found,
+        offsets=found.to_offsets,
+    )
+
+
+def _catch_up(flow: Flow, view: View, at: Position, slice_bytes: int) -> Build:
+    """Bring keyed state to where the shard is: replay what others wrote there since.
+
+    State at a frontier that counted equals the shard's contents there, so the updates of
+    [own, shard) are all it lacks; from empty state that is the shard's whole history. They are
+    read as messages, in the order of their times; a slice takes batches whole.
+    """
+    own, source = flow.own, flow.description.source
+    assert own is not None
+    assert source is not None
+    topic = view.shards.data_topic(flow.id)
+    replay = Replay(source, flow.description.columns)
+    lower, upper = own.frontier.time, at.frontier.time
+    pieces = sorted(
+        view.pieces(flow.id, lower, upper), key=lambda piece: (piece.lower, piece.upper)
+    )
+    batches = [tuple(same) for _, same in groupby(pieces, key=lambda p: (p.lower, p.upper))]
+    sizes = [sum(piece.ref.size for piece in batch) for batch in batches]
+    grouped = work.slices_of(batches, sizes, slice_bytes)
+    parts = [tuple(chain.from_iterable(group)) for group in grouped]
+    return Build(
+        incarnation=own.incarnation or uuid.uuid4().hex,
+        lower=lower,
+        upper=upper,
+        as_of=False,
+        writes=False,
+        slices=tuple((ChunkLoad(flow.id, 0, topic, part, replay=replay),) for part in parts),
+        sizes=tuple(sum(piece.ref.size for piece in part) for part in parts),
+        runs=own.runs,
+        offsets=at.offsets,
+    )
+
+
+def _stuck(flow: Flow, found: Broken) -> Stuck:
+    assert flow.description.source is not None
+    reason = (
+        f'topic "{flow.description.source.topic}", partition {found.partition}: expected '
+        f"offset {found.expected}, got offsets {found.ends.low} to {found.ends.high}"
+    )
+    return Stuck(flow, reason)

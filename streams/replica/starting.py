@@ -1,0 +1,174 @@
+"""Bringing flows from STARTING to RUNNING or BUILDING: where their state is found (rule 17).
+
+A flow first acquires this replica's own hold on each import, so that what it is about to read
+stays readable whatever other replicas of the dataflow need; then `stepping.resume` says whether
+a checkpoint serves or the state is built anew.
+"""
+
+import logging
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable
+from streams.compute.stepping import (
+    FromCheckpoint,
+    Hydrate,
+    Overtaken,
+    Resume,
+    can_hydrate,
+    resume,
+)
+from streams.errors import SlackwaterError
+from streams.ids import Timestamp
+from streams.progress import frontier
+from streams.replica import builds
+from streams.replica.checkpoints import Store, hydration_of
+from streams.replica.flow import Build, Flow, OwnState, Phase
+from streams.replica.inputs import View
+from streams.replica.scheduler import Scheduler
+from streams.storage.events import Acquire, Right
+from streams.storage.outcomes import Acquired
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Starter:
+    """Starts flows, in a thread of its own: it waits for Kafka."""
+
+    scheduler: Scheduler
+    store: Store
+
+    def start_all(self) -> None:
+        """Go on with every flow that is STARTING and can."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            now_ms = scheduler.now_ms()
+            flows = [f for f in scheduler.flows.values() if f.is_ready(Phase.STARTING, now_ms)]
+            for flow in flows:
+                flow.busy = True
+        for flow in flows:
+            self._start(flow)
+        if flows:
+            scheduler.bell.ring()
+
+    def _start(self, flow: Flow) -> None:
+        scheduler = self.scheduler
+        try:
+            self._prepare(flow)
+            with scheduler.lock:
+                self._resume(flow)
+        except SlackwaterError as cause:
+            with scheduler.lock:
+                scheduler.fail(flow, str(cause))
+        finally:
+            flow.busy = False
+
+    def _prepare(self, flow: Flow) -> None:
+        """Follow the shards, and hold the imports."""
+        shards, description = self.scheduler.shards, flow.description
+        shards.open(description.group, *(each.group for each in description.imports))
+        wanted = [
+            (
+                each.group,
+                Acquire(
+                    collection=each.collection,
+                    capability=flow.holds[each.collection],
+                    right=Right.READ,
+                ),
+            )
+            for each in description.imports
+            if flow.holds[each.collection] not in shards.state(each.collection).capabilities
+        ]
+        for (_, body), outcome in zip(wanted, shards.submit(wanted), strict=True):
+            if not isinstance(outcome, Acquired):
+                log.warning("hold refused", extra={"hold": body.capability, "why": outcome})
+        if not flow.records:
+            flow.records = self.store.records(flow.id)
+
+    def _resume(self, flow: Flow) -> None:
+        view = View(self.scheduler.shards)
+        if flow.is_source:
+            self._resume_source(flow, view)
+            return
+        fitting = of_fingerprint([each.checkpoint for each in flow.records], flow.fingerprint)
+        flow.records = tuple(each for each in flow.records if each.checkpoint in fitting)
+        stored = self._stored_build(flow, view)
+        match self._decide(flow, view, fitting, stored):
+            case FromCheckpoint(time):
+                found = [r for r in flow.records if r.checkpoint.frontier == time]
+                flow.own, flow.phase = found[-1].state, Phase.RUNNING
+                log.info("dataflow resumed", extra={"dataflow": flow.id, "frontier": time})
+            case Hydrate(as_of, done) if can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
+                self._hydrate(flow, view, as_of, stored if done else None)
+            case Hydrate():
+                pass  # the imports are not there yet: asked again when they move
+            case Overtaken(as_of, since):
+                self.scheduler.fail(
+                    flow, f"an import cannot be read at {as_of} any more: its since is {since}"
+                )
+
+    def _decide(
+        self,
+        flow: Flow,
+        view: View,
+        fitting: Sequence[Checkpoint],
+        stored: Build | None,
+    ) -> Resume:
+        hydration = None if stored is None else hydration_of(flow.fingerprint, stored)
+        return resume(
+            fitting,
+            view.state(flow.id).upper,
+            view.sinces(flow).values(),
+            flow.description.as_of,
+            hydration,
+        )
+
+    def _stored_build(self, flow: Flow, view: View) -> Build | None:
+        """The stored progress of a hydration, if one can go on from it (rule 20)."""
+        found = self.store.build(flow.id)
+        if found is None:
+            return None
+        fingerprint, build = found
+        live = {
+            chunk.key
+            for each in flow.description.imports
+            for batch in view.state(each.collection).batches
+            for chunk in batch.chunks
+        }
+        hydration = hydration_of(fingerprint, build)
+        whole = usable(hydration, flow.fingerprint, live, self.store.run_files())
+        return None if whole is None else build
+
+    def _hydrate(self, flow: Flow, view: View, as_of: Timestamp, stored: Build | None) -> None:
+        budget = self.scheduler.config.budgets.slice_bytes
+        build = stored or builds.snapshot(flow, view, as_of, budget)
+        if stored is None and len(build.slices) > 1:
+            self.store.put_build(flow.id, flow.fingerprint, build)
+        flow.build, flow.own, flow.phase = build, _nothing(as_of), Phase.BUILDING
+        log.info(
+            "dataflow hydrates",
+            extra={"dataflow": flow.id, "as_of": as_of, "slices": len(build.slices)},
+        )
+
+    def _resume_source(self, flow: Flow, view: View) -> None:
+        """A source goes on from its last record; without keyed state, from where it is."""
+        shard = view.state(flow.id)
+        flow.phase = Phase.RUNNING
+        if flow.plan.depth == 0:
+            flow.own = OwnState("", shard.upper, {}, shard.source or {})
+            return
+        known = {each.checkpoint: each for each in flow.records}
+        best = newest(of_fingerprint(tuple(known), flow.fingerprint), shard.upper)
+        flow.records = () if best is None else (known[best],)
+        born = _nothing(flow.description.as_of)
+        flow.own = born if best is None else known[best].state
+
+
+_NOWHERE = frontier(0)
+
+
+def _nothing(time: Timestamp) -> OwnState:
+    """Empty state at a time."""
+    return OwnState(uuid.uuid4().hex, frontier(time), {}, {})

@@ -1,0 +1,63 @@
+"""Where the time of each micro-batch went, one line of JSON each, for the benchmarks.
+
+wait_ms     the source asked for the latest offset, until there was something to do
+plan_ms     from that decision to the start of foreachBatch: Spark's log, partitions, plan
+tasks_ms    the action: all rounds
+commit_ms   reports, Append and records, of which `append_ms` is the Append
+worker_ms   what the tasks themselves spent on the dataflows, added up
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streams.ids import CollectionId
+from streams.replica.report import Result
+from streams.replica.scheduler import MicroBatch
+
+LINES = 100_000
+"""After so many lines the file is begun anew."""
+
+
+@dataclass(slots=True)
+class Timings:
+    """The file; None keeps nothing."""
+
+    path: Path | None
+    lines: int = 0
+
+    def note(
+        self,
+        batch: MicroBatch,
+        results: Mapping[CollectionId, Result],
+        moments: tuple[float, float, float],
+        append_seconds: float = 0.0,
+    ) -> None:
+        """Add a line. `moments`: foreachBatch began, rows collected, committed."""
+        if self.path is None:
+            return
+        began, collected, committed = moments
+        line = {
+            "lane": batch.lane,
+            "seq": batch.seq,
+            "at_ms": round(batch.began_at * 1000),
+            "dataflows": len(batch.units),
+            "depth": batch.depth,
+            "tasks": batch.tasks,
+            "rows": sum(each.rows_in for each in results.values()),
+            "wait_ms": _ms(batch.decided - batch.asked),
+            "plan_ms": _ms(began - batch.decided),
+            "tasks_ms": _ms(collected - began),
+            "commit_ms": _ms(committed - collected),
+            "append_ms": _ms(append_seconds),
+            "trigger_ms": _ms(committed - batch.decided),
+            "worker_ms": round(sum(each.milliseconds for each in results.values()), 1),
+        }
+        with self.path.open("w" if self.lines % LINES == 0 else "a") as file:
+            file.write(json.dumps(line) + "\n")
+        self.lines += 1
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

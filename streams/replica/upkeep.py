@@ -1,0 +1,190 @@
+"""What goes on beside the lanes: idle intervals, starts, holds, lazy records, garbage, reports.
+
+Idle costs next to nothing: no micro-batch runs for an interval in which nothing happens, a
+thread here appends it (rule 22). It comes at once, for others may be waiting for the time.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from streams.compute.checkpoints import removable
+from streams.compute.stepping import holds
+from streams.errors import SlackwaterError
+from streams.ids import CapabilityId, CollectionId
+from streams.progress import Antichain
+from streams.replica import views
+from streams.replica.checkpoints import Store
+from streams.replica.commit import Committer
+from streams.replica.flow import Flow, Phase, run_names
+from streams.replica.inputs import View
+from streams.replica.lane import Lane
+from streams.replica.recording import Recorder
+from streams.replica.scheduler import Scheduler
+from streams.replica.work import Quiet
+from streams.storage.events import Body, Downgrade
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_MS = 200
+HOLDS_EVERY_S = 2.0
+RECORDS_EVERY_S = 5.0
+GARBAGE_EVERY_S = 10.0
+LANES_EVERY_S = 0.5
+MARGIN_S = 2.0
+"""A run file may be that much older than it looks to the system's clock."""
+
+
+@dataclass(slots=True)
+class Idler:
+    """Moves dataflows to which nothing happens."""
+
+    scheduler: Scheduler
+    committer: Committer
+
+    def move(self) -> None:
+        """Append every idle interval that there is now."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            quiet = self._plan()
+            for each in quiet:
+                each.flow.busy = True
+        if not quiet:
+            return
+        try:
+            self.committer.commit_quiet(quiet)
+        finally:
+            with scheduler.lock:
+                for each in quiet:
+                    each.flow.busy = False
+            scheduler.bell.ring()
+
+    def _plan(self) -> tuple[Quiet, ...]:
+        scheduler = self.scheduler
+        view, now_ms = View(scheduler.shards), scheduler.now_ms()
+        budget = scheduler.config.budgets.step_bytes
+        found = views.plan(scheduler.flows.values(), view, now_ms, budget).quiet
+        fed = scheduler.plan_sources(view, now_ms)
+        return found if fed.units else (*found, *fed.quiet)
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Holds, lazy records and garbage; `run_once` is called again and again."""
+
+    scheduler: Scheduler
+    store: Store
+    recorder: Recorder
+    lanes: Sequence[Lane]
+    clock: Callable[[], float] = time.monotonic
+    due: dict[str, float] = field(default_factory=dict)
+
+    def run_once(self) -> None:
+        """Do what is due."""
+        for name, every_s, duty in (
+            ("holds", HOLDS_EVERY_S, self._downgrade),
+            ("records", RECORDS_EVERY_S, self._record),
+            ("garbage", GARBAGE_EVERY_S, self._collect),
+            ("lanes", LANES_EVERY_S, self._revive),
+        ):
+            if self.clock() >= self.due.get(name, 0.0):
+                self.due[name] = self.clock() + every_s
+                duty()
+
+    def _revive(self) -> None:
+        for lane in self.lanes:
+            lane.revive()
+
+    def _record(self) -> None:
+        """Idle flows leave records too, or their holds would stand still."""
+        with self.scheduler.lock:
+            flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
+            self.recorder.record(flows)
+
+    def _downgrade(self) -> None:
+        """Move the holds on the imports up to what a restart could still need (rule 17)."""
+        with self.scheduler.lock:
+            wanted = [
+                (flow, to)
+                for flow in self.scheduler.flows.values()
+                if (to := self._hold(flow)) is not None and to != flow.held
+            ]
+        events: list[tuple[str, Body]] = []
+        for flow, to in wanted:
+            events.extend(_downgrades(flow, to))
+        if events:
+            self.scheduler.shards.submit(events)
+        for flow, to in wanted:
+            flow.held = to
+
+    def _hold(self, flow: Flow) -> Antichain | None:
+        if flow.is_source or flow.own is None or flow.phase is Phase.STARTING:
+            return None
+        upper = self.scheduler.shards.state(flow.id).upper
+        build = flow.build
+        if build is not None:
+            return None  # nothing moves before the hydration is done
+        return holds([each.checkpoint for each in flow.records], upper)
+
+    def _collect(self) -> None:
+        """Delete run files that nothing names (rule 19)."""
+        with self.scheduler.lock:
+            running = [lane.current for lane in self.scheduler.lanes.values() if lane.current]
+            started = min([time.time(), *(batch.began_at for batch in running)])
+        found = self.store.run_files_before(started - MARGIN_S)
+        with self.scheduler.lock:
+            flows = list(self.scheduler.flows.values())
+            used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
+            used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
+            records = [each.checkpoint for flow in flows for each in flow.records]
+            starting = any(flow.phase is Phase.STARTING for flow in flows)
+        if not starting:  # a flow that is looking for its records may still name any of them
+            self.store.delete_runs(removable(found, records, used))
+
+
+def _downgrades(flow: Flow, to: Antichain) -> list[tuple[str, Body]]:
+    """The dataflow's own hold on each import, and this replica's."""
+
+    def both(collection: CollectionId, shared: CapabilityId) -> tuple[CapabilityId, ...]:
+        return (shared, flow.holds[collection])
+
+    return [
+        (
+            each.group,
+            Downgrade(collection=each.collection, capability=capability, frontier=to),
+        )
+        for each in flow.description.imports
+        for capability in both(each.collection, each.hold)
+    ]
+
+
+@dataclass(slots=True)
+class Looping:
+    """A thread that repeats a duty whenever the bell rings, and now and then without."""
+
+    name: str
+    duty: Callable[[], None]
+    scheduler: Scheduler
+    thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread."""
+        self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+        self.thread.start()
+
+    def join(self) -> None:
+        """Wait for the end of the duty under way; the scheduler is stopping."""
+        if self.thread is not None:
+            self.thread.join(timeout=10)
+
+    def _run(self) -> None:
+        heard = 0
+        while not self.scheduler.stopping:
+            heard = self.scheduler.bell.wait(heard, IDLE_POLL_MS)
+            try:
+                self.duty()
+            except SlackwaterError as failure:
+                log.warning("%s failed, and goes on", self.name, extra={"why": str(failure)})
+                time.sleep(0.5)

@@ -1,0 +1,63 @@
+"""What the steady lane does next: steps of views, all that have news in one micro-batch."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
+from streams.replica import work
+from streams.replica.descriptor import Output
+from streams.replica.flow import Flow, Phase
+from streams.replica.inputs import View
+from streams.replica.work import Interval, Quiet, Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A flow whose state is of no use any more: an import was compacted onto it."""
+
+    flow: Flow
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the views do next: micro-batch, idle appends, and whom to restart."""
+
+    units: tuple[Unit, ...]
+    quiet: tuple[Quiet, ...]
+    lost: tuple[Lost, ...]
+
+
+def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
+    """Decide for every running view that is not busy."""
+    units: list[Unit] = []
+    quiet: list[Quiet] = []
+    lost: list[Lost] = []
+    for flow in flows:
+        if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
+            continue
+        own = flow.own.frontier
+        match next_step(own, view.of_flow(flow, own), budget=budget):
+            case Step() as step:
+                units.append(_unit(flow, view, step))
+            case Idle() as idle:
+                quiet.append(Quiet(flow, idle))
+            case Overtaken():
+                lost.append(Lost(flow))
+            case Wait():
+                pass
+    return Plan(tuple(units), tuple(quiet), tuple(lost))
+
+
+def _unit(flow: Flow, view: View, step: Step) -> Unit:
+    assert flow.own is not None
+    assert not step.upper.is_empty, "updates have times, so a step with news has an upper"
+    lower, upper = step.lower.time, step.upper.time
+    share = work.share(flow, Interval(lower, upper), flow.own.runs, output_of(flow, view))
+    return Unit(kind="step", flow=flow, share=share, loads=view.loads(flow, lower, upper))
+
+
+def output_of(flow: Flow, view: View) -> Output:
+    """Where a dataflow writes."""
+    names = tuple(column.name for column in flow.description.columns)
+    headers = {"collection": flow.id.encode()}
+    return Output(view.shards.data_topic(flow.id), names, headers)

@@ -1,0 +1,38 @@
+"""Output chunks, written by the tasks that computed them; the driver gets references only.
+
+Chunks are of no effect until an Append links them, so a task that is retried, or whose
+micro-batch is given up, leaves orphans and nothing worse.
+"""
+
+from collections.abc import Sequence
+
+from schemas import chunk
+from streams.kafka.log import ChunkRef, Chunks
+from streams.operators.engine import Emitted
+from streams.replica.descriptor import Output
+from streams.trace.kernel import arrow_schema
+
+
+def bodies(
+    emitted: Emitted, output: Output | None, types: Sequence[str]
+) -> list[tuple[bytes, int]]:
+    """The chunks of what a dataflow put out, with their row counts; none for nothing.
+
+    `types` are the DuckDB types of the output's columns.
+    """
+    if output is None or (emitted.output is None and emitted.errors is None):
+        return []
+    updates = emitted.output
+    if updates is None:
+        updates = arrow_schema(types).empty_table()
+    return list(chunk.encode(updates, output.names, emitted.errors))
+
+
+def write(
+    chunks: Chunks, wanted: Sequence[tuple[Output | None, list[tuple[bytes, int]]]]
+) -> list[tuple[ChunkRef, ...]]:
+    """Write the chunks of many dataflows; their references, in the order given."""
+    return [
+        chunks.write(output.topic, found, output.headers) if output and found else ()
+        for output, found in wanted
+    ]

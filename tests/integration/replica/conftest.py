@@ -1,0 +1,66 @@
+"""One Spark session for all tests of replicas, and an instance for each."""
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streams.kafka.embedded import EmbeddedBroker
+from streams.replica.config import ReplicaConfig
+from streams.replica.main import Replica
+from streams.replica.spark import SparkSettings, open_session
+from tests.integration.replica.support import Bench, open_bench
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = open_session(SparkSettings(), tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def bench(broker: EmbeddedBroker) -> Iterator[Bench]:
+    opened = open_bench(broker.bootstrap)
+    opened.begin()
+    yield opened
+    opened.shards.close()
+    opened.broker.close()
+
+
+def config_of(bench: Bench, state: Path, name: str = "r1") -> ReplicaConfig:
+    return ReplicaConfig(
+        name=name,
+        kafka=bench.kafka,
+        commands=bench.command_topic,
+        responses=bench.response_topic,
+        state=state,
+        timings=True,
+    )
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession, bench: Bench, tmp_path: Path
+) -> Iterator[Callable[..., Replica]]:
+    """Starts replicas in threads of this process, over the shared session."""
+    running: list[tuple[Replica, threading.Thread]] = []
+
+    def start(name: str = "r1", state: Path | None = None) -> Replica:
+        replica = Replica(config_of(bench, state or tmp_path / name, name), spark)
+        thread = threading.Thread(target=replica.run, name=name, daemon=True)
+        thread.start()
+        running.append((replica, thread))
+        return replica
+
+    yield start
+    for replica, _ in running:
+        replica.stop()
+    for _, thread in running:
+        thread.join(30)
+        assert not thread.is_alive()

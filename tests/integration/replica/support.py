@@ -1,0 +1,258 @@
+"""What a coordinator does, for tests of replicas: shards, holds, commands; and a judge."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from streams.compute.description import (
+    DataflowDescription,
+    ImportDescription,
+    IngestionDescription,
+)
+from streams.compute.protocol import (
+    AllowCompaction,
+    AllowWrites,
+    Command,
+    CreateDataflow,
+    CreateInstance,
+
+    InitializationComplete,
+)
+from streams.compute.writer import CommandWriter
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
+from streams.plan import json as plan_json
+from streams.plan.compile import Relation, compile_view
+from streams.plan.physical import Column
+from streams.progress import EMPTY
+from streams.storage import read
+from streams.storage.description import Description
+from streams.storage.events import Acquire, Right
+from streams.storage.shards import Shards
+
+BUCKETS = 2
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass
+class Bench:
+    """One instance on a broker: makes collections, tells replicas, reads shards back."""
+
+    kafka: ClientSettings
+    namespace: str
+    broker: KafkaBroker
+    shards: Shards
+    commands: CommandWriter
+    relations: dict[str, Relation] = field(default_factory=dict)
+    descriptions: dict[str, DataflowDescription] = field(default_factory=dict)
+    epoch: int = 1
+
+    @property
+    def command_topic(self) -> Topic:
+        return Topic(f"{self.namespace}.compute.main.commands")
+
+    @property
+    def response_topic(self) -> Topic:
+        return Topic(f"{self.namespace}.compute.main.responses")
+
+    def begin(self, *extra: Command) -> None:
+        known = [CreateDataflow(each) for each in self.descriptions.values()]
+        self.commands.begin(
+            uuid.uuid4().hex,
+            [
+                CreateInstance(self.namespace, BUCKETS),
+                *known,
+                *extra,
+                InitializationComplete(),
+                AllowWrites(),
+            ],
+        )
+
+    def raw_topic(self, partitions: int = 2) -> Topic:
+        topic = Topic(f"raw-{uuid.uuid4().hex[:8]}")
+        self.broker.topics.create([TopicSpec(topic, partitions, TopicKind.RAW)])
+        return topic
+
+    def source(
+        self,
+        name: str,
+        columns: Sequence[tuple[str, str]],
+        topic: Topic,
+        keys: tuple[str, ...] = (),
+    ) -> CollectionId:
+        id_ = CollectionId(f"{name}")
+        as_of = self._create(id_, columns, keys, "source", now_ms())
+        info = self.broker.topics.describe(topic)
+        assert info is not None
+        self._tell(
+            DataflowDescription(
+                export=id_,
+                kind="ingestion",
+                name=name,
+                group=id_,
+                columns=tuple(Column(*each) for each in columns),
+                as_of=as_of,
+                capability=CapabilityId(f"{id_}.write"),
+                source=IngestionDescription(
+                    topic=topic,
+                    topic_id=info.id,
+                    envelope="upsert" if keys else "none",
+                    keys=keys,
+                ),
+            )
+        )
+        self.relations[name] = Relation(id_, tuple(Column(*each) for each in columns))
+        return id_
+
+    def view(self, name: str, query: str) -> CollectionId:
+        compiled = compile_view(query, self.relations)
+        id_ = CollectionId(name)
+        imports = [each.collection for each in compiled.dataflow.imports]
+        holds = {each: CapabilityId(f"{id_}.reads.{each}") for each in imports}
+        self.shards.submit(
+            [
+                (each, Acquire(collection=each, capability=holds[each], right=Right.READ))
+                for each in imports
+            ]
+        )
+        as_of = max([Timestamp(0), *(self.shards.state(each).since.time for each in imports)])
+        columns = [(each.name, each.type) for each in compiled.columns]
+        self._create(id_, columns, (), "view", as_of)
+        self._tell(
+            DataflowDescription(
+                export=id_,
+                kind="view",
+                name=name,
+                group=id_,
+                columns=tuple(compiled.columns),
+                as_of=as_of,
+                imports=tuple(
+                    ImportDescription(each, each, holds[each]) for each in imports
+                ),
+                plan=plan_json.dumps(compiled.dataflow),
+                capability=CapabilityId(f"{id_}.write"),
+            )
+        )
+        self.relations[name] = Relation(id_, tuple(compiled.columns))
+        return id_
+
+    def drop(self, name: str) -> None:
+        del self.descriptions[name]
+        self.commands.write([AllowCompaction(CollectionId(name), EMPTY)])
+
+    def _create(
+        self,
+        id_: CollectionId,
+        columns: Sequence[tuple[str, str]],
+        keys: tuple[str, ...],
+        kind: str,
+        since: int,
+    ) -> Timestamp:
+        self.shards.create(
+            id_,
+            id_,
+            Description(tuple(columns), keys, kind),
+            Timestamp(since),
+            read=CapabilityId(f"{id_}.read"),
+        )
+        return Timestamp(since)
+
+    def _tell(self, description: DataflowDescription) -> None:
+        self.descriptions[description.name] = description
+        self.commands.write([CreateDataflow(description)])
+
+    def upper(self, name: str) -> int:
+        return int(self.shards.state(CollectionId(name)).upper.time)
+
+    def wait_upper(self, name: str, time_: int, timeout_s: float = 60) -> None:
+        read.await_upper(self.shards, CollectionId(name), Timestamp(time_), int(timeout_s * 1000))
+
+    def updates(self, name: str) -> tuple[pa.Table, pa.Table]:
+        """Everything a collection ever said, up to its upper."""
+        state = self.shards.state(CollectionId(name))
+        found = read.pieces(state, Timestamp(0), state.upper.time)
+        return read.load(self.shards.chunks, self.shards.data_topic(CollectionId(name)), found)
+
+    def table(self, name: str) -> pa.Table:
+        """The updates of the contents, under the user's names, with _time and _diff."""
+        updates, errors = self.updates(name)
+        assert errors.num_rows == 0, errors.to_pylist()
+        names = [column.name for column in self.relations[name].columns]
+        if updates.num_columns == 2:
+            kinds = [column.type for column in self.relations[name].columns]
+            empty = duckdb.connect().sql(
+                "SELECT " + ", ".join(f"NULL::{k} AS c{i}" for i, k in enumerate(kinds))
+            )
+            base = empty.to_arrow_table().slice(0, 0)
+            updates = base.append_column("time", pa.array([], pa.int64())).append_column(
+                "diff", pa.array([], pa.int64())
+            )
+        return updates.rename_columns([*names, "_time", "_diff"])
+
+
+def judge(bench: Bench, view: str, query: str, inputs: Sequence[str], times: int = 40) -> int:
+    """Compare a view with DuckDB's answer over its inputs at many times; how many were tried."""
+    con = duckdb.connect()
+    con.execute("SET integer_division=true; SET default_null_order='postgres'")
+    con.execute("SET TimeZone='UTC'")
+    tables = {name: bench.table(name) for name in inputs}
+    got = bench.table(view)
+    upper = min(bench.upper(name) for name in [view, *inputs])
+    since = bench.descriptions[view].as_of
+    moments = {since, upper - 1}
+    for table in [got, *tables.values()]:
+        moments.update(t for t in table["_time"].to_pylist() if since <= t < upper)
+    picked = sorted(moments)
+    step = max(1, len(picked) // times)
+    picked = sorted({*picked[::step], picked[-1]})
+    for time_ in picked:
+        for name, table in tables.items():
+            con.register(f"u_{name}", table)
+            columns = ", ".join(f'"{c}"' for c in table.column_names[:-2])
+            con.execute(
+                f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT {columns} FROM ('
+                f"SELECT {columns}, sum(_diff)::BIGINT AS _n FROM u_{name} "
+                f"WHERE _time <= {time_} GROUP BY ALL HAVING _n <> 0), range(_n)"
+            )
+        con.register("got", got)
+        columns = ", ".join(f'"{c}"' for c in got.column_names[:-2])
+        have = (
+            f"SELECT {columns}, sum(_diff)::BIGINT AS _n FROM got WHERE _time <= {time_} "
+            "GROUP BY ALL HAVING _n <> 0"
+        )
+        want = f"SELECT *, count(*)::BIGINT AS _n FROM ({query}) GROUP BY ALL"
+        extra = con.sql(f"({have}) EXCEPT ALL ({want})").fetchall()
+        lacking = con.sql(f"({want}) EXCEPT ALL ({have})").fetchall()
+        assert not extra, (view, time_, "extra", extra[:5], "lacking", lacking[:5])
+        assert not lacking, (view, time_, "lacking", lacking[:5])
+    return len(picked)
+
+
+def open_bench(bootstrap: str) -> Bench:
+    kafka = ClientSettings(bootstrap)
+    namespace = f"t{uuid.uuid4().hex[:6]}"
+    broker = KafkaBroker(kafka, SINGLE_BROKER)
+    shards = Shards(
+        broker.logs,
+        broker.chunks,
+        broker.topics,
+        namespace=namespace,
+        now_ms=now_ms,
+        pump=True,
+        data_partitions=2,
+    )
+    topics = [f"{namespace}.compute.main.{kind}" for kind in ("commands", "responses")]
+    broker.topics.create([TopicSpec(Topic(each), 1, TopicKind.LOG) for each in topics])
+    writer = CommandWriter(broker.logs, Topic(topics[0]), epoch=1)
+    return Bench(kafka, namespace, broker, shards, writer)
+
+
