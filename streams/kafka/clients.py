@@ -33,10 +33,12 @@ _MARGIN_BYTES = 1 << 16  # headers and framing on top of the greatest record
 
 
 def producer(
-    settings: ClientSettings, guarantees: Mapping[str, Setting] | None = None
+    settings: ClientSettings,
+    guarantees: Mapping[str, Setting],
+    choices: Mapping[str, Setting],
 ) -> Producer:
     """A producer whose delivery reports mean durable (`acks=all`) and once (idempotent)."""
-    defaults = {
+    defaults: dict[str, Setting] = {
         **_CONNECTION,
         "linger.ms": 0,
         "message.max.bytes": MAXIMUM_RECORD_BYTES + _MARGIN_BYTES,
@@ -44,8 +46,9 @@ def producer(
         "delivery.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
         "retry.backoff.ms": 20,
         "topic.metadata.propagation.max.ms": 5000,  # our topics exist before they are written
+        **choices,
     }
-    sure: dict[str, Setting] = {"acks": "all", "enable.idempotence": True, **(guarantees or {})}
+    sure: dict[str, Setting] = {"acks": "all", "enable.idempotence": True, **guarantees}
     return Producer(settings.client(defaults, sure), logger=_log)
 
 

@@ -22,7 +22,7 @@ class Publisher:
     """One producer; `flush` says when everything before it is stored."""
 
     def __init__(self, settings: ClientSettings) -> None:
-        self._producer = clients.producer(settings, BULK)
+        self._producer = clients.producer(settings, {}, BULK)
         self._failed: list[str] = []
 
     def publish(self, topic: Topic, keys: pa.Array | None, values: pa.Array) -> None:

@@ -17,6 +17,7 @@ from streams.kafka.faults import cause_of, write_fault
 from streams.kafka.settings import ClientSettings
 
 ANY_PARTITION = -1
+Headers = tuple[tuple[str, bytes], ...]
 _FULL_QUEUE_WAIT_S = 0.05
 
 
@@ -28,7 +29,7 @@ class Outgoing:
     value: bytes | None
     key: bytes | None = None
     partition: int = ANY_PARTITION
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: Headers = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class Sender:
 
     def _client(self) -> Producer:
         if self._producer is None:
-            self._producer = clients.producer(self._settings)
+            self._producer = clients.producer(self._settings, {}, {})
         return self._producer
 
     def close(self) -> None:
@@ -99,6 +100,11 @@ class _Report:
         return Delivered(self.partition or 0, Offset(self.offset or 0) if known else None)
 
 
+def header_list(headers: Headers) -> list[tuple[str, str | bytes | None]] | None:
+    """Headers as the client wants them."""
+    return [(name, value) for name, value in headers] or None
+
+
 def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
     while True:
         try:
@@ -108,7 +114,7 @@ def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
                 record.key,
                 record.partition,
                 on_delivery=report,
-                headers=list(record.headers) or None,
+                headers=header_list(record.headers),
             )
         except BufferError:
             producer.poll(_FULL_QUEUE_WAIT_S)

@@ -1,0 +1,117 @@
+"""Raw topics and transactions in memory: the twins of `raw` and `transactions`.
+
+Markers are there too: a transaction takes one offset more in each partition it wrote to than it
+has records, as on a broker, so that whoever counts records instead of positions is found out.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.log import Truncated
+from streams.kafka.memory_store import Partition, Store
+from streams.kafka.raw import RAW_SCHEMA, Range
+from streams.kafka.transactions import Fenced, OutRecord
+
+
+class MemoryRawReader:
+    """Reads topics of a `Store`."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def ends(self, topic: Topic) -> dict[int, Range]:
+        """What can be read of each partition now."""
+        with self._store.changed:
+            partitions = self._store.topic(topic).partitions
+            return {
+                number: Range(Offset(each.low), Offset(each.end))
+                for number, each in enumerate(partitions)
+            }
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """The records of `[lo, hi)`, the first `limit` of them."""
+        if hi < lo or (limit is not None and limit < 1):
+            raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
+        with self._store.changed:
+            held = self._store.partition(topic, partition)
+            if lo < hi and lo < held.low:
+                raise Truncated(topic, lo, f"partition {partition}: it begins at {held.low}")
+            records = held.since(lo, hi)[:limit]
+        columns = [
+            [each.key for each in records],
+            [each.value for each in records],
+            [partition] * len(records),
+            [each.offset for each in records],
+        ]
+        return pa.table(
+            [
+                pa.array(column, field.type)
+                for column, field in zip(columns, RAW_SCHEMA, strict=True)
+            ],
+            schema=RAW_SCHEMA,
+        )
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryTransactions:
+    """One session of a transactional writer over a `Store`."""
+
+    def __init__(self, store: Store, transactional_id: str, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._id = transactional_id
+        self._now_ms = now_ms
+        self._epoch: int | None = None
+        self._reader = MemoryRawReader(store)
+
+    def init(self) -> None:
+        """Begin, or begin anew: older sessions are fenced."""
+        with self._store.changed:
+            self._epoch = self._store.sessions.get(self._id, 0) + 1
+            self._store.sessions[self._id] = self._epoch
+
+    def commit(self, records: Sequence[OutRecord]) -> None:
+        """Make all records visible at once."""
+        with self._store.changed:
+            if self._epoch is None:
+                raise InvalidUsage(f"session {self._id}: expected begun by init, found none")
+            if self._epoch != self._store.sessions[self._id]:
+                self._epoch = None
+                raise Fenced(self._id)
+            for record in records:
+                self._store.check(record.topic, record.key, record.value)
+                self._partition(record)
+            written = {self._append(record) for record in records}
+            for topic, number in written:
+                self._store.partition(topic, number).end += 1  # the commit marker
+            self._store.changed.notify_all()
+
+    def _number(self, record: OutRecord) -> int:
+        if record.partition is not None:
+            return record.partition
+        return zlib.crc32(record.key or b"") % len(self._store.topic(record.topic).partitions)
+
+    def _partition(self, record: OutRecord) -> Partition:
+        return self._store.partition(record.topic, self._number(record))
+
+    def _append(self, record: OutRecord) -> tuple[Topic, int]:
+        self._partition(record).append(
+            self._now_ms(), record.key, record.value, dict(record.headers)
+        )
+        return record.topic, self._number(record)
+
+    def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
+        """The newest value of `key` in a partition; None when there is none."""
+        with self._store.changed:
+            records = self._store.partition(topic, partition).records
+            return next((each.value for each in reversed(records) if each.key == key), None)
+
+    def close(self) -> None:
+        """Nothing to release."""

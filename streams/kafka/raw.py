@@ -1,0 +1,234 @@
+"""Reading the users' topics: exact ranges of offsets, as columns.
+
+Positions are the caller's; there is no group and nothing is committed. The end of a topic is
+its last stable offset (rule 30): what an open transaction may still take back is not there yet.
+A range may hold fewer records than offsets (transaction markers, aborted records, compaction),
+so reading stops by position, never by count.
+
+Rows stay columns: the client hands out one object a record, and list comprehensions right at
+this door turn them into Arrow.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
+
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka import clients
+from streams.kafka.faults import END_OF_PARTITION, OUT_OF_RANGE, cause_of, read_fault
+from streams.kafka.log import Truncated
+from streams.kafka.settings import ClientSettings
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+"""What `fetch` returns: a record's key and value are null where it has none."""
+
+_AT_ONCE = 5_000  # enough to spread the cost of a call, few enough for the cache
+_WAIT_S = 0.05
+_PASSING_S = 0.02
+
+_MEANING: Mapping[str, clients.Setting] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+}
+_PACE: Mapping[str, clients.Setting] = {
+    "fetch.wait.max.ms": 10,  # at the end of a partition a new assignment must not wait long
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 32 << 10,
+    "check.crcs": True,
+}
+
+
+class Range(NamedTuple):
+    """The offsets of a partition that can be read now: `[low, high)`."""
+
+    low: Offset
+    high: Offset
+
+
+class RawReader:
+    """Reads raw topics. One thread; clients are made by the first call that needs them."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+        self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
+
+    def ends(self, topic: Topic) -> dict[int, Range]:
+        """What can be read of each partition now.
+
+        Errors: Determinate, also when there is no such topic.
+        """
+        if self._admin is None:
+            self._admin = clients.admin(self._settings)
+        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return _ends(self._admin, topic)
+            except KafkaException as error:
+                if not _passes(cause_of(error)) or time.monotonic() > deadline:
+                    raise read_fault(f"ends of topic {topic}", error) from error
+            time.sleep(_PASSING_S)
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """The committed records of `[lo, hi)`, `hi` being at most what `ends` gave.
+
+        With a `limit` at most so many, the first ones: what was read is then `[lo, last offset
+        + 1)`. Columns as in `RAW_SCHEMA`, in offset order.
+
+        Errors: Truncated when retention took `lo` away; Determinate.
+        """
+        if hi < lo or (limit is not None and limit < 1):
+            raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
+        batches = [_columns((), partition)]
+        if lo < hi:
+            try:
+                batches += self._read(topic, partition, lo, hi, limit)
+            except KafkaException as error:
+                raise read_fault(f"fetch {topic}/{partition}", error) from error
+        return pa.Table.from_batches(batches, RAW_SCHEMA)
+
+    def _read(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None
+    ) -> list[pa.RecordBatch]:
+        consumer = self._positioned(topic, partition, lo)
+        left = hi - lo if limit is None else min(limit, hi - lo)
+        position, batches = int(lo), []
+        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+        while position < hi and left > 0:
+            messages = consumer.consume(min(left, _AT_ONCE), _WAIT_S)
+            if messages:
+                deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+                records = _records(messages, topic, partition, position)
+                position = max(position, _behind(messages[-1]))
+                if position > hi:
+                    records = [each for each in records if (each.offset() or 0) < hi]
+                batches.append(_columns(records, partition))
+                left -= len(records)
+            elif time.monotonic() > deadline:
+                raise Determinate(f"fetch {topic}/{partition}: no answer in time")
+        self._rest(consumer, TopicPartition(topic, partition, position), hi)
+        return batches
+
+    def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
+        """The consumer, with `lo` next; reading on keeps what it prefetched."""
+        if self._consumer is None:
+            self._consumer = clients.consumer(self._settings, _MEANING, _PACE)
+        if self._at != (topic, partition, lo):
+            self._consumer.assign([TopicPartition(topic, partition, lo)])
+        self._at = None
+        return self._consumer
+
+    def _rest(self, consumer: Consumer, at: TopicPartition, hi: Offset) -> None:
+        """Prefetch while there is more to come; at the end ask for nothing any more."""
+        _, end = consumer.get_watermark_offsets(at, cached=True)
+        if at.offset <= hi and at.offset < end:
+            self._at = (Topic(at.topic), at.partition, at.offset)
+        else:
+            consumer.unassign()
+
+    def close(self) -> None:
+        """Release the connections."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+            self._at = None
+
+
+def _ends(admin: AdminClient, topic: Topic) -> dict[int, Range]:
+    asked = admin.describe_topics(
+        TopicCollection([topic]), request_timeout=clients.ANSWER_TIMEOUT_S
+    )
+    partitions = [TopicPartition(topic, each.id) for each in asked[topic].result().partitions]
+    lows = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client leaves it untyped
+    highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
+    return {number: Range(lows[number], highs[number]) for number in sorted(lows)}
+
+
+def _offsets(
+    admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
+) -> dict[int, Offset]:
+    answers = admin.list_offsets(
+        dict.fromkeys(partitions, spec),
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=clients.ANSWER_TIMEOUT_S,
+    )
+    return {each.partition: Offset(found.result().offset) for each, found in answers.items()}
+
+
+def _passes(cause: KafkaError) -> bool:
+    """Whether a moment later the answer may be another: an election, a topic just made."""
+    return cause.retriable() or cause.code() in {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+
+
+def _records(
+    messages: Sequence[Message], topic: Topic, partition: int, position: int
+) -> Sequence[Message]:
+    """Those that are records. Errors: Truncated, Determinate when one of them is an error."""
+    told = [each for each in messages if each.error() is not None]
+    if not told:
+        return messages
+    for each in told:
+        _check(each, topic, partition, position)
+    return [each for each in messages if each.error() is None]
+
+
+def _behind(message: Message) -> int:
+    """The position behind a record, or the end of the partition if that is what it tells.
+
+    Markers and aborted records are passed without a message: the end alone shows it.
+    """
+    offset, error = message.offset() or 0, message.error()
+    if error is None:
+        return offset + 1
+    return offset if error.code() == END_OF_PARTITION else 0
+
+
+def _check(told: Message, topic: Topic, partition: int, position: int) -> None:
+    error = told.error()
+    assert error is not None
+    if error.code() in OUT_OF_RANGE:
+        raise Truncated(topic, position, f"partition {partition}: {error.str()}")
+    if error.code() != END_OF_PARTITION and not error.retriable():
+        raise read_fault(f"fetch {topic}/{partition}", error)
+
+
+def _columns(records: Sequence[Message], partition: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([each.key() for each in records], pa.binary()),
+            pa.array([each.value() for each in records], pa.binary()),
+            pa.array(np.full(len(records), partition, np.int32)),
+            pa.array([each.offset() for each in records], pa.int64()),
+        ],
+        schema=RAW_SCHEMA,
+    )
