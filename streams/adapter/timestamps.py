@@ -11,7 +11,7 @@ If there is none yet, it takes the join of the sinces and waits for the uppers. 
 takes t and nothing else: below a since it is refused, at or beyond an upper it waits.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.ids import Timestamp
@@ -64,12 +64,12 @@ def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
     return max([newest, *(each.since.time for each in inputs)])
 
 
-def birth(inputs: tuple[Bounds, ...], held_from: Mapping[str, Timestamp]) -> Timestamp:
-    """The first time of an object over inputs whose holds stand at `held_from`.
+def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:
+    """The first time of an object over inputs that are held from the times `holds` on.
 
     The freshest common time, but none below a hold: what lies there may be compacted.
     """
-    return max([freshest(inputs), *held_from.values()])
+    return max([freshest(inputs), *holds])
 
 
 def policy(upper: Antichain, held: Antichain, retain_ms: int) -> Antichain | None:

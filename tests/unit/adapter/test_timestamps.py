@@ -62,9 +62,9 @@ def test_the_freshest_time_is_the_greatest_at_which_everything_is_readable(pairs
 
 def test_an_object_is_born_where_its_holds_allow() -> None:
     inputs = (bounds("a", 2, 10), bounds("b", 3, 7))
-    assert birth(inputs, {"a": Timestamp(2), "b": Timestamp(3)}) == 6
-    assert birth(inputs, {"a": Timestamp(9), "b": Timestamp(3)}) == 9
-    assert birth((bounds("a", 4, 4),), {"a": Timestamp(4)}) == 4
+    assert birth(inputs, [Timestamp(2), Timestamp(3)]) == 6
+    assert birth(inputs, [Timestamp(9), Timestamp(3)]) == 9
+    assert birth((bounds("a", 4, 4),), [Timestamp(4)]) == 4
 
 
 @pytest.mark.parametrize(

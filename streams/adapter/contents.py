@@ -1,0 +1,73 @@
+"""What a collection holds at a time, as a table with the user's names.
+
+Errors are data: a collection in which an error is alive at the time cannot be read at it, and
+the reader is told the error. A negative multiplicity is an error too.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.errors import InvalidStatement
+from streams.ids import Timestamp
+from streams.plan.physical import Column
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.updates import at, expand, flatten
+
+
+def contents(
+    name: str,
+    columns: Sequence[Column],
+    loaded: tuple[pa.Table, pa.Table],
+    time: Timestamp,
+    kernel: Kernel,
+) -> pa.Table:
+    """The rows at `time`, each as often as it is there.
+
+    Shape: `loaded` are updates (c0 .. cn, time, diff) and errors (error, time, diff) up to the
+    time at least. Errors: InvalidStatement when the collection is in error.
+    """
+    updates, errors = loaded
+    refuse_errors(name, errors, time)
+    schema = arrow_schema([each.type for each in columns])
+    if not updates.num_rows:
+        return _named(schema.empty_table().select(range(len(columns))), columns)
+    now = at(flatten([updates], schema), time, kernel)
+    lowest = pc.min(now.column("diff")).as_py()
+    if lowest is not None and lowest < 0:
+        raise InvalidStatement(
+            f"{name} holds a row {lowest} times at {time}",
+            "more retractions than insertions: the source retracts what it never sent, or "
+            "this is a defect of ours",
+        )
+    return _named(pa.Table.from_batches([expand(now)]), columns)
+
+
+def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
+    """Errors: InvalidStatement when an error is alive at `time`."""
+    found = alive(errors, time)
+    if not found.num_rows:
+        return
+    first = found.column("error")[0].as_py()
+    count = pc.sum(found.column("diff")).as_py()
+    raise InvalidStatement(
+        f"{name} holds {'an error' if count == 1 else f'{count} errors'} at {time}",
+        first,
+        "the collection can be read again once what causes the error is retracted",
+    )
+
+
+def alive(errors: pa.Table, time: Timestamp) -> pa.Table:
+    """The errors at `time` with their multiplicities; those that were retracted are gone."""
+    past = errors.filter(pc.less_equal(errors.column("time"), time))
+    if not past.num_rows:
+        return past.select(["error", "diff"])
+    sums = past.group_by("error", use_threads=False).aggregate([("diff", "sum")])
+    sums = sums.select(["error", "diff_sum"]).rename_columns(["error", "diff"])
+    kept = sums.filter(pc.not_equal(sums.column("diff"), 0))
+    return kept.sort_by("error")
+
+
+def _named(table: pa.Table, columns: Sequence[Column]) -> pa.Table:
+    return table.rename_columns([each.name for each in columns])

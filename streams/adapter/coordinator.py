@@ -1,0 +1,243 @@
+"""The coordinator: it executes statements, and keeps the catalog, storage and compute in step.
+
+One coordinator is alive at a time: it opens an epoch in the catalog, and whoever had an earlier
+one is fenced. Everything it knows is in topics; when it starts it reads the catalog, makes
+whatever the last one left undone, and tells the replicas anew what to run.
+
+Definitions are executed one at a time, in three moves: the catalog's record, which makes the
+statement durable; the object's holds and shard (`streams.adapter.objects`); the command. What
+fails in between is tried again in the background until it succeeds. Reads run concurrently.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import assert_never
+
+from streams.adapter import definitions, show
+from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item
+from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.guards import Guards
+from streams.adapter.objects import Crash, Objects, relations
+from streams.adapter.reads import Reads
+from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
+from streams.adapter.rows import text_rows
+from streams.adapter.upkeep import Upkeep
+from streams.compute.controller import Controller, create_topics
+from streams.compute.protocol import CreateInstance
+from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
+from streams.ids import Topic
+from streams.kafka.log import Chunks, Logs
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.plan import statements as sql
+from streams.plan.compile import explain
+from streams.plan.physical import Column
+from streams.plan.tokens import split, tokenize
+from streams.storage.shards import Shards
+from streams.trace.kernel import Kernel
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinatorSettings:
+    """What a coordinator is told. `retain_ms` of history stay readable for everybody."""
+
+    namespace: str = "sw"
+    instance: str = "default"
+    buckets: int = 2
+    retain_ms: int = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cluster as the coordinator sees it."""
+
+    logs: Logs
+    chunks: Chunks
+    topics: Topics
+
+
+def catalog_topic(namespace: str) -> Topic:
+    """Where the catalog's log stands."""
+    return Topic(f"{namespace}.catalog")
+
+
+class Coordinator:
+    """One environment's coordinator. `execute` may be called from any thread."""
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings,
+        cluster: Cluster,
+        *,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        crash: Crash = lambda _: None,
+        new_kernel: Callable[[], Kernel] = Kernel,
+    ) -> None:
+        self._settings, self._cluster, self._crash = settings, cluster, crash
+        self._definitions = threading.RLock()
+        namespace = settings.namespace
+        cluster.topics.create([TopicSpec(catalog_topic(namespace), 1, TopicKind.LOG)])
+        create_topics(cluster.topics, namespace, settings.instance)
+        self.catalog = CatalogLog(cluster.logs, catalog_topic(namespace), new_id)
+        epoch = self.catalog.open()
+        self.shards = Shards(
+            cluster.logs,
+            cluster.chunks,
+            cluster.topics,
+            namespace=namespace,
+            now_ms=now_ms,
+            pump=True,
+        )
+        self.guards = Guards()
+        self._reads = Reads(self.shards, self.guards, new_kernel)
+        self._objects = Objects(self.catalog, self.shards, cluster.topics, now_ms, crash)
+        instance = CreateInstance(namespace, settings.buckets)
+        self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
+        self._upkeep = Upkeep(self, self._objects, self._definitions, settings.retain_ms)
+        log.info("coordinator has opened an epoch", extra={"epoch": epoch})
+
+    def start(self) -> None:
+        """Make what is undone, tell the replicas, and look after it all from here on."""
+        with self._definitions:
+            self._upkeep.restore()
+        self._upkeep.start()
+
+    @property
+    def failure(self) -> SlackwaterError | None:
+        """Why this coordinator must end, if it was fenced."""
+        return self._upkeep.failure
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still looks after everything; if not, its process must end."""
+        return self._upkeep.is_alive
+
+    def stop(self) -> None:
+        """End; whatever is under way goes on at the next start."""
+        self._upkeep.stop()
+        self.controller.close()
+        self.catalog.close()
+        self.shards.close()
+
+    def execute(self, text: str) -> Iterator[Result]:
+        """The answers to the statements of the text, one after the other.
+
+        A statement that fails ends the text. Raises nothing but what ends the coordinator.
+        """
+        try:
+            texts = [text[tokens[0].start : tokens[-1].end] for tokens in split(tokenize(text))]
+            for statement, part in zip(sql.parse(text), texts, strict=True):
+                yield from self._execute(statement, part)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            yield failed(error)
+        except TimeoutError as error:
+            yield Failed(str(error))
+
+    def _execute(self, statement: sql.Statement, text: str) -> Iterator[Result]:
+        match statement:
+            case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
+                yield from self._create(statement, text)
+            case sql.Drop():
+                yield from self._drop(statement)
+            case sql.Show(kind):
+                yield from self._show(kind)
+            case sql.Select(query, as_of):
+                catalog = self.catalog.state
+                items = {item.name: item for item in self._born(catalog)}
+                yield from self._reads.select(query, as_of, items)
+            case sql.Subscribe(name, as_of):
+                item = definitions.readable(name, self.catalog.state)
+                yield from self._reads.subscribe(item, as_of)
+            case sql.Explain(query):
+                plan = explain(query, relations(self.catalog.state.ordered()))
+                yield Columns((Column("plan", "VARCHAR"),))
+                yield text_rows([(each,) for each in plan.splitlines()])
+                yield Complete("EXPLAIN")
+            case _:
+                assert_never(statement)
+
+    def _born(self, catalog: Catalog) -> list[Item]:
+        """What can be read: sources and views whose shards are there."""
+        return [
+            item
+            for item in catalog.ordered()
+            if item.kind != "sink" and item.id in self.shards.following.groups
+        ]
+
+    def _create(
+        self,
+        statement: sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink,
+        text: str,
+    ) -> Iterator[Result]:
+        with self._definitions:
+            existing = self.catalog.sync().find(statement.name)
+            if existing is None:
+                item = self._define(statement, text)
+                self.catalog.change(lambda _: Create(item))
+                self._crash("after-catalog")
+                self._upkeep.establish(item)
+                yield Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})
+                return
+            if not statement.if_not_exists:
+                raise InvalidStatement(
+                    f"{NAMES[existing.kind]} {existing.name} already exists",
+                    hint="names are compared without case; drop it or choose another name",
+                )
+            yield Notice(f"{existing.name} already exists and stays as it is")
+            yield Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id})
+
+    def _define(
+        self,
+        statement: sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink,
+        text: str,
+    ) -> Item:
+        catalog, topics = self.catalog.state, self._cluster.topics
+        namespace = self._settings.namespace
+        match statement:
+            case sql.CreateSource():
+                return definitions.source(statement, text, catalog, topics, namespace)
+            case sql.CreateMaterializedView():
+                return definitions.view(statement, text, catalog)
+            case sql.CreateSink():
+                return definitions.sink(statement, text, catalog, topics, namespace)
+            case _:
+                assert_never(statement)
+
+    def _drop(self, statement: sql.Drop) -> Iterator[Result]:
+        tag = f"DROP {statement.kind.value}"
+        with self._definitions:
+            catalog = self.catalog.sync()
+            item = definitions.droppable(statement.kind, statement.name, catalog)
+            if item is None:
+                if not statement.if_exists:
+                    raise InvalidStatement(f"{statement.name} does not exist")
+                yield Notice(f"{statement.name} does not exist")
+                yield Complete(tag)
+                return
+            self.catalog.change(lambda _: Drop(item.id))
+            self._crash("after-catalog-drop")
+            self._upkeep.abolish(item)
+            yield Complete(tag, {"id": item.id})
+
+    def _show(self, kind: sql.Kind) -> Iterator[Result]:
+        wanted = definitions.KINDS[kind]
+        found = [each for each in self.conditions() if each.item.kind == wanted]
+        yield Columns(show.COLUMNS)
+        yield text_rows([show.row(each) for each in found])
+        yield Complete(f"SHOW {len(found)}")
+
+    def conditions(self) -> tuple[show.Shown, ...]:
+        """Every object with its frontiers and what the replicas say of it."""
+        states = {}
+        for item in self.catalog.state.ordered():
+            try:
+                states[item.id] = self.shards.state(item.id)
+            except InvalidUsage:
+                continue  # a sink, or an object whose shard is still to be made
+        return show.shown(self.catalog.state, states, self.controller.observed)

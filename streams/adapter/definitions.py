@@ -1,0 +1,175 @@
+"""From a CREATE statement to the object it asks for, checked against what there is.
+
+Nothing is changed here. Whatever can be refused is refused now, with the words of the user's
+statement, so that the steps that follow the catalog's record fail only for reasons that pass.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
+from streams.adapter.objects import relations
+from streams.compute.description import IngestionDescription, SinkDescription
+from streams.errors import InvalidStatement
+from streams.ids import CollectionId, Topic
+from streams.kafka.topics import Topics
+from streams.plan.binder import canonical_columns
+from streams.plan.compile import compile_view
+from streams.plan.statements import (
+    CreateMaterializedView,
+    CreateSink,
+    CreateSource,
+    Envelope,
+    Kind,
+)
+
+KINDS: Mapping[Kind, ItemKind] = {
+    Kind.SOURCE: "source",
+    Kind.VIEW: "view",
+    Kind.SINK: "sink",
+}
+
+
+def source(
+    statement: CreateSource, text: str, catalog: Catalog, topics: Topics, namespace: str
+) -> Item:
+    """The source that the statement asks for. Errors: InvalidStatement."""
+    _refuse_options(statement.options)
+    topic = Topic(statement.topic)
+    info = topics.describe(topic)
+    if info is None:
+        raise InvalidStatement(
+            f"topic {topic} does not exist", hint="create the topic, then the source"
+        )
+    _refuse_ours(topic, namespace)
+    envelope: Literal["none", "upsert"] = (
+        "upsert" if statement.envelope is Envelope.UPSERT else "none"
+    )
+    return Item(
+        id=catalog.next_id("source"),
+        kind="source",
+        name=statement.name,
+        statement=text,
+        columns=canonical_columns(statement.columns),
+        source=IngestionDescription(
+            topic=topic, topic_id=info.id, envelope=envelope, keys=statement.keys
+        ),
+    )
+
+
+def view(statement: CreateMaterializedView, text: str, catalog: Catalog) -> Item:
+    """The view that the statement asks for. Errors: InvalidStatement."""
+    compiled = compile_view(statement.query, relations(catalog.ordered()))
+    inputs = dict.fromkeys(each.collection for each in compiled.dataflow.imports)
+    return Item(
+        id=catalog.next_id("view"),
+        kind="view",
+        name=statement.name,
+        statement=text,
+        query=statement.query,
+        columns=compiled.columns,
+        inputs=tuple(inputs),
+    )
+
+
+def sink(
+    statement: CreateSink, text: str, catalog: Catalog, topics: Topics, namespace: str
+) -> Item:
+    """The sink that the statement asks for. Errors: InvalidStatement."""
+    _refuse_options(statement.options)
+    read = readable(statement.relation, catalog)
+    topic = Topic(statement.topic)
+    _refuse_ours(topic, namespace)
+    taken = [each for each in catalog.items.values() if each.sink and each.sink.topic == topic]
+    if taken:
+        raise InvalidStatement(f"topic {topic} is written by sink {taken[0].name}")
+    if topics.describe(topic) is not None:
+        raise InvalidStatement(
+            f"topic {topic} already exists",
+            "a sink makes its own topic, so that nobody else's records stand in it",
+            "choose another topic, or delete this one first",
+        )
+    return Item(
+        id=catalog.next_id("sink"),
+        kind="sink",
+        name=statement.name,
+        statement=text,
+        columns=read.columns,
+        inputs=(read.id,),
+        sink=SinkDescription(topic, _spelled(statement.keys, read)),
+    )
+
+
+def readable(name: str, catalog: Catalog) -> Item:
+    """The source or view of this name. Errors: InvalidStatement."""
+    item = catalog.find(name)
+    if item is None:
+        known = ", ".join(each.name for each in catalog.ordered() if each.kind != "sink")
+        raise InvalidStatement(
+            f"{name} does not exist", f"there are {known}" if known else "there is nothing yet"
+        )
+    if item.kind == "sink":
+        raise InvalidStatement(f"sink {name} cannot be read", "expected a source or a view")
+    return item
+
+
+def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
+    """The object to drop; None when there is none of the name.
+
+    Errors: InvalidStatement when it is of another kind, or something depends on it.
+    """
+    item = catalog.find(name)
+    if item is None:
+        return None
+    if item.kind != KINDS[kind]:
+        expected, actual = NAMES[KINDS[kind]], NAMES[item.kind]
+        raise InvalidStatement(
+            f"{name} is not a {expected} but a {actual}",
+            hint=f"use DROP {actual.upper()} {name}",
+        )
+    readers = catalog.dependants(item.id)
+    if readers:
+        shown = ", ".join(f"{NAMES[each.kind]} {each.name}" for each in readers)
+        raise InvalidStatement(
+            f"{NAMES[item.kind]} {name} cannot be dropped",
+            f"what depends on it: {shown}",
+            "drop those first",
+        )
+    return item
+
+
+def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | None:
+    """The input that an object waits for: the one whose upper is least, if not beyond its own.
+
+    Shape: `uppers` of the object and its inputs; sealed ones are left out.
+    """
+    inputs = [(uppers[each], each) for each in item.inputs if each in uppers]
+    if not inputs or item.id not in uppers:
+        return None
+    least, found = min(inputs)
+    return found if least <= uppers[item.id] else None
+
+
+def _refuse_options(options: Mapping[str, str]) -> None:
+    for name in options:
+        raise InvalidStatement(f"option {name} is not known", "expected TOPIC alone")
+
+
+def _refuse_ours(topic: Topic, namespace: str) -> None:
+    if topic.startswith(f"{namespace}."):
+        raise InvalidStatement(
+            f"topic {topic} is one of this environment's own",
+            f"names that begin with {namespace}. are taken",
+        )
+
+
+def _spelled(keys: tuple[str, ...], read: Item) -> tuple[str, ...]:
+    """The key columns as the collection spells them. Errors: InvalidStatement."""
+    spelled = {each.name.casefold(): each.name for each in read.columns}
+    for key in keys:
+        if key.casefold() not in spelled:
+            known = ", ".join(each.name for each in read.columns)
+            raise InvalidStatement(
+                f"column {key} of {read.name} does not exist", f"its columns are {known}"
+            )
+    return tuple(spelled[key.casefold()] for key in keys)

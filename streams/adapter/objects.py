@@ -1,0 +1,187 @@
+"""Objects as storage and compute need them: made and unmade in steps that may be repeated.
+
+What a catalog event promises is done here, and each step looks first whether it was done
+before, so that a coordinator may die between any two of them and the next one goes on
+(`streams.adapter.catalog`). `crash` is called between the steps, for tests that die there.
+
+An object holds its inputs by a critical read capability on each (rules 4 and 5), named after
+both. The hold is taken before the first time is chosen, so that the time cannot be compacted
+away in between; the dataflow moves it afterwards.
+"""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from streams.adapter.catalog import Birth, Catalog, Forget, Item, ItemKind
+from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.timestamps import Bounds, birth
+from streams.compute.description import (
+    NO_CAPABILITY,
+    DataflowDescription,
+    ImportDescription,
+    Kind,
+)
+from streams.errors import InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.plan import json as plans
+from streams.plan.compile import Relation, compile_view
+from streams.storage.description import Description
+from streams.storage.events import Acquire, Body, Drop, Right
+from streams.storage.outcomes import Acquired
+from streams.storage.shards import Shards, write_capability
+from streams.storage.state import CollectionState
+
+log = logging.getLogger(__name__)
+
+Crash = Callable[[str], None]
+
+KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
+
+
+def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
+    """The read capability of one object on another."""
+    return CapabilityId(f"{reader}.reads.{read}")
+
+
+def catalog_hold(collection: CollectionId) -> CapabilityId:
+    """The read capability of the catalog on a collection; the read policy moves it."""
+    return CapabilityId(f"{collection}.catalog")
+
+
+def relations(items: Sequence[Item]) -> dict[str, Relation]:
+    """What the names of sources and views mean in a query."""
+    return {item.name: Relation(item.id, item.columns) for item in items if item.kind != "sink"}
+
+
+def bounds_of(item: Item, state: CollectionState) -> Bounds:
+    """Where an object can be read."""
+    return Bounds(item.name, state.since, state.upper)
+
+
+class Objects:
+    """Makes and unmakes objects. One thread at a time; the coordinator sees to it."""
+
+    def __init__(
+        self,
+        catalog: CatalogLog,
+        shards: Shards,
+        topics: Topics,
+        now_ms: Callable[[], int],
+        crash: Crash,
+    ) -> None:
+        self._catalog, self._shards, self._topics = catalog, shards, topics
+        self._now_ms, self.crash = now_ms, crash
+
+    def establish(self, item: Item) -> DataflowDescription:
+        """Make whatever the object lacks, and describe its dataflow.
+
+        The objects that it reads are established already.
+        """
+        if item.kind != "source":
+            self._hold(item)
+            self.crash("after-holds")
+        if item.as_of is None:
+            as_of = self._birth(item)
+            item = self._catalog.change(lambda _: Birth(item.id, as_of)).items[item.id]
+            self.crash("after-birth")
+        if item.kind != "sink":
+            self._create_shard(item)
+        elif item.sink is not None:
+            self._topics.create([TopicSpec(item.sink.topic, 1, TopicKind.OUTPUT)])
+        self.crash("after-shard")
+        return describe(item, self._catalog.state)
+
+    def abolish(self, item: Item) -> None:
+        """Remove whatever a dropped object still has, once nothing runs any more for it."""
+        for each in item.inputs:
+            if self._exists(each):
+                self._shards.open(each)
+                self._shards.submit([(each, Drop(each, hold_of(item.id, each)))])
+        self.crash("after-release")
+        if item.kind != "sink" and self._exists(item.id):
+            if self._has_shard(item.id):
+                self._shards.drop(item.id)
+            self.crash("after-drop")
+            self._shards.delete(item.id)
+        self.crash("before-forget")
+        self._catalog.change(lambda _: Forget(item.id))
+        log.info("object is gone", extra={"id": item.id, "object": item.name})
+
+    def _hold(self, item: Item) -> None:
+        """Hold every input, where nothing is held yet: the dataflow moves it from there on."""
+        wanted: list[tuple[str, Body]] = []
+        for each in item.inputs:
+            self._shards.open(each)
+            if hold_of(item.id, each) not in self._shards.state(each).capabilities:
+                hold = hold_of(item.id, each)
+                wanted.append(
+                    (each, Acquire(collection=each, capability=hold, right=Right.READ))
+                )
+        for (group, _), outcome in zip(wanted, self._shards.submit(wanted), strict=True):
+            if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
+                raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
+
+    def _birth(self, item: Item) -> Timestamp:
+        """The first time: now for a source, else what the inputs allow."""
+        if not item.inputs:
+            return Timestamp(self._now_ms())
+        self._shards.sync()
+        states = [self._shards.state(each) for each in item.inputs]
+        inputs = tuple(Bounds(each.id, each.since, each.upper) for each in states)
+        holds = [each.capabilities[hold_of(item.id, each.id)].frontier for each in states]
+        return birth(inputs, [each.time for each in holds])
+
+    def _create_shard(self, item: Item) -> None:
+        assert item.as_of is not None, "an object is born before its shard is made"
+        if self._has_shard(item.id):
+            return
+        columns = tuple((each.name, each.type) for each in item.columns)
+        keys = item.source.keys if item.source is not None else ()
+        description = Description(columns, keys, item.kind)
+        self._shards.create(
+            item.id,
+            item.id,
+            description,
+            item.as_of,
+            write=write_capability(item.id),
+            read=catalog_hold(item.id),
+        )
+
+    def _has_shard(self, collection: CollectionId) -> bool:
+        if not self._exists(collection):
+            return False
+        self._shards.open(collection)
+        return collection in self._shards.group_state(collection).collections
+
+    def _exists(self, group: str) -> bool:
+        return self._topics.describe(self._shards.names(group).log) is not None
+
+
+def describe(item: Item, catalog: Catalog) -> DataflowDescription:
+    """The dataflow of an object: the same every time, so that a replica recognises it."""
+    assert item.as_of is not None, "an object is born before its dataflow is described"
+    is_sink = item.kind == "sink"
+    return DataflowDescription(
+        export=item.id,
+        kind=KINDS[item.kind],
+        name=item.name,
+        group="" if is_sink else item.id,
+        columns=item.columns,
+        as_of=item.as_of,
+        imports=tuple(
+            ImportDescription(each, each, hold_of(item.id, each)) for each in item.inputs
+        ),
+        plan=plan_of(item, catalog),
+        capability=NO_CAPABILITY if is_sink else write_capability(item.id),
+        source=item.source,
+        sink=item.sink,
+    )
+
+
+def plan_of(item: Item, catalog: Catalog) -> str:
+    """The JSON of a view's physical plan; empty for others."""
+    if item.kind != "view":
+        return ""
+    inputs = [catalog.items[each] for each in item.inputs]
+    return plans.dumps(compile_view(item.query, relations(inputs)).dataflow)

@@ -1,0 +1,204 @@
+"""SELECT and SUBSCRIBE: reads of collections at one common time, from their shards.
+
+A SELECT is DuckDB's, over tables that hold exactly what the collections hold at the chosen
+time. A SUBSCRIBE is the contents at its as_of and then every change, in intervals, each
+followed by a progress. Both wait until what they read is final, and while they wait or send,
+nothing that they read may be compacted (`streams.adapter.guards`).
+
+Waiting is cut into beats: at each one the caller gets to see that we are still there, and we
+that it is. An answer is a generator; closing it ends the read.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.adapter.catalog import Item
+from streams.adapter.contents import contents, refuse_errors
+from streams.adapter.guards import Guard, Guards
+from streams.adapter.objects import bounds_of
+from streams.adapter.results import Columns, Complete, Progress, Result
+from streams.adapter.rows import rows
+from streams.adapter.timestamps import Bounds, ReadAt, Unreadable, choose
+from streams.errors import InvalidStatement
+from streams.ids import CollectionId, Timestamp
+from streams.plan.binder import binder
+from streams.plan.physical import Column
+from streams.progress import frontier
+from streams.storage.read import is_complete, load_stable, snapshot
+from streams.storage.shards import Shards
+from streams.trace.columns import int64
+from streams.trace.kernel import EvaluationFailed, Kernel, arrow_schema, data_schema
+from streams.trace.updates import at, consolidate, flatten
+
+BEAT_MS = 1000
+
+TIME = Column("slackwater_time", "BIGINT")
+DIFF = Column("slackwater_diff", "BIGINT")
+
+
+class Reads:
+    """Reads on behalf of users. Any thread may read; each read has a kernel of its own."""
+
+    def __init__(
+        self, shards: Shards, guards: Guards, new_kernel: Callable[[], Kernel]
+    ) -> None:
+        self._shards, self._guards, self._new_kernel = shards, guards, new_kernel
+
+    def select(
+        self, query: str, as_of: Timestamp | None, items: Mapping[str, Item]
+    ) -> Iterator[Result]:
+        """The answer to a query over the named items.
+
+        Errors: InvalidStatement.
+        """
+        kernel = self._new_kernel()
+        read = [items[name] for name in referenced(query, items)]
+        columns = bind(kernel, query, read)
+        ids = [item.id for item in read]
+        with self._guards.reading(ids, Timestamp(0)) as guard:
+            time = yield from self._readable(read, as_of, guard)
+            tables = {
+                item.name: contents(
+                    item.name, item.columns, snapshot(self._shards, item.id, time), time, kernel
+                )
+                for item in read
+            }
+            answer = evaluate(kernel, query, tables)
+        yield Columns(columns)
+        yield from rows(answer, [each.type for each in columns], kernel)
+        facts = {"as_of": time} if read else {}
+        yield Complete(f"SELECT {answer.num_rows}", facts)
+
+    def subscribe(self, item: Item, as_of: Timestamp | None) -> Iterator[Result]:
+        """The contents of an object and then its changes, for ever; ends when it is sealed.
+
+        Errors: InvalidStatement.
+        """
+        kernel = self._new_kernel()
+        with self._guards.reading([item.id], Timestamp(0)) as guard:
+            time = yield from self._readable([item], as_of, guard)
+            yield Columns((TIME, DIFF, *item.columns))
+            updates, errors = snapshot(self._shards, item.id, time)
+            refuse_errors(item.name, errors, time)
+            schema = arrow_schema([each.type for each in item.columns])
+            yield from changes(item, at(flatten([updates], schema), time, kernel), kernel)
+            yield Progress(frontier(time + 1))
+            yield from self._follow(item, time, guard, kernel)
+
+    def _follow(
+        self, item: Item, time: Timestamp, guard: Guard, kernel: Kernel
+    ) -> Iterator[Result]:
+        schema = arrow_schema([each.type for each in item.columns])
+        lower = Timestamp(time + 1)
+        while True:
+            yield from self._wait([item.id], lower)
+            state = self._shards.state(item.id)
+            upper = lower if state.upper.is_empty else state.upper.time
+            if not state.upper.is_empty:
+                updates, errors = load_stable(self._shards, item.id, lower, upper)
+                refuse_errors(item.name, errors, Timestamp(upper - 1))
+                news = consolidate(flatten([updates], schema), kernel)
+                yield from changes(item, news, kernel)
+            yield Progress(state.upper)
+            if state.upper.is_empty:
+                yield Complete("SUBSCRIBE")
+                return
+            lower = upper
+            guard.downgrade(Timestamp(lower - 1))
+
+    def _readable(
+        self, items: Sequence[Item], as_of: Timestamp | None, guard: Guard
+    ) -> Generator[Result, None, Timestamp]:
+        """Wait until the items are readable at one time, which is returned."""
+        for each in items:
+            self._shards.sync(each.id)
+        match choose(self._bounds(items), as_of):
+            case Unreadable(name, since):
+                raise unreadable(name, since.time if not since.is_empty else None, as_of)
+            case ReadAt(time):
+                guard.downgrade(time)
+                yield from self._wait([each.id for each in items], time)
+                return time
+
+    def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
+        return tuple(bounds_of(item, self._shards.state(item.id)) for item in items)
+
+    def _wait(self, ids: Sequence[CollectionId], time: Timestamp) -> Iterator[Result]:
+        """Beats until the collections are final at `time`."""
+
+        def final() -> bool:
+            return all(is_complete(self._shards.state(each), time) for each in ids)
+
+        while not self._shards.wait(final, BEAT_MS):
+            uppers = [self._shards.state(each).upper for each in ids]
+            least = min((each.time for each in uppers if not each.is_empty), default=0)
+            yield Progress(frontier(min(least, time)))
+
+
+def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
+    """The names of items that a query mentions, as they are spelled in `items`.
+
+    Errors: InvalidStatement when the query does not parse.
+    """
+    with binder({}) as bound:
+        statements = bound.syntax(query)
+    if len(statements) != 1:
+        raise InvalidStatement(f"expected one query, got {len(statements)}")
+    mentioned = {
+        node.text("table_name").casefold()
+        for node in statements[0].walk()
+        if node.fields.get("type") == "BASE_TABLE"
+    }
+    return tuple(name for name in items if name.casefold() in mentioned)
+
+
+def bind(kernel: Kernel, query: str, read: Sequence[Item]) -> tuple[Column, ...]:
+    """The columns of the answer: nobody waits for a query that does not bind.
+
+    Errors: InvalidStatement in DuckDB's words.
+    """
+    empty = {
+        item.name: data_schema([each.type for each in item.columns])
+        .empty_table()
+        .rename_columns([each.name for each in item.columns])
+        for item in read
+    }
+    described = evaluate(kernel, f"DESCRIBE {query}", empty)
+    names = described.column("column_name").to_pylist()
+    types = described.column("column_type").to_pylist()
+    return tuple(Column(*each) for each in zip(names, types, strict=True))
+
+
+def evaluate(kernel: Kernel, query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+    """DuckDB's answer. Errors: InvalidStatement in DuckDB's words."""
+    try:
+        return kernel.query(query, **tables)
+    except EvaluationFailed as error:
+        lines = [each for each in str(error).splitlines() if each]
+        hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""
+        raise InvalidStatement("the query failed", lines[0], hint) from error
+
+
+def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Result]:
+    """Updates as rows, in the order of their times: time, diff, then the data."""
+    if not updates.num_rows:
+        return
+    order = pc.sort_indices(pa.array(int64(updates.column("time"))))
+    table = pa.Table.from_batches([updates.take(order)])
+    width = len(item.columns)
+    shown = table.select([width, width + 1, *range(width)])
+    types = [TIME.type, DIFF.type, *(each.type for each in item.columns)]
+    yield from rows(shown, types, kernel)
+
+
+def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:
+    """The error of a read that no waiting will help."""
+    if since is None:
+        return InvalidStatement(f"{name} cannot be read any more", "it was dropped")
+    return InvalidStatement(
+        f"{name} cannot be read at {as_of}",
+        f"its history before {since} has been compacted",
+        f"read it at {since} or later",
+    )

@@ -1,0 +1,107 @@
+"""What a statement answers, piece by piece, and how a piece looks on the wire.
+
+On the wire an answer is NDJSON, one object a line, each with a `type`:
+
+    {"type": "columns", "columns": [{"name": ..., "type": ...}]}
+    {"type": "rows", "rows": [[...], ...]}
+    {"type": "progress", "frontier": 1700000000000}
+    {"type": "notice", "message": ...}
+    {"type": "complete", "tag": "SELECT 3", "facts": {...}}
+    {"type": "error", "error": {"message": ..., "detail": ..., "hint": ...}}
+
+A statement ends with `complete` or `error`; after an error nothing follows. A progress is a
+promise: all rows with times below the frontier have come (null: no row will come any more).
+
+Rows are arrays in the order of the columns. Integers and finite floats are JSON numbers,
+booleans and nested values are JSON, everything else, and what JSON cannot say, is text.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from streams.errors import InvalidStatement, SlackwaterError
+from streams.plan.physical import Column
+from streams.progress import Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the rows that follow consist of."""
+
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows, each as the text of a JSON array."""
+
+    rows: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All rows with times not beyond the frontier have come."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know, which is no failure."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """The statement is done. `facts` are for programs: an id, the time of a read."""
+
+    tag: str
+    facts: Mapping[str, str | int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The statement failed; nothing follows."""
+
+    message: str
+    detail: str = ""
+    hint: str = ""
+
+
+Result = Columns | Rows | Progress | Notice | Complete | Failed
+
+
+def failed(error: SlackwaterError) -> Failed:
+    """The answer that tells of an error."""
+    if isinstance(error, InvalidStatement):
+        return Failed(error.message, error.detail, error.hint)
+    return Failed(str(error))
+
+
+def line(result: Result) -> str:
+    """The result as one line of NDJSON."""
+    if isinstance(result, Rows):
+        return f'{{"type": "rows", "rows": [{", ".join(result.rows)}]}}'
+    return json.dumps(_fields(result), ensure_ascii=False)
+
+
+def _fields(result: Columns | Progress | Notice | Complete | Failed) -> dict[str, object]:
+    match result:
+        case Columns(columns):
+            shown = [{"name": each.name, "type": each.type} for each in columns]
+            return {"type": "columns", "columns": shown}
+        case Progress(frontier):
+            time = None if frontier.is_empty else frontier.time
+            return {"type": "progress", "frontier": time}
+        case Notice(message):
+            return {"type": "notice", "message": message}
+        case Complete(tag, facts):
+            return {"type": "complete", "tag": tag, "facts": dict(facts)}
+        case Failed(message, detail, hint):
+            error = {"message": message, "detail": detail, "hint": hint}
+            return {"type": "error", "error": error}
+        case _:
+            assert_never(result)

@@ -1,0 +1,101 @@
+"""What SHOW says of each object: its frontiers, its condition, and what it waits for. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from streams.adapter.catalog import Catalog, Item
+from streams.adapter.definitions import blocking
+from streams.compute.observed import Condition, Observed
+from streams.ids import CollectionId
+from streams.plan.physical import Column
+from streams.progress import Antichain, frontier
+from streams.storage.state import CollectionState
+
+COLUMNS = (
+    Column("name", "VARCHAR"),
+    Column("id", "VARCHAR"),
+    Column("since", "BIGINT"),
+    Column("upper", "BIGINT"),
+    Column("status", "VARCHAR"),
+    Column("progress", "VARCHAR"),
+    Column("detail", "VARCHAR"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One object. A frontier is None where it is not known yet."""
+
+    item: Item
+    since: Antichain | None
+    upper: Antichain | None
+    status: str
+    progress: str
+    detail: str
+
+
+def shown(
+    catalog: Catalog, states: Mapping[CollectionId, CollectionState], observed: Observed
+) -> tuple[Shown, ...]:
+    """Every object, oldest first."""
+    uppers = {
+        key: state.upper.time for key, state in states.items() if not state.upper.is_empty
+    }
+    for key, condition in observed.conditions.items():
+        if key not in uppers and condition.write is not None and not condition.write.is_empty:
+            uppers[key] = condition.write.time
+    return tuple(
+        _shown(item, catalog, states.get(item.id), observed, uppers)
+        for item in catalog.ordered()
+    )
+
+
+def _shown(
+    item: Item,
+    catalog: Catalog,
+    state: CollectionState | None,
+    observed: Observed,
+    uppers: Mapping[CollectionId, int],
+) -> Shown:
+    condition = observed.conditions.get(item.id, Condition())
+    status = condition.status
+    if item.kind == "sink":
+        since = None if item.as_of is None else frontier(item.as_of)
+        upper = condition.write
+    else:
+        since, upper = (state.since, state.upper) if state is not None else (None, None)
+    said = "" if status is None else status.message
+    waits = blocking(item, uppers)
+    if not said and waits is not None and status is not None and status.state != "running":
+        said = f"waits for {catalog.items[waits].name}"
+    return Shown(
+        item,
+        since,
+        upper,
+        _state(status.state if status else "", observed),
+        "" if status is None else status.progress,
+        said,
+    )
+
+
+def _state(reported: str, observed: Observed) -> str:
+    if not observed.replicas:
+        return "no replica"
+    return reported or "starting"
+
+
+def row(each: Shown) -> tuple[str | int | None, ...]:
+    """The object as a row of `COLUMNS`."""
+    return (
+        each.item.name,
+        each.item.id,
+        _time(each.since),
+        _time(each.upper),
+        each.status,
+        each.progress,
+        each.detail,
+    )
+
+
+def _time(known: Antichain | None) -> int | None:
+    return None if known is None or known.is_empty else known.time

@@ -1,0 +1,148 @@
+"""What a coordinator does unasked: finish what is undone, let history go, notice its successor.
+
+Objects that the catalog names but that no command asked for yet are established, oldest first;
+dropped ones are removed as soon as a replica has confirmed that nothing runs for them; the
+catalog's holds follow the read policy. Each of these may fail for the time being and is then
+tried again. A successor ends the coordinator (`failure`), and so does a defect of ours: its
+process ends, and a new one begins with what the topics say.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from streams.adapter.catalog import Item
+from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.guards import Guards
+from streams.adapter.objects import Objects, catalog_hold
+from streams.adapter.timestamps import policy
+from streams.compute.controller import Controller
+from streams.errors import SlackwaterError
+from streams.ids import CollectionId
+from streams.progress import Antichain, frontier
+from streams.storage.events import Body, Downgrade
+from streams.storage.shards import Shards
+
+log = logging.getLogger(__name__)
+
+LISTEN_MS = 200
+BEAT_S = 1.0
+
+
+class Keeper(Protocol):
+    """What is looked after."""
+
+    catalog: CatalogLog
+    shards: Shards
+    controller: Controller
+    guards: Guards
+
+
+class Upkeep:
+    """One thread that listens to replicas, and one that looks after the objects."""
+
+    def __init__(
+        self, keeper: Keeper, objects: Objects, lock: threading.RLock, retain_ms: int
+    ) -> None:
+        self._keeper, self._objects, self._lock = keeper, objects, lock
+        self._retain_ms = retain_ms
+        self._asked: set[CollectionId] = set()
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._run, args=(each, wait_s), name=name, daemon=True)
+            for name, each, wait_s in (
+                ("responses", self._listen, 0.0),
+                ("upkeep", self._beat, BEAT_S),
+            )
+        ]
+        self.failure: SlackwaterError | None = None
+
+    def restore(self) -> None:
+        """Bring everything that the catalog names to life; the caller holds the lock."""
+        catalog = self._keeper.catalog.sync()
+        described = [self._objects.establish(item) for item in catalog.ordered()]
+        self._asked = {each.export for each in described}
+        self._keeper.controller.start(described, sorted(catalog.dropped))
+
+    def start(self) -> None:
+        """Look after everything from here on."""
+        for each in self._threads:
+            each.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether nothing has ended: no successor, no stop, no defect."""
+        return all(each.is_alive() for each in self._threads)
+
+    def stop(self) -> None:
+        """Look after nothing any more."""
+        self._stopped.set()
+        for each in self._threads:
+            if each.is_alive():
+                each.join()
+
+    def establish(self, item: Item) -> None:
+        """Make an object and ask for its dataflow; the caller holds the lock."""
+        description = self._objects.establish(item)
+        self._objects.crash("before-command")
+        self._keeper.controller.create(description)
+        self._asked.add(item.id)
+        self._objects.crash("after-command")
+
+    def abolish(self, item: Item) -> None:
+        """Ask for the end of a dropped object's dataflow; the caller holds the lock."""
+        self._keeper.controller.drop(item.id)
+        self._asked.discard(item.id)
+
+    def _run(self, step: Callable[[], None], wait_s: float) -> None:
+        while not self._stopped.wait(wait_s):
+            try:
+                step()
+            except Deposed as failure:
+                log.error("coordinator is fenced", extra={"cause": str(failure)})  # noqa: TRY400  no defect, no trace
+                self.failure = failure
+                self._stopped.set()
+            except SlackwaterError as failure:
+                log.warning("will try again", extra={"cause": str(failure)})
+                self._stopped.wait(BEAT_S)
+
+    def _listen(self) -> None:
+        self._keeper.controller.poll(LISTEN_MS)
+
+    def _beat(self) -> None:
+        catalog = self._keeper.catalog.sync()
+        with self._lock:
+            for item in catalog.ordered():
+                if item.id not in self._asked and self._asked.issuperset(item.inputs):
+                    self.establish(item)
+            gone = self._keeper.controller.observed.dropped
+            for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
+                if item.id in gone:
+                    self._objects.abolish(item)
+                    self._keeper.controller.forget(item.id)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Move the catalog's holds as the policy says, but not past a read in progress."""
+        shards, moves = self._keeper.shards, list[tuple[str, Body]]()
+        for item in self._keeper.catalog.state.ordered():
+            if item.kind == "sink" or item.id not in self._asked:
+                continue
+            state = shards.state(item.id)
+            held = state.capabilities.get(catalog_hold(item.id))
+            if held is None:
+                continue
+            wish = policy(state.upper, held.frontier, self._retain_ms)
+            target = self._allowed(item.id, wish) if wish else held.frontier
+            if held.frontier.strictly_precedes(target):
+                hold = catalog_hold(item.id)
+                moves.append(
+                    (item.id, Downgrade(collection=item.id, capability=hold, frontier=target))
+                )
+        if moves:
+            shards.submit(moves)
+
+    def _allowed(self, collection: CollectionId, wish: Antichain) -> Antichain:
+        reading = self._keeper.guards.frontier(collection)
+        return wish.meet(frontier(reading.time)) if not reading.is_empty else wish

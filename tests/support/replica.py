@@ -1,0 +1,111 @@
+"""A replica without Spark: it speaks the protocol, and writes what a test tells it."""
+
+import itertools
+import threading
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streams.compute.controller import command_topic, response_topic
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import Frontiers, Reconciled, Response, Status
+from streams.compute.reader import CommandReader
+from streams.compute.session import Action, Create, Drop, Reconcile, Session
+from streams.compute.writer import ResponseWriter
+from streams.ids import CollectionId, Topic
+from streams.kafka.log import Logs
+from streams.progress import EMPTY, frontier
+from streams.storage.events import Append, Part
+from streams.storage.outcomes import Appended
+from streams.storage.shards import Shards
+from streams.trace.kernel import arrow_schema
+
+_names = itertools.count()
+
+
+class FakeReplica:
+    """Follows the commands in a thread of its own."""
+
+    def __init__(self, logs: Logs, shards: Shards, namespace: str = "sw") -> None:
+        self.shards = shards
+        self._reader = CommandReader(logs, command_topic(namespace, "default"))
+        responses: Topic = response_topic(namespace, "default")
+        self._writer = ResponseWriter(logs, responses, f"fake-{next(_names)}")
+        self.session = Session()
+        self.created: list[DataflowDescription] = []
+        self.dropped: list[CollectionId] = []
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> "FakeReplica":
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            for command in self._reader.poll(20):
+                self.session, actions = self.session.step(command)
+                for action in actions:
+                    self._act(action)
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Create(description):
+                self.created.append(description)
+                self.say(Status(description.export, "running"))
+            case Drop(export, silent):
+                self.dropped.append(export)
+                self.shards.close(export)
+                if not silent:
+                    self.say(Frontiers(export, EMPTY, EMPTY))
+            case Reconcile(kept, created, dropped):
+                self.say(Reconciled(len(kept), created, dropped))
+            case _:
+                pass
+
+    def say(self, response: Response) -> None:
+        self._writer.write(self.session.nonce, [response])
+
+    def append(
+        self,
+        export: str,
+        upper: int,
+        updates: Sequence[tuple[tuple[object, ...], int, int]] = (),
+        errors: Sequence[tuple[str, int, int]] = (),
+    ) -> None:
+        """Append (row, time, diff) updates, and errors, from the shard's upper to `upper`."""
+        collection = CollectionId(export)
+        description = next(each for each in self.created if each.export == collection)
+        self.shards.open(export)
+        schema = arrow_schema([each.type for each in description.columns])
+        columns = [
+            *([row[index] for row, _, _ in updates] for index in range(len(schema) - 2)),
+            [time for _, time, _ in updates],
+            [diff for _, _, diff in updates],
+        ]
+        arrays = [
+            pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)
+        ]
+        wrong = pa.table(
+            {
+                "error": pa.array([text for text, _, _ in errors], pa.utf8()),
+                "time": pa.array([time for _, time, _ in errors], pa.int64()),
+                "diff": pa.array([diff for _, _, diff in errors], pa.int64()),
+            }
+        )
+        self.shards.sync(collection)
+        refs = self.shards.write(collection, pa.table(arrays, schema=schema), wrong)
+        part = Part(
+            collection=collection,
+            capability=description.capability,
+            lower=self.shards.state(collection).upper,
+            upper=frontier(upper),
+            chunks=refs,
+        )
+        (outcome,) = self.shards.submit([(export, Append((part,)))])
+        assert isinstance(outcome, Appended), outcome
+        self.say(Frontiers(collection, frontier(upper), frontier(upper)))

@@ -1,0 +1,357 @@
+"""Statements against a coordinator over a broker in memory, with a replica without Spark."""
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.results import Columns, Complete, Failed, Progress, Result, Rows
+from streams.compute.protocol import Status
+from streams.ids import CollectionId, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.storage.shards import Shards
+from tests.support.replica import FakeReplica
+
+NOW = 1_700_000_000_000
+ORDERS = (
+    "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT, amount DOUBLE) FORMAT JSON"
+)
+TOTALS = (
+    "CREATE MATERIALIZED VIEW totals AS SELECT id, sum(amount) AS total FROM orders GROUP BY id"
+)
+SINK = "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'totals') KEY (id)"
+
+
+class Killed(BaseException):
+    """The coordinator dies here."""
+
+
+class Environment:
+    """A broker that outlives coordinators and replicas."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker(lambda: NOW)
+        self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
+        self.numbers = itertools.count()
+        self.dying_at = ""
+        self.coordinators: list[Coordinator] = []
+        self.replicas: list[FakeReplica] = []
+        self.start()
+
+    def crash(self, point: str) -> None:
+        if point == self.dying_at:
+            raise Killed
+
+    def start(self) -> None:
+        broker = self.broker
+        self.coordinator = Coordinator(
+            CoordinatorSettings(retain_ms=1000),
+            Cluster(broker.logs, broker.chunks, broker.topics),
+            now_ms=lambda: NOW,
+            new_id=lambda: f"id{next(self.numbers)}",
+            crash=self.crash,
+        )
+        self.coordinators.append(self.coordinator)
+        self.coordinator.start()
+
+    def start_replica(self) -> FakeReplica:
+        broker = self.broker
+        shards = Shards(
+            broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW, pump=True
+        )
+        self.replica = FakeReplica(broker.logs, shards).start()
+        self.replicas.append(self.replica)
+        return self.replica
+
+    def stop(self) -> None:
+        for replica in self.replicas:
+            replica.stop()
+            replica.shards.close()
+        for coordinator in self.coordinators:
+            coordinator.stop()
+
+    def sql(self, text: str) -> list[Result]:
+        return list(self.coordinator.execute(text))
+
+    def rows(self, text: str) -> list[list[object]]:
+        results = self.sql(text)
+        assert isinstance(results[-1], Complete), results[-1]
+        return rows_of(results)
+
+    def fails(self, text: str) -> Failed:
+        last = self.sql(text)[-1]
+        assert isinstance(last, Failed), last
+        return last
+
+
+def rows_of(results: list[Result]) -> list[list[object]]:
+    return [json.loads(row) for each in results if isinstance(each, Rows) for row in each.rows]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def env() -> Iterator[Environment]:
+    environment = Environment()
+    yield environment
+    environment.stop()
+
+
+def with_orders(env: Environment) -> FakeReplica:
+    replica = env.start_replica()
+    assert isinstance(env.sql(ORDERS)[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    return replica
+
+
+def test_a_source_is_read_at_a_time(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 2.5), NOW, 1), ((2, 1.0), NOW + 5, 2)])
+    results = env.sql("SELECT id, amount FROM orders ORDER BY id")
+    assert results[0] == Columns(results[0].columns)
+    assert [(each.name, each.type) for each in results[0].columns] == [
+        ("id", "BIGINT"),
+        ("amount", "DOUBLE"),
+    ]
+    assert rows_of(results) == [[1, 2.5], [2, 1.0], [2, 1.0]]
+    assert results[-1] == Complete("SELECT 3", {"as_of": NOW + 9})
+    assert env.rows(f"SELECT count(*) FROM orders AS OF {NOW}") == [[1]]
+    assert env.rows(f"SELECT count(*) FROM orders AS OF {NOW + 5};") == [[3]]
+
+
+def test_a_read_below_since_is_refused(env) -> None:
+    with_orders(env)
+    failed = env.fails(f"SELECT * FROM orders AS OF {NOW - 1}")
+    assert failed.message == f"orders cannot be read at {NOW - 1}"
+    assert str(NOW) in failed.detail
+
+
+def test_a_read_waits_until_its_time_is_final(env) -> None:
+    replica = with_orders(env)
+    answers: list[list[list[object]]] = []
+    reader = threading.Thread(
+        target=lambda: answers.append(env.rows(f"SELECT * FROM orders AS OF {NOW + 7}"))
+    )
+    reader.start()
+    replica.append("s1", NOW + 7, [((1, 1.0), NOW, 1)])
+    time.sleep(0.1)
+    assert not answers
+    replica.append("s1", NOW + 8, [((1, 1.0), NOW + 7, -1), ((3, 3.0), NOW + 7, 1)])
+    reader.join(5)
+    assert answers == [[[3, 3.0]]]
+
+
+def test_a_view_is_born_at_the_greatest_time_its_inputs_share(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    assert env.sql(TOTALS)[-1] == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
+    eventually(lambda: len(replica.created) == 2)
+    description = replica.created[1]
+    assert description.as_of == NOW + 9
+    assert [each.collection for each in description.imports] == ["s1"]
+    state = env.coordinator.shards.state(CollectionId("s1"))
+    hold = description.holds[CollectionId("s1")]
+    assert state.capabilities[hold].frontier.time <= NOW + 9
+    replica.append("u2", NOW + 10, [((1, 4.0), NOW + 9, 1)])
+    assert env.rows("SELECT t.total, o.id FROM totals t LEFT JOIN orders o USING (id)") == [
+        [4.0, None]
+    ]
+
+
+def test_what_is_depended_on_cannot_be_dropped(env) -> None:
+    with_orders(env)
+    env.rows(TOTALS)
+    env.rows(SINK)
+    failed = env.fails("DROP SOURCE orders")
+    assert failed.message == "source orders cannot be dropped"
+    assert failed.detail == "what depends on it: materialized view totals"
+    assert (
+        env.fails("DROP SOURCE totals").message
+        == "totals is not a source but a materialized view"
+    )
+
+
+def test_a_drop_removes_everything_but_the_number(env) -> None:
+    replica = with_orders(env)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    env.rows("DROP MATERIALIZED VIEW totals")
+    assert env.rows("SHOW MATERIALIZED VIEWS") == []
+    assert "does not exist" in env.fails("SUBSCRIBE totals").message
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".u2." in each]
+    capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
+    assert not [each for each in capabilities if each.startswith("u2")]
+    assert env.sql(TOTALS)[-1] == Complete("CREATE MATERIALIZED VIEW", {"id": "u3"})
+
+
+def test_a_subscription_gives_the_contents_and_then_every_change(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    results: list[Result] = []
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    results.extend(itertools.islice(stream, 3))
+    assert isinstance(results[0], Columns)
+    names = [each.name for each in results[0].columns]
+    assert names == ["slackwater_time", "slackwater_diff", "id", "amount"]
+    assert rows_of(results) == [[NOW + 9, 1, 1, 1.0]]
+    assert isinstance(results[2], Progress)
+    assert results[2].frontier.time == NOW + 10
+    replica.append("s1", NOW + 20, [((2, 2.0), NOW + 15, 1), ((1, 1.0), NOW + 12, -1)])
+    while len(rows_of(results)) < 3:
+        results.append(next(stream))
+    assert rows_of(results)[1:] == [[NOW + 12, -1, 1, 1.0], [NOW + 15, 1, 2, 2.0]]
+    last = next(stream)
+    assert isinstance(last, Progress)
+    assert last.frontier.time == NOW + 20
+    stream.close()
+
+
+def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 5, [((1, 1.0), NOW, 1)], [("orders/0@7: not JSON", NOW + 3, 1)])
+    failed = env.fails("SELECT * FROM orders")
+    assert failed.message == f"orders holds an error at {NOW + 4}"
+    assert failed.detail == "orders/0@7: not JSON"
+    assert env.rows(f"SELECT id FROM orders AS OF {NOW + 2}") == [[1]]
+    replica.append("s1", NOW + 9, [], [("orders/0@7: not JSON", NOW + 6, -1)])
+    assert env.rows("SELECT id FROM orders") == [[1]]
+
+
+def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
+    assert env.rows(ORDERS) == []
+    assert env.rows("SHOW SOURCES") == [["orders", "s1", NOW, NOW, "no replica", "", ""]]
+    replica = env.start_replica()
+    eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "running")
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    replica.say(Status(CollectionId("u2"), "hydrating", "", "1 of 2 slices"))
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "hydrating")
+    assert env.rows("SHOW MATERIALIZED VIEWS") == [
+        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", ""]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SELECT * FROM nothing", "the query failed"),
+        ("SELECT nope FROM orders", "the query failed"),
+        ("SELEC 1", "expected"),
+        ("CREATE SOURCE x FROM KAFKA (TOPIC 'missing') (a INT) FORMAT JSON", "topic missing"),
+        (
+            "CREATE SOURCE x FROM KAFKA (TOPIC 'sw.catalog') (a INT) FORMAT JSON",
+            "topic sw.catalog",
+        ),
+        ("CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a NOTYPE) FORMAT JSON", "columns"),
+        (ORDERS, "source orders already exists"),
+        (
+            "CREATE SINK k FROM orders INTO KAFKA (TOPIC 'orders') KEY (id)",
+            "topic orders already",
+        ),
+        ("CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o') KEY (x)", "column x of orders"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT now()", ""),
+        ("DROP SINK nothing", "nothing does not exist"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_words(env, text, message) -> None:
+    with_orders(env)
+    version = env.coordinator.catalog.state.version
+    assert message in env.fails(text).message
+    assert env.coordinator.catalog.state.version == version
+
+
+def test_if_exists_and_if_not_exists_are_content(env) -> None:
+    with_orders(env)
+    again = ORDERS.replace("SOURCE", "SOURCE IF NOT EXISTS", 1)
+    assert env.sql(again)[-1] == Complete("CREATE SOURCE", {"id": "s1"})
+    assert isinstance(env.sql("DROP SINK IF EXISTS nothing")[-1], Complete)
+
+
+def test_constants_need_no_collection(env) -> None:
+    assert env.rows("SELECT 1 AS a, 'x' AS b; SELECT 2") == [[1, "x"], [2]]
+    results = env.sql("SELECT 1; SELECT nope; SELECT 2")
+    assert isinstance(results[-1], Failed)
+    assert rows_of(results) == [[1]]
+
+
+POINTS = [
+    "after-catalog",
+    "after-holds",
+    "after-birth",
+    "after-shard",
+    "before-command",
+    "after-command",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_coordinator_that_dies_in_a_create_is_continued_by_the_next(env, point) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.dying_at = point
+    with pytest.raises(Killed):
+        env.sql(TOTALS)
+    env.dying_at = ""
+    env.start()
+    eventually(lambda: len(replica.created) == 2)
+    (shown,) = env.rows("SHOW MATERIALIZED VIEWS")
+    assert shown[:4] == ["totals", "u2", NOW + 9, NOW + 9]
+    replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
+    assert env.rows("SELECT * FROM totals") == [[1, 1.0]]
+    assert [each.export for each in replica.created] == ["s1", "u2"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    "point", ["after-catalog-drop", "after-release", "after-drop", "before-forget"]
+)
+def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    first = env.coordinator
+    env.dying_at = point
+    if point == "after-catalog-drop":
+        with pytest.raises(Killed):
+            env.sql("DROP MATERIALIZED VIEW totals")
+    else:
+        env.rows("DROP MATERIALIZED VIEW totals")
+        eventually(lambda: not first._upkeep._threads[1].is_alive())
+    env.dying_at = ""
+    env.start()
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".u2." in each]
+    capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
+    assert not [each for each in capabilities if each.startswith("u2")]
+
+
+def test_a_coordinator_that_was_followed_ends(env) -> None:
+    first = env.coordinator
+    env.start()
+    eventually(lambda: first.failure is not None)
+    assert "epoch 1 was followed by 2" in str(first.failure)
+
+
+def test_history_is_let_go_but_not_under_a_reader(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    list(itertools.islice(stream, 3))
+    replica.append("s1", NOW + 50_000)
+    time.sleep(1.5)
+    assert env.rows("SHOW SOURCES")[0][2] <= NOW + 9
+    stream.close()
+    eventually(lambda: env.rows("SHOW SOURCES")[0][2] == NOW + 49_999 - 1000)
