@@ -118,7 +118,7 @@ class Following:
             try:
                 entries = self._tail.poll(wait_ms)
             except Truncated as failure:
-                self._fail(failure.topic, failure)
+                self.fail(failure.topic, failure)
                 return
             if entries:
                 self._fold(entries)
@@ -153,7 +153,7 @@ class Following:
                 else:
                     self._tail.add(topic, start)
             except SlackwaterError as failure:
-                self._fail(topic, failure)
+                self.fail(topic, failure)
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
@@ -171,7 +171,7 @@ class Following:
             try:
                 decided = group.fold(entry)
             except Corrupt as failure:
-                self._fail(entry.topic, failure)
+                self.fail(entry.topic, failure)
                 continue
             if decided is not None and decided[0].id in self._awaited:
                 event, outcome = decided
@@ -179,7 +179,8 @@ class Following:
                     self._awaited[event.id] = outcome
             yield group.names.group
 
-    def _fail(self, topic: Topic, failure: SlackwaterError) -> None:
+    def fail(self, topic: Topic, failure: SlackwaterError) -> None:
+        """Follow the group of this log no more, because of `failure`."""
         with self.changed:
             group = self._by_log.get(topic)
             if group is not None and group.failure is None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from schemas import chunk
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs
+from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage import records
 from streams.storage.bootstrap import recover
@@ -204,15 +204,25 @@ class Shards:
 
         Without a collection this is about all groups that have not failed.
 
-        Errors: Determinate when a log cannot be read that far; what the group failed of.
+        Errors: Truncated when a log ends before what was folded, Determinate when it cannot be
+        read to its end; what the group failed of.
         """
         names = (
             [name for name, group in list(self.following.groups.items()) if not group.failure]
             if collection is None
             else [self.group_of(collection)]
         )
-        ends = {name: self.logs.bounds(self.names(name).log)[1] for name in names}
-        self._await_folded({name: Offset(end - 1) for name, end in ends.items()})
+        self._await_folded({name: self._last_offset(name) for name in names})
+
+    def _last_offset(self, name: str) -> Offset:
+        folded = self.following.group(name).state.upto
+        log = self.names(name).log
+        end = self.logs.bounds(log)[1]
+        if end <= folded:
+            failure = Truncated(log, folded + 1, f"it ends at offset {end}")
+            self.following.fail(log, failure)
+            raise failure
+        return Offset(end - 1)
 
     def _await_folded(self, upto: Mapping[str, Offset]) -> None:
         def done() -> bool:

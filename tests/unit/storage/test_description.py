@@ -1,0 +1,27 @@
+"""Descriptions are JSON that says the same both ways."""
+
+import pytest
+
+from streams.errors import InvalidUsage
+from streams.storage.description import Description, dumps, loads
+
+
+def test_a_description_comes_back() -> None:
+    columns = (("größe", "DECIMAL(18,2)"), ("a b", "STRUCT(x INTEGER)"))
+    description = Description(columns, keys=("a b",), kind="source")
+    assert loads(dumps(description)) == description
+    assert (description.names, description.types) == (
+        ("größe", "a b"),
+        ("DECIMAL(18,2)", "STRUCT(x INTEGER)"),
+    )
+
+
+def test_keys_are_columns() -> None:
+    with pytest.raises(InvalidUsage, match="expected keys among the columns"):
+        Description((("a", "INTEGER"),), keys=("b",))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"columns": 1, "keys": [], "kind": "x"}'])
+def test_what_is_no_description_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUsage, match="description"):
+        loads(text)

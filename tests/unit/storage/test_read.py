@@ -1,0 +1,198 @@
+"""Reads: pieces are clipped, snapshots and changes add up, missing chunks are noticed."""
+
+import itertools
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.memory import MemoryBroker
+from streams.progress import EMPTY, frontier
+from streams.storage import read
+from streams.storage.description import Description
+from streams.storage.events import Append, Downgrade, Part, Replace
+from streams.storage.outcomes import Downgraded, Replaced
+from streams.storage.shards import Shards, write_capability
+
+U1 = CollectionId("u1")
+HOLD = CapabilityId("u1.read")
+Row = tuple[str, int, int]
+LAW = settings(max_examples=40, deadline=None)
+
+
+@pytest.fixture
+def shards() -> Iterator[Shards]:
+    opened = fresh()
+    yield opened
+    opened.close()
+
+
+def fresh() -> Shards:
+    ticks = itertools.count(1_000, 10)
+    made = MemoryBroker(lambda: next(ticks))
+    opened = Shards(made.logs, made.chunks, made.topics, now_ms=lambda: 0)
+    description = Description((("name", "VARCHAR"),))
+    opened.create("u1", U1, description, Timestamp(0), read=HOLD)
+    return opened
+
+
+def table(rows: list[Row]) -> pa.Table:
+    return pa.table(
+        {
+            "c0": pa.array([name for name, _, _ in rows], pa.utf8()),
+            "time": pa.array([time for _, time, _ in rows], pa.int64()),
+            "diff": pa.array([diff for _, _, diff in rows], pa.int64()),
+        }
+    )
+
+
+def append(to: Shards, lower: int, upper: int | None, rows: list[Row], errors=None) -> None:
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(lower),
+        upper=EMPTY if upper is None else frontier(upper),
+        chunks=to.write(U1, table(rows), errors),
+    )
+    to.submit([("u1", Append((part,)))])
+
+
+def total(*tables: pa.Table) -> dict[str, int]:
+    """The multiset that updates add up to."""
+    sums: dict[str, int] = {}
+    for each in tables:
+        for row in each.to_pylist():
+            sums[row["c0"]] = sums.get(row["c0"], 0) + row["diff"]
+    return {name: count for name, count in sums.items() if count}
+
+
+UPDATES = st.lists(
+    st.tuples(st.sampled_from("abc"), st.integers(0, 29), st.sampled_from([1, 1, -1])),
+    max_size=30,
+)
+CUTS = st.sets(st.integers(1, 29), max_size=6)
+
+
+@LAW
+@given(UPDATES, CUTS, st.integers(0, 29), st.data())
+def test_snapshot_and_changes_are_a_later_snapshot(
+    updates: list[Row], cuts: set[int], as_of: int, data: st.DataObject
+) -> None:
+    shards = fresh()
+    for lower, upper in itertools.pairwise([0, *sorted(cuts), 30]):
+        append(shards, lower, upper, [row for row in updates if lower <= row[1] < upper])
+    later = data.draw(st.integers(as_of, 29))
+    first, _ = read.snapshot(shards, U1, Timestamp(as_of))
+    changes: list[pa.Table] = []
+    if as_of < 29:
+        _, end, found, _ = next(read.listen(shards, U1, Timestamp(as_of + 1)))
+        assert end == frontier(30)
+        changes = [found.filter(pa.compute.less_equal(found["time"], later))]
+        assert all(row["time"] > as_of for row in found.to_pylist())
+    second, _ = read.snapshot(shards, U1, Timestamp(later))
+    assert total(first, *changes) == total(second)
+    assert total(second) == total(table([row for row in updates if row[1] <= later]))
+    shards.close()
+
+
+def test_a_chunk_linked_twice_is_clipped_to_each_interval(shards: Shards) -> None:
+    """A writer that lost the race for [0, 5) links its chunk of [0, 10) for [5, 10) alone."""
+    append(shards, 0, 5, [("winner", 3, 1)])
+    chunks = shards.write(U1, table([("winner", 3, 1), ("late", 7, 1)]))
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(5),
+        upper=frontier(10),
+        chunks=chunks,
+    )
+    shards.submit([("u1", Append((part,)))])
+    assert total(read.snapshot(shards, U1, Timestamp(9))[0]) == {"winner": 1, "late": 1}
+    assert total(read.snapshot(shards, U1, Timestamp(6))[0]) == {"winner": 1}
+
+
+def test_errors_are_read_with_the_contents(shards: Shards) -> None:
+    errors = pa.table({"error": ["bad", "bad"], "time": [2, 8], "diff": [1, -1]})
+    append(shards, 0, 10, [("a", 1, 1)], errors)
+    assert read.snapshot(shards, U1, Timestamp(1))[1].num_rows == 0
+    assert read.snapshot(shards, U1, Timestamp(5))[1].to_pylist() == [
+        {"error": "bad", "time": 5, "diff": 1}
+    ]
+    assert read.snapshot(shards, U1, Timestamp(9))[1].column("diff").to_pylist() == [1, -1]
+
+
+def test_reads_outside_since_and_upper_are_refused(shards: Shards) -> None:
+    append(shards, 0, 10, [("a", 1, 1)])
+    moved = Downgrade(collection=U1, capability=HOLD, frontier=frontier(6))
+    assert shards.submit([("u1", moved)]) == [Downgraded(frontier(6))]
+    with pytest.raises(InvalidUsage, match=r"expected as_of beyond since \{6\}, actual 5"):
+        read.snapshot(shards, U1, Timestamp(5))
+    with pytest.raises(InvalidUsage, match=r"expected as_of before upper \{10\}, actual 10"):
+        read.snapshot_pieces(shards.state(U1), Timestamp(10))
+    with pytest.raises(TimeoutError):
+        read.snapshot(shards, U1, Timestamp(10), timeout_ms=10)
+    # changes at 6 may stand there because they were compacted (rule 5)
+    with pytest.raises(InvalidUsage):
+        next(read.listen(shards, U1, Timestamp(6)))
+    assert next(read.listen(shards, U1, Timestamp(7)))[:2] == (frontier(7), frontier(10))
+
+
+def test_a_listener_is_told_of_time_that_passes_and_of_the_end(shards: Shards) -> None:
+    append(shards, 0, 10, [])
+    listener = read.listen(shards, U1, Timestamp(1))
+    lower, upper, updates, _ = next(listener)
+    assert (lower, upper, updates.num_rows) == (frontier(1), frontier(10), 0)
+    append(shards, 10, 20, [("a", 15, 1)])
+    lower, upper, updates, _ = next(listener)
+    assert (lower, upper, total(updates)) == (frontier(10), frontier(20), {"a": 1})
+    append(shards, 20, None, [("b", 1_000_000, 1)])
+    lower, upper, updates, _ = next(listener)
+    assert (lower, upper, total(updates)) == (frontier(20), EMPTY, {"b": 1})
+    assert list(listener) == []
+
+
+def compact(shards: Shards, rows: list[Row]) -> None:
+    batches = tuple(batch.name for batch in shards.state(U1).batches)
+    chunks = shards.write(U1, table(rows))
+    swap = Replace(collection=U1, replaced=batches, chunks=chunks, since=Timestamp(0))
+    assert shards.submit([("u1", swap)]) == [Replaced()]
+
+
+def test_a_reader_begins_again_when_its_batches_were_compacted(shards: Shards) -> None:
+    """Its chunks are gone, and the state it has does not know yet (rule 10)."""
+    append(shards, 0, 5, [("a", 1, 1)])
+    append(shards, 5, 10, [("b", 6, 1)])
+    late = Shards(shards.logs, shards.chunks, shards._topics, now_ms=lambda: 0)
+    late.open("u1")
+    old = [ref for batch in shards.state(U1).batches for ref in batch.chunks]
+    compact(shards, [("a", 1, 1), ("b", 6, 1)])
+    shards.chunks.forget(shards.data_topic(U1), old)
+    assert total(read.snapshot(late, U1, Timestamp(9))[0]) == {"a": 1, "b": 1}
+    late.close()
+
+
+def test_a_chunk_that_is_missing_for_no_reason_is_corrupt(shards: Shards) -> None:
+    append(shards, 0, 5, [("a", 1, 1)])
+    [batch] = shards.state(U1).batches
+    shards.chunks.forget(shards.data_topic(U1), batch.chunks)
+    [ref] = batch.chunks
+    place = rf"sw\.u1\.data/{ref.partition}@{ref.offset}"
+    with pytest.raises(Corrupt, match=place):
+        read.snapshot(shards, U1, Timestamp(4))
+
+
+def test_a_damaged_chunk_names_its_place(shards: Shards) -> None:
+    [ref] = shards.chunks.write(shards.data_topic(U1), [(b"nonsense", 1)], {})
+    piece = read.Piece(ref, Timestamp(0), Timestamp(9))
+    place = rf"sw\.u1\.data/{ref.partition}@{ref.offset}: chunk: expected an arrow stream"
+    with pytest.raises(Corrupt, match=place):
+        read.load(shards.chunks, shards.data_topic(U1), [piece])
+
+
+def test_no_pieces_are_no_rows(shards: Shards) -> None:
+    updates, errors = read.load(shards.chunks, shards.data_topic(U1), ())
+    assert (updates.num_rows, errors.num_rows) == (0, 0)

@@ -1,0 +1,468 @@
+"""The client of many groups, over a log and chunks in memory, with and without faults."""
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pytest
+
+from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
+from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.log import Truncated
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import EMPTY, frontier
+from streams.storage import read, records, rollup, shards, upkeep
+from streams.storage.description import Description
+from streams.storage.events import Append, Body, Drop, Event, Part, Reclaim, Replace, Rollup
+from streams.storage.outcomes import Appended, Refused, RolledUp, UpperMismatch
+from streams.storage.shards import Shards, write_capability
+from streams.storage.window import WINDOW
+from tests.support.faulty import Fault, FaultyLogs
+
+U1 = CollectionId("u1")
+DESCRIPTION = Description((("name", "VARCHAR"), ("size", "INTEGER")))
+
+
+def broker() -> MemoryBroker:
+    ticks = itertools.count(1_000, 10)
+    return MemoryBroker(lambda: next(ticks))
+
+
+@contextmanager
+def client(made: MemoryBroker, *, pump: bool = False, **more: object) -> Iterator[Shards]:
+    logs = more.pop("logs", made.logs)
+    opened = Shards(logs, made.chunks, made.topics, now_ms=lambda: 5_000, pump=pump)  # type: ignore[arg-type]  # a Logs
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def rows(*names: str, time: int, diff: int = 1) -> pa.Table:
+    count = len(names)
+    return pa.table(
+        {
+            "c0": list(names),
+            "c1": pa.array(range(count), pa.int32()),
+            "time": pa.array([time] * count, pa.int64()),
+            "diff": pa.array([diff] * count, pa.int64()),
+        }
+    )
+
+
+def append(to: Shards, lower: int, upper: int | None, *tables: pa.Table) -> object:
+    chunks = tuple(ref for table in tables for ref in to.write(U1, table))
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(lower),
+        upper=EMPTY if upper is None else frontier(upper),
+        chunks=chunks,
+    )
+    return to.submit([("u1", Append((part,)))])[0]
+
+
+def names(table: pa.Table) -> list[str]:
+    return sorted(table.column("c0").to_pylist())
+
+
+@pytest.mark.parametrize("pump", [False, True])
+def test_what_is_appended_is_read_back_at_every_time(*, pump: bool) -> None:
+    with client(broker(), pump=pump) as one:
+        state = one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert (state.since, state.upper) == (frontier(0), frontier(0))
+        assert append(one, 0, 10, rows("a", "b", time=3)) == Appended((frontier(10),))
+        assert append(one, 0, 10) == UpperMismatch(frontier(10), U1)
+        assert append(one, 10, 20, rows("c", time=12), rows("a", time=15, diff=-1))
+        expected = {2: [], 3: ["a", "b"], 12: ["a", "b", "c"], 15: ["a", "a", "b", "c"]}
+        for as_of, present in expected.items():
+            updates, errors = read.snapshot(one, U1, Timestamp(as_of))
+            assert names(updates) == present
+            assert set(updates.column("time").to_pylist()) <= {as_of}
+            assert errors.num_rows == 0
+
+
+@pytest.mark.parametrize("pump", [False, True])
+def test_everything_is_recovered_from_the_topics(*, pump: bool) -> None:
+    made = broker()
+    with client(made, pump=pump) as one, client(made, pump=pump) as other:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10, rows("a", time=3))
+        other.open("u1")
+        assert other.state(U1) == one.state(U1)
+        append(one, 10, 20, rows("b", time=13))
+        other.sync(U1)
+        assert other.state(U1) == one.state(U1)
+        assert append(other, 20, 30) == Appended((frontier(30),))
+        one.sync()
+        assert one.state(U1).upper == frontier(30)
+
+
+def test_two_creators_of_one_collection_agree() -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        assert one.create("u1", U1, DESCRIPTION, Timestamp(0)) == other.create(
+            "u1", U1, DESCRIPTION, Timestamp(0)
+        )
+        with pytest.raises(InvalidUsage, match="another description"):
+            other.create("u1", U1, "{}", Timestamp(0))
+
+
+def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    logs = FaultyLogs(made.logs)
+    flushes: list[int] = []
+    inner = logs.append
+
+    def counted(values: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        flushes.append(len(values))
+        return inner(values)
+
+    monkeypatch.setattr(logs, "append", counted)
+    with client(made, logs=logs) as one:
+        ids = [CollectionId(f"u{number}") for number in range(10)]
+        for id_ in ids:
+            one.create(id_, id_, DESCRIPTION, Timestamp(0))
+        flushes.clear()
+        events: list[tuple[str, Body]] = [
+            (
+                id_,
+                Append(
+                    (
+                        Part(
+                            collection=id_,
+                            capability=write_capability(id_),
+                            lower=frontier(0 if number % 2 else 7),
+                            upper=frontier(10),
+                        ),
+                    )
+                ),
+            )
+            for number, id_ in enumerate(ids)
+        ]
+        outcomes = one.submit(events)
+        assert flushes == [10]
+        assert [type(each) for each in outcomes] == [UpperMismatch, Appended] * 5
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        [Fault.AFTER],
+        [Fault.INSTEAD],
+        [Fault.INSTEAD, Fault.INSTEAD, Fault.AFTER],
+        [Fault.INSTEAD, Fault.BEFORE],
+    ],
+    ids=lambda plan: "-".join(fault.name.lower() for fault in plan),
+)
+def test_an_append_in_doubt_counts_exactly_once(
+    plan: list[Fault], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "RESEND_MS", (1, 1, 1))
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10)
+    logs = FaultyLogs(made.logs, plan)
+    with client(made, logs=logs) as one:
+        one.open("u1")
+        assert append(one, 10, 20, rows("a", time=12)) == Appended((frontier(20),))
+        # and what was in doubt may still surface, now or after others have written
+        assert append(one, 20, 30, rows("b", time=22)) == Appended((frontier(30),))
+        logs.surface()
+        one.sync()
+        assert one.state(U1).upper == frontier(30)
+        assert names(read.snapshot(one, U1, Timestamp(29))[0]) == ["a", "b"]
+
+
+def test_a_failure_before_the_append_had_no_effect() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+    with client(made, logs=FaultyLogs(made.logs, [Fault.BEFORE])) as one:
+        one.open("u1")
+        with pytest.raises(Determinate):
+            append(one, 0, 10)
+        assert append(one, 0, 10) == Appended((frontier(10),))
+
+
+def test_a_doubt_that_stays_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "RESEND_MS", (1, 1))
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+    with client(made, logs=FaultyLogs(made.logs, [Fault.INSTEAD] * 3)) as one:
+        one.open("u1")
+        with pytest.raises(Indeterminate):
+            append(one, 0, 10)
+
+
+def test_a_copy_that_surfaces_past_the_window_is_void() -> None:
+    made = broker()
+    logs = FaultyLogs(made.logs, [Fault.NONE, Fault.INSTEAD])
+    with client(made, logs=logs) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert append(one, 0, 10) == Appended((frontier(10),))
+        for _ in range(WINDOW + 1):
+            noise(one)
+        logs.surface()
+        one.sync()
+        assert one.state(U1).upper == frontier(10)
+        assert append(one, 10, 20) == Appended((frontier(20),))
+
+
+def noise(one: Shards) -> None:
+    group = one.following.group("u1")
+    seen = group.state.upto
+    event = Event(EventId(f"n{seen}"), group.uuid, seen, Reclaim({}))
+    one.logs.append([(one.names("u1").log, records.encode(event))])
+    one.sync()
+
+
+def test_threads_share_a_client() -> None:
+    with client(broker(), pump=True) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        won: list[int] = []
+
+        def race() -> None:
+            for _ in range(20):
+                upper = one.state(U1).upper.time
+                if isinstance(append(one, upper, upper + 1), Appended):
+                    won.append(upper)
+
+        threads = [threading.Thread(target=race) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        one.sync()
+        assert sorted(won) == list(range(one.state(U1).upper.time))
+        assert len(won) >= 20
+
+
+@pytest.mark.parametrize("pump", [False, True])
+def test_waiting_ends_with_the_fold_that_makes_it_true(*, pump: bool) -> None:
+    made = broker()
+    with client(made, pump=pump) as one, client(made) as writer:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        writer.open("u1")
+        version = one.version
+        later = threading.Timer(0.05, lambda: append(writer, 0, 10))
+        later.start()
+        assert one.wait(lambda: one.state(U1).upper == frontier(10), 5_000)
+        later.join()
+        assert one.wait_newer(version, 1) > version
+        assert not one.wait(lambda: False, 10)
+
+
+def test_subscribers_hear_of_groups_that_moved() -> None:
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        heard: list[frozenset[str]] = []
+        end = one.subscribe(heard.append)
+        append(one, 0, 10)
+        end()
+        append(one, 10, 20)
+        assert heard == [frozenset({"u1"})]
+
+
+def test_the_clocks_difference_is_known_after_a_submit() -> None:
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert one.skew_ms("u1") == 5_000 - 1_000
+
+
+def test_a_dropped_collection_cannot_be_read_nor_made_again() -> None:
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10)
+        one.drop(U1)
+        with pytest.raises(InvalidUsage, match="since"):
+            read.snapshot(one, U1, Timestamp(5))
+        with pytest.raises(InvalidUsage, match="ids are not reused"):
+            one.create("u1", U1, DESCRIPTION, Timestamp(0))
+
+
+def test_a_group_that_is_not_there_or_not_open_says_so() -> None:
+    with client(broker()) as one:
+        with pytest.raises(InvalidUsage, match=r"group u1: there is no topic sw\.u1\.log"):
+            one.open("u1")
+        with pytest.raises(InvalidUsage, match="in no open group"):
+            one.state(U1)
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.close("u1")
+        with pytest.raises(InvalidUsage, match="in no open group"):
+            one.state(U1)
+
+
+# what no honest log holds stops its group, and its group alone
+
+
+def spoil_record(made: MemoryBroker) -> None:
+    made.logs.append([(Topic("sw.u1.log"), b"\xc3\x01nonsense")])
+
+
+def spoil_topic(made: MemoryBroker) -> None:
+    made.topics.delete([Topic("sw.u1.log")])
+    made.topics.create([TopicSpec(Topic("sw.u1.log"), 1, TopicKind.LOG)])
+
+
+def spoil_start(made: MemoryBroker) -> None:
+    made.logs.append([(Topic("sw.u1.log"), b"x")] * 3)
+    made.logs.truncate(Topic("sw.u1.log"), made.logs.bounds(Topic("sw.u1.log"))[1])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kind", "said"),
+    [
+        (spoil_record, Corrupt, r"log sw\.u1\.log@2: avro header"),
+        (spoil_topic, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
+        (spoil_start, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
+    ],
+    ids=["unknown record", "topic made anew", "truncated"],
+)
+def test_a_log_that_cannot_be_is_fatal_for_its_group(
+    spoil: Callable[[MemoryBroker], None], kind: type[Exception], said: str
+) -> None:
+    made = broker()
+    u2 = CollectionId("u2")
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.create("u2", u2, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10)
+        spoil(made)
+        with pytest.raises(kind, match=said):
+            one.sync(U1)
+        with pytest.raises(kind, match=said):
+            one.state(U1)
+        with pytest.raises(kind, match=said):
+            append(one, 10, 20)
+        one.sync()
+        assert one.state(u2).upper == frontier(0)
+
+
+def test_a_log_without_its_beginning_cannot_be_opened() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10)
+    made.logs.truncate(Topic("sw.u1.log"), Offset(1))
+    with client(made) as one, pytest.raises(Truncated, match="no rollup covers"):
+        one.open("u1")
+
+
+# rollups
+
+
+def grow(one: Shards, upto: int) -> None:
+    """Appends, some with data, until the log reaches so far."""
+    while one.group_state("u1").upto < upto:
+        now = one.state(U1).upper.time
+        append(one, now, now + 1, *([rows(f"r{now}", time=now)] * (now % 3 == 0)))
+
+
+def test_a_group_restarts_from_its_newest_rollup() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert upkeep.roll_up(one, "u1") is None  # no stretch has ended yet
+        grow(one, 70)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(-1))
+        assert upkeep.roll_up(one, "u1") is None
+        grow(one, 140)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(63))
+        grow(one, 200)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(127))
+        grow(one, 210)
+        expected = rollup.encode(one.group_state("u1"))
+        whole = read.snapshot(one, U1, Timestamp(150))[0]
+    assert made.logs.bounds(Topic("sw.u1.log"))[0] == 128
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected
+        assert read.snapshot(one, U1, Timestamp(150))[0].equals(whole)
+        grow(one, 260)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(191))
+
+
+def test_every_folder_checks_every_rollup() -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        other.open("u1")
+        grow(one, 70)
+        body = rollup.encode(one.following.group("u1").retained[-1])
+        false = rollup.encode(one.group_state("u1"))
+        chunks = one.chunks.write(one.names("u1").data, rollup.cut(false), {})
+        event = Rollup(upto=Offset(63), chunks=chunks, hash=rollup.hash_of(false))
+        assert rollup.hash_of(body) != event.hash
+        with pytest.raises(Corrupt, match="expected a rollup of the state at 63"):
+            one.submit([("u1", event)])
+        with pytest.raises(Corrupt, match="expected a rollup of the state at 63"):
+            other.sync(U1)
+
+
+def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        grow(one, 70)
+        upkeep.roll_up(one, "u1")
+        grow(one, 140)
+        upkeep.roll_up(one, "u1")
+        newest = one.group_state("u1").rollups[-1]
+        one.chunks.forget(one.names("u1").data, newest.chunks)
+        expected = rollup.encode(one.group_state("u1"))
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected
+
+
+def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 100)
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        grow(one, 80)
+        upkeep.keep_small(one, "u1")
+        assert one.group_state("u1").rollups == ()
+        grow(one, 130)
+        upkeep.keep_small(one, "u1")
+        assert [each.upto for each in one.group_state("u1").rollups] == [127]
+
+
+def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10, rows("a", time=1))
+        append(one, 10, 20, rows("b", time=11))
+        old = list(one.state(U1).batches)
+        new = one.write(U1, pa.concat_tables([rows("a", time=1), rows("b", time=11)]))
+        swap = Replace(
+            collection=U1,
+            replaced=tuple(batch.name for batch in old),
+            chunks=new,
+            since=Timestamp(0),
+        )
+        one.submit([("u1", swap)])
+        assert upkeep.collect(one, "u1") == tuple(
+            sorted(
+                (ref for batch in old for ref in batch.chunks),
+                key=lambda ref: (ref.partition, ref.offset),
+            )
+        )
+        assert upkeep.collect(one, "u1") == ()
+        assert names(read.snapshot(one, U1, Timestamp(15))[0]) == ["a", "b"]
+        with pytest.raises(Corrupt):
+            one.chunks.fetch(one.data_topic(U1), old[0].chunks)
+
+
+def test_a_refusal_is_returned_as_it_is() -> None:
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert isinstance(one.submit([("u1", Append(()))])[0], Refused)
+        assert one.submit([]) == []
+        assert one.submit([("u1", Drop(U1))])[0] == one.submit([("u1", Drop(U1))])[0]
