@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from streams.errors import InvalidStatement
+from streams.ids import CollectionId
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.ir import (
     AggregateCall,
@@ -23,12 +24,11 @@ from streams.plan.ir import (
     Values,
     columns,
 )
-from streams.plan.literals import literal
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.refusals import AGGREGATES, Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, shift
-from streams.plan.typenames import stored
+from streams.plan.typenames import stored, type_name
 
 _INNER = "INNER"
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
@@ -37,16 +37,20 @@ _REPRESENTATIVE = "__collated_group"
 _SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
 
 
+Relations = Mapping[str, tuple[str, CollectionId]]
+"""The catalog by lower-case name: the name as it is spelled there, and the collection."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Scope:
     """What names mean: relations of the catalog, and CTEs by their number."""
 
-    relations: Mapping[str, Get]
+    relations: Relations
     ctes: dict[int, Relational] = field(default_factory=dict)
 
 
-def bind(plan: Record, relations: Mapping[str, Get]) -> Relational:
-    """The logical plan of a bound query; `relations` are keyed by lower-case name.
+def bind(plan: Record, relations: Relations) -> Relational:
+    """The logical plan of a bound query.
 
     Errors: InvalidStatement for an operator that we do not maintain.
     """
@@ -70,8 +74,10 @@ def _get(record: Record, scope: _Scope) -> Relational:
     function = record.record("qname").texts("path")[-1]
     if function != "seq_scan":
         raise Refusal(f"table function {function}").raised()
-    table = record.record("function_data").text("table")
-    get = scope.relations[table.lower()]
+    name, collection = scope.relations[record.record("function_data").text("table").lower()]
+    types = map(type_name, record.records("returned_types"))
+    pairs = zip(record.texts("names"), types, strict=True)
+    get = Get(name, collection, tuple(Column(*pair) for pair in pairs))
     positions = [index.number("index") for index in record.records("column_indexes")]
     if any(position >= len(get.columns) for position in positions):
         # count(*) reads no column: DuckDB then asks for the row id, and does not look at it.
@@ -166,16 +172,11 @@ def _filtered(argument: Scalar | None, condition: Scalar) -> Scalar:
 
 
 def _result_type(name: str, argument: Scalar | None, record: Record) -> str:
-    type_ = stored(_return_type(record))
+    type_ = stored(type_name(record.record("return_type")))
     if name in {"sum", "avg"} and not type_.startswith(_SUMMED):
         assert argument is not None
         raise Refusal(f"{name} of {argument.type}").raised()
     return type_
-
-
-def _return_type(record: Record) -> str:
-    value = Record({"type": record.raw("return_type"), "is_null": True})
-    return literal(value).type
 
 
 def _distinct(record: Record, scope: _Scope) -> Relational:

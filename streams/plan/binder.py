@@ -1,10 +1,13 @@
-"""The planner's door to DuckDB: text in, bound plans out; nothing is executed.
+"""The planner's door to DuckDB: text in, bound plans out; only constants are computed.
 
-A `Binder` is a private in-memory database that holds empty tables named like the catalog's
-relations, under the settings every kernel of ours has (rules 31, 34), so that a query means
-here what it means where it runs. One `Binder` serves one statement and is then closed.
+A `Binder` is a connection with empty tables named like the catalog's relations, under the
+settings every kernel of ours has (rules 31, 34), so that a query means here what it means
+where it runs. One `Binder` serves one statement and is then closed. Its tables are temporary,
+which in DuckDB means its own: all binders of a process share one empty database, because
+opening a database takes longer than planning.
 """
 
+import functools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,16 +24,17 @@ VERSION = duckdb.__version__
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
-    "SET threads = 1",
     "SET integer_division = true",
     "SET default_null_order = 'postgres'",
     "SET arrow_lossless_conversion = true",
-    "SET autoinstall_known_extensions = false",
-    "SET autoload_known_extensions = false",
     "SET TimeZone = 'UTC'",
-    "SET enable_external_access = false",
-    "SET lock_configuration = true",
 )
+_DATABASE = {
+    "threads": "1",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "enable_external_access": "false",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +71,6 @@ class Binder:
             for name, type_ in zip(relation.columns, relation.types, strict=True)
         )
         return Bound(answer.records("plans")[0], columns)
-
-    def stability(self, functions: Sequence[str]) -> dict[str, str]:
-        """Which of the functions (in lower case) are not CONSISTENT, and what they are."""
-        rows = self.connection.execute(
-            "SELECT DISTINCT function_name, stability FROM duckdb_functions()"
-            " WHERE list_contains(?, function_name) AND stability <> 'CONSISTENT'",
-            [list(functions)],
-        ).fetchall()
-        return {str(name): str(stability) for name, stability in rows}
 
     def columns(self, table: str) -> tuple[Column, ...]:
         """The columns of a table, with types spelled as DuckDB prints them."""
@@ -118,13 +113,32 @@ class Binder:
         return answer
 
 
+@functools.cache
+def _database() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(config=dict(_DATABASE))
+
+
+@functools.cache
+def unstable_functions() -> Mapping[str, str]:
+    """The functions that are not CONSISTENT, by lower-case name, and what they are."""
+    rows = (
+        _database()
+        .cursor()
+        .execute(
+            "SELECT DISTINCT lower(function_name), stability FROM duckdb_functions()"
+            " WHERE stability <> 'CONSISTENT'"
+        )
+    )
+    return {str(name): str(stability) for name, stability in rows.fetchall()}
+
+
 @contextmanager
 def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
     """A binder that knows these tables.
 
     Errors: InvalidStatement for a column type or a name that DuckDB refuses.
     """
-    connection = duckdb.connect()
+    connection = _database().cursor()
     try:
         for setting in _SETTINGS:
             connection.execute(setting)
@@ -149,7 +163,7 @@ def _create(
 ) -> None:
     body = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
     try:
-        connection.execute(f"CREATE TABLE {quoted(name)} ({body})")
+        connection.execute(f"CREATE TEMP TABLE {quoted(name)} ({body})")
     except duckdb.Error as error:
         raise InvalidStatement(f"the columns of {name} are not valid", _words(error)) from error
 

@@ -47,7 +47,8 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
         refuse(bound, text, bound_columns)
         answer = bound.bind(text)
         _refuse_duplicates(answer.columns)
-        unchecked = bind(answer.plan, _gets(bound, catalog))
+        names = {name.lower(): (name, relation.id) for name, relation in catalog.items()}
+        unchecked = bind(answer.plan, names)
         settled = settle(unchecked, bound.computable)
         _refuse_failing_rows(settled, bound)
     logical = optimise(settled)
@@ -79,14 +80,6 @@ def _distinct(catalog: Mapping[str, Relation]) -> list[tuple[str, Relation]]:
             raise InvalidUsage(f"catalog names {seen[name.lower()]} and {name} differ in case")
         seen[name.lower()] = name
     return list(catalog.items())
-
-
-def _gets(bound: Binder, catalog: Mapping[str, Relation]) -> dict[str, ir.Get]:
-    """What a query may read, with the types spelled as DuckDB prints them."""
-    return {
-        name.lower(): ir.Get(name, relation.id, bound.columns(name))
-        for name, relation in catalog.items()
-    }
 
 
 def _refuse_duplicates(columns: tuple[Column, ...]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import Binder
+from streams.plan.binder import Binder, unstable_functions
 from streams.plan.record import Record
 
 AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
@@ -59,7 +59,7 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
             raise refusal.raised()
         functions |= _function(node)
         _refuse_pseudo_column(node, names)
-    _refuse_unstable(binder, functions)
+    _refuse_unstable(functions)
 
 
 def _not_a_select(query: str) -> InvalidStatement:
@@ -175,11 +175,12 @@ def _refuse_pseudo_column(node: Record, names: frozenset[str]) -> None:
             raise Refusal("column rowid", "name a column of the relation").raised()
 
 
-def _refuse_unstable(binder: Binder, functions: set[str]) -> None:
-    unstable = binder.stability(sorted(functions - _STABLE_AFTER_ALL))
-    for name, stability in sorted(unstable.items()):
-        raise Refusal(
-            f"function {name}",
-            "a view's contents may depend on its inputs alone; put the value in a column",
-            f"it is {stability}: the same row may give another value later",
-        ).raised()
+def _refuse_unstable(functions: set[str]) -> None:
+    unstable = unstable_functions()
+    for name in sorted(functions - _STABLE_AFTER_ALL):
+        if name in unstable:
+            raise Refusal(
+                f"function {name}",
+                "a view's contents may depend on its inputs alone; put the value in a column",
+                f"it is {unstable[name]}: the same row may give another value later",
+            ).raised()

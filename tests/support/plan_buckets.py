@@ -6,10 +6,10 @@ is that of the key's text, so that two equal keys with different bits part ways.
 """
 
 import random
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-import duckdb
-
+from streams.ids import CollectionId
 from streams.plan.physical import (
     Constant,
     Dataflow,
@@ -29,10 +29,10 @@ BUCKETS = 3
 
 @dataclass
 class Simulation:
-    connection: duckdb.DuckDBPyConnection
     dataflow: Dataflow
-    names: dict[str, str]  # collection -> table
+    names: Mapping[CollectionId, str]  # collection -> table
     chance: random.Random
+    steps: dict[str, str] = field(default_factory=dict)
 
     def run(self) -> str:
         """A query for the output's rows, over all buckets."""
@@ -40,7 +40,8 @@ class Simulation:
             self._place(number, node)
         last = len(self.dataflow.nodes) - 1
         parts = [f"SELECT * FROM n{last}_{b}" for b in range(BUCKETS)]
-        return " UNION ALL ".join(parts)
+        steps = ", ".join(f"{name} AS MATERIALIZED ({q})" for name, q in self.steps.items())
+        return f"WITH {steps} {' UNION ALL '.join(parts)}"
 
     def _place(self, number: int, node: Node) -> None:
         if isinstance(node, Source):
@@ -85,7 +86,7 @@ class Simulation:
         return name
 
     def _create(self, table: str, query: str) -> None:
-        self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS {query}")
+        self.steps[table] = query
 
 
 def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:

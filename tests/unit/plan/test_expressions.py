@@ -42,12 +42,12 @@ def test_rendering_keeps_value_and_type(kind: str) -> None:
         t.replace('"NULL"', "INTEGER") for t in wanted
     ]
     assert [str(type_) for type_ in relation.types] == [c.type for c in compiled.columns]
-    for index, name in enumerate(names):
-        here = f"SELECT CAST({name} AS VARCHAR) FROM ({query}) q"
-        there = f"SELECT CAST(c{index} AS VARCHAR) FROM ({rendered}) q"
-        assert connection.execute(here).fetchall() == connection.execute(there).fetchall(), (
-            parts(EXPRESSIONS[kind])[index]
-        )
+    here, there = (
+        connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({text}\n) q").fetchall()
+        for text in (query, rendered)
+    )
+    for part, *columns in zip(parts(EXPRESSIONS[kind]), zip(*here), zip(*there), strict=True):
+        assert columns[0] == columns[1], part
 
 
 @pytest.mark.parametrize("kind", EXPRESSIONS)
