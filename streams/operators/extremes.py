@@ -117,7 +117,7 @@ def touched(
 ) -> Touched:
     """The touched values of what `partial` sent, with their counts in the state."""
     width = rows.num_columns - 3
-    owner = moments.owners(rows.columns[:width], kernel)
+    owner = moments.owners(rows.columns[:width], rows.num_rows, kernel)
     moment = moments.places(owner, rows.column("time").to_numpy())
     values = rows.column("v")
     by_entry = group([key_form(values, kernel), owner], rows.num_rows)
@@ -167,6 +167,8 @@ def extreme(
     largest: bool,
 ) -> Extreme:
     """The min (or max) at every moment, given the one last emitted for each group."""
+    if not len(of.entry):
+        return Extreme(before, before.take(pa.array(moments.owner)))
     core = _core(of, moments, runs, before, kernel, largest=largest)
     pool = pa.concat_arrays([of.entries.values, core])
     size = len(of.base)
@@ -253,7 +255,8 @@ def _cover(starts: Ints, ends: Ints, ranks: Ints, size: int) -> Ints:
     """
     leaves = 1 << max(size - 1, 0).bit_length()
     tree = np.full(2 * leaves, NONE, np.int64)
-    low, high = starts + leaves, ends + leaves
+    some = starts < ends
+    low, high, ranks = starts[some] + leaves, ends[some] + leaves, ranks[some]
     while len(low):
         odd = (low & 1) == 1
         np.minimum.at(tree, low[odd], ranks[odd])

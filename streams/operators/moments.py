@@ -35,11 +35,11 @@ class Moments:
         """For each key its last moment."""
         return self.bounds[1] - 1
 
-    def owners(self, columns: Sequence[pa.Array], kernel: Kernel) -> Ints:
+    def owners(self, columns: Sequence[pa.Array], rows: int, kernel: Kernel) -> Ints:
         """The number of the key of each row; every key is one of these."""
         forms = [key_form(column, kernel) for column in columns]
         if not forms:
-            return np.zeros(0, np.int64)
+            return np.zeros(rows, np.int64)
         both = [pa.concat_arrays([a, b]) for a, b in zip(self.forms, forms, strict=True)]
         return group(both, len(both[0])).ids[len(self.hashes) :]
 

@@ -40,10 +40,9 @@ class LocalDataflow:
         self, interval: Interval, imports: Mapping[int, pa.Table]
     ) -> tuple[list[pa.Table], list[pa.Table]]:
         """Step over an interval; the updates of the output, and of the errors."""
-        shares = [imports] if imports or interval.as_of else []
         emitted = [
             start(self.dataflow, share, interval, self.buckets, self.context)
-            for share in shares
+            for share in _shares(imports)
         ]
         packets: list[Packet] = [packet for each in emitted for packet in each.packets]
         for level in range(1, self.dataflow.depth + 1):
@@ -70,3 +69,14 @@ class LocalDataflow:
         outputs = [each.output for each in emitted if each.output is not None]
         errors = [each.errors for each in emitted if each.errors is not None]
         return outputs, errors
+
+
+def _shares(imports: Mapping[int, pa.Table]) -> list[dict[int, pa.Table]]:
+    """The imports' updates in two halves, as two tasks would read them."""
+    halves: list[dict[int, pa.Table]] = [{}, {}]
+    for index, table in imports.items():
+        middle = table.num_rows // 2
+        for half, part in zip(halves, (table[:middle], table[middle:]), strict=True):
+            if part.num_rows:
+                half[index] = part
+    return [half for half in halves if half]

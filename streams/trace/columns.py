@@ -124,7 +124,7 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
     codes = _codes(keys[0])
     for key in keys[1:]:
         more = _codes(key)
-        width = int(more.max()) + 1 if rows else 1
+        width = int(more.max(initial=0)) + 1
         codes = encode(pa.array(codes * width + more))
     return Groups(codes, first_rows(codes))
 

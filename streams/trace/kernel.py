@@ -72,8 +72,10 @@ class Prepared:
 class Kernel:
     """One DuckDB connection with the settings of rule 34 and its prepared statements."""
 
-    def __init__(self, memory_limit: str = "1GB", temp_directory: str = "") -> None:
-        self._connection = _connect(memory_limit, temp_directory)
+    def __init__(
+        self, memory_limit: str = "1GB", temp_directory: str = "", *, lossless: bool = True
+    ) -> None:
+        self._connection = _connect(memory_limit, temp_directory, lossless=lossless)
         self._names = itertools.count()
         self._prepared: dict[tuple[str, tuple[tuple[str, pa.Schema], ...]], Prepared] = {}
         self._rendered: dict[str, bool] = {}
@@ -102,6 +104,19 @@ class Kernel:
             found = self._prepared[key] = self._make(sql, ports)
         return found
 
+    def columns(self, definitions: str) -> list[tuple[str, str]]:
+        """The names and types of columns defined as in CREATE TABLE: `a BIGINT, b VARCHAR`.
+
+        Errors: EvaluationFailed when they are not column definitions.
+        """
+        self._execute(f"CREATE TEMP TABLE defined_columns ({definitions})")
+        try:
+            rows = self._run("DESCRIBE defined_columns")
+        finally:
+            self._execute("DROP TABLE defined_columns")
+        names, types = rows["column_name"].to_pylist(), rows["column_type"].to_pylist()
+        return list(zip(names, types, strict=True))
+
     def round_trips(self, duckdb_type: str) -> bool:
         """Whether DuckDB reads its own Arrow export of this type back as this type."""
         if duckdb_type not in self._rendered:
@@ -123,6 +138,12 @@ class Kernel:
         execute = functools.partial(self._run, f"EXECUTE statement_{number}")
         return Prepared(execute, tuple(ports.values()))
 
+    def _execute(self, sql: str) -> None:
+        try:
+            self._connection.execute(sql)
+        except duckdb.Error as error:
+            raise EvaluationFailed(str(error)) from error
+
     def _run(self, sql: str) -> pa.Table:
         try:
             with warnings.catch_warnings():
@@ -133,13 +154,15 @@ class Kernel:
             raise EvaluationFailed(str(error)) from error
 
 
-def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
+def _connect(
+    memory_limit: str, temp_directory: str, *, lossless: bool = True
+) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:")
     settings = {
         "threads": "1",
         "memory_limit": f"'{memory_limit}'",
         "TimeZone": "'UTC'",
-        "arrow_lossless_conversion": "true",
+        "arrow_lossless_conversion": "true" if lossless else "false",
         "integer_division": "true",
         "default_null_order": "'postgres'",
         "autoinstall_known_extensions": "false",

@@ -1,0 +1,210 @@
+"""Run a view in process and look at it at every time.
+
+    >>> import pyarrow as pa
+    >>> from streams.testing import maintain
+    >>> orders = pa.table({
+    ...     "customer": ["ann", "bob", "ann", "bob"],
+    ...     "amount": [10, 20, 5, 20],
+    ...     "_time": [1, 1, 2, 3],
+    ...     "_diff": [1, 1, 1, -1],
+    ... })
+    >>> view = maintain(
+    ...     "SELECT customer, sum(amount)::BIGINT AS total FROM orders GROUP BY customer",
+    ...     tables={"orders": "customer VARCHAR, amount BIGINT"},
+    ...     updates={"orders": orders},
+    ... )
+    >>> sorted(view.at(1).to_pylist(), key=str)
+    [{'customer': 'ann', 'total': 10}, {'customer': 'bob', 'total': 20}]
+    >>> sorted(view.at(3).to_pylist(), key=str)
+    [{'customer': 'ann', 'total': 15}]
+    >>> view.updates.num_rows
+    5
+    >>> view.errors_at(3)
+    []
+
+The view is compiled and stepped by the functions that production runs, over real run files in
+a temporary directory, with an exchange between two buckets.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.operators.context import ERRORS
+from streams.operators.engine import Interval
+from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.physical import Column
+from streams.testing.local import LocalDataflow
+from streams.trace import updates as trace
+from streams.trace.columns import Ints, int64
+from streams.trace.kernel import Kernel, arrow_schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maintained:
+    """A view's history over [since, upper): what it holds at each time, and its errors.
+
+    `columns` are the view's columns with their DuckDB types.
+    """
+
+    columns: tuple[Column, ...]
+    since: int
+    upper: int
+    _updates: pa.RecordBatch
+    _errors: pa.RecordBatch
+    _kernel: Kernel
+    _reader: Kernel
+
+    @property
+    def updates(self) -> pa.Table:
+        """The consolidated updates: the view's columns, `_time` and `_diff`."""
+        return self._named(self._updates, '"time" AS _time, "diff" AS _diff')
+
+    def at(self, time: int) -> pa.Table:
+        """The contents at `time`, each row as often as it is there, in no order.
+
+        Arrow types are those DuckDB gives by default. Rows whose expressions failed are
+        missing here and show in `errors_at`; in production such a read fails.
+
+        Errors: InvalidUsage when `time` lies outside [since, upper).
+        """
+        self._check(time)
+        rows = trace.at(self._updates, time, self._kernel)
+        counts = int64(rows.column("diff"))
+        assert not len(counts) or counts.min() > 0, f"a row has a negative count at {time}"
+        places = np.repeat(np.arange(len(counts)), counts)
+        return self._named(rows.take(pa.array(places)), "")
+
+    def errors_at(self, time: int) -> list[str]:
+        """The errors at `time`, sorted, each as often as it is there.
+
+        Errors: InvalidUsage when `time` lies outside [since, upper).
+        """
+        self._check(time)
+        rows = trace.at(self._errors, time, self._kernel).to_pylist()
+        return sorted(row["error"] for row in rows for _ in range(row["diff"]))
+
+    def _check(self, time: int) -> None:
+        if not self.since <= time < self.upper:
+            raise InvalidUsage(f"time lies outside [{self.since}, {self.upper}): {time}")
+
+    def _named(self, rows: pa.RecordBatch, more: str) -> pa.Table:
+        casts = [
+            f"CAST(c{index} AS {column.type}) AS {_quoted(column.name)}"
+            for index, column in enumerate(self.columns)
+        ]
+        text = ", ".join([*casts, *([more] if more else [])])
+        # names are quoted, types are DuckDB's own
+        return self._reader.query(f"SELECT {text} FROM updates", updates=rows)  # noqa: S608
+
+
+def maintain(  # noqa: PLR0913 - few are needed at once, and a public function keeps its shape
+    query: str,
+    tables: Mapping[str, str],
+    updates: Mapping[str, pa.Table],
+    frontiers: Sequence[int] | None = None,
+    engine: str = "local",
+    *,
+    buckets: int = 2,
+    merge_factor: int = 2,
+) -> Maintained:
+    """Maintain the view of `query` over changing tables; see the module for an example.
+
+    Args:
+        query: a SELECT over the tables, in DuckDB's dialect.
+        tables: for each table its columns as in CREATE TABLE: `"a BIGINT, b VARCHAR"`.
+        updates: for some of the tables, those columns with `_time` and `_diff`.
+        frontiers: the ascending uppers at which micro-batches are cut; after every distinct
+            time when not given. Updates at or beyond the last one are not seen.
+        engine: where the stages run; `local` is in this process.
+        buckets: how many buckets the keyed operators are spread over.
+        merge_factor: how much larger a run file must be not to be merged with a newer one.
+
+    Errors: InvalidStatement when the query is refused, InvalidUsage for wrong arguments.
+    """
+    if engine != "local":
+        raise InvalidUsage(f"engine is not known: expected local, got {engine}")
+    kernel = Kernel()
+    catalog = {
+        name: Relation(CollectionId(name), _columns(kernel, definition))
+        for name, definition in tables.items()
+    }
+    unknown = set(updates) - set(tables)
+    if unknown:
+        raise InvalidUsage(f"updates name tables that are not defined: {sorted(unknown)}")
+    compiled = compile_view(query, catalog)
+    rows = {
+        str(each.collection): _read(kernel, each.columns, updates.get(str(each.collection)))
+        for each in compiled.dataflow.imports
+    }
+    since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+        local = LocalDataflow(compiled.dataflow, Path(directory), buckets, merge_factor, kernel)
+        return _run(local, compiled, rows, (since, uppers))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _columns(kernel: Kernel, definition: str) -> tuple[Column, ...]:
+    return tuple(Column(name, kind) for name, kind in kernel.columns(definition))
+
+
+def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> pa.RecordBatch:
+    """A table's updates in the engine's form."""
+    schema = arrow_schema([column.type for column in columns])
+    if table is None:
+        return trace.flatten([], schema)
+    casts = [f"CAST({_quoted(c.name)} AS {c.type}) AS c{i}" for i, c in enumerate(columns)]
+    casts += ["_time::BIGINT AS time", "_diff::BIGINT AS diff"]
+    # names are quoted, types are DuckDB's own
+    read = kernel.query(f"SELECT {', '.join(casts)} FROM updates", updates=table)  # noqa: S608
+    return trace.flatten([read], schema)
+
+
+def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, list[int]]:
+    """The as_of, and the uppers of the micro-batches."""
+    seen = np.unique(np.concatenate([*times, np.empty(0, np.int64)]))
+    uppers = [int(time) + 1 for time in seen] or [1]
+    if frontiers is not None:
+        uppers = [int(upper) for upper in frontiers]
+        if not uppers or any(one >= other for one, other in pairwise(uppers)):
+            raise InvalidUsage(f"frontiers are not ascending: {uppers}")
+    since = min(uppers[0] - 1, *(int(time) for time in seen[:1]), uppers[0] - 1)
+    return since, uppers
+
+
+def _run(
+    local: LocalDataflow,
+    compiled: Compiled,
+    rows: Mapping[str, pa.RecordBatch],
+    cuts: tuple[int, list[int]],
+) -> Maintained:
+    since, uppers = cuts
+    outputs, errors = [], []
+    for lower, upper in pairwise([since, *uppers]):
+        imports = {
+            index: pa.Table.from_batches([trace.clip(rows[str(each.collection)], lower, upper)])
+            for index, each in enumerate(compiled.dataflow.imports)
+        }
+        made, failed = local.step(Interval(lower, upper, lower == since), imports)
+        outputs += made
+        errors += failed
+    schema = arrow_schema([column.type for column in compiled.columns])
+    return Maintained(
+        columns=tuple(compiled.columns),
+        since=since,
+        upper=uppers[-1],
+        _updates=trace.consolidate(trace.flatten(outputs, schema), local.kernel),
+        _errors=trace.consolidate(trace.flatten(errors, ERRORS), local.kernel),
+        _kernel=local.kernel,
+        _reader=Kernel(lossless=False),
+    )
