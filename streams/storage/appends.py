@@ -24,6 +24,7 @@ from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
     Fenced,
+    Misuse,
     OffsetsMismatch,
     Outcome,
     Refused,
@@ -38,7 +39,7 @@ from streams.storage.state import Capability, CollectionState, State, settled
 def append(state: State, body: Append, offset: Offset) -> tuple[State, Outcome]:
     """The state after an Append, and whether it counted."""
     if not body.parts:
-        return state, Refused("append: expected at least one part, actual none")
+        return state, Refused(Misuse.NO_PARTS)
     draft = state
     for number, part in enumerate(body.parts):
         refusal = obstacle(draft, part)
@@ -66,13 +67,13 @@ def obstacle(state: State, part: Part) -> Outcome | None:
 def malformed(part: Part) -> Refused | None:
     """What no state could accept."""
     if part.lower.is_empty or not part.lower.strictly_precedes(part.upper):
-        return Refused(f"append: expected lower before upper, actual {part.lower} {part.upper}")
+        return Refused(Misuse.BOUNDS)
     if (part.from_offsets is None) != (part.to_offsets is None):
-        return Refused("append: expected from and to offsets, actual one of them")
+        return Refused(Misuse.HALF_A_BINDING)
     if part.from_offsets is not None and not continues(
         part.from_offsets, part.to_offsets or {}
     ):
-        return Refused("append: expected offsets that go forward, actual backward or gone")
+        return Refused(Misuse.BACKWARD_OFFSETS)
     return None
 
 

@@ -17,6 +17,7 @@ from streams.storage.outcomes import (
     Downgraded,
     Dropped,
     Fenced,
+    Misuse,
     OffsetsMismatch,
     Outcome,
     Reclaimed,
@@ -51,6 +52,7 @@ BARE = (
     RollupSuperseded,
     Stale,
 )
+MISUSES = frozenset(Misuse)
 BARE_BY_NAME = {kind.__name__: kind for kind in BARE}
 
 
@@ -109,8 +111,10 @@ def text_fields(outcome: Texts) -> Record:
     match outcome:
         case Fenced(fingerprint, collection):
             return {"text": fingerprint, "subject": collection}
-        case UnknownStage(text) | WrongGroup(text) | UnknownCapability(text) | Refused(text):
+        case UnknownStage(text) | WrongGroup(text) | UnknownCapability(text):
             return {"text": text}
+        case Refused(reason):
+            return {"text": reason.value}
         case UnknownCollection(collection):
             return {"subject": collection}
         case (
@@ -144,13 +148,14 @@ def to_outcome(record: Record) -> Outcome:
     if bare is not None:
         return bare()
     text, subject = record["text"], CollectionId(record["subject"])
+    if name == "Refused" and text in MISUSES:
+        return Refused(Misuse(text))
     frontiers = tuple(to_frontier(each) for each in record["frontiers"])
     made: dict[str, Outcome] = {
         "Fenced": Fenced(text, subject),
         "UnknownStage": UnknownStage(text),
         "WrongGroup": WrongGroup(text),
         "UnknownCapability": UnknownCapability(text),
-        "Refused": Refused(text),
         "UnknownCollection": UnknownCollection(subject),
         "OffsetsMismatch": OffsetsMismatch(to_offsets(record["offsets"]) or {}, subject),
         "RolledUp": RolledUp(Offset(record["number"])),
@@ -161,5 +166,5 @@ def to_outcome(record: Record) -> Outcome:
         made["Acquired"] = Acquired(frontiers[0])
         made["Downgraded"] = Downgraded(frontiers[0])
     if name not in made:
-        raise Corrupt(f"rollup: expected the name of an outcome, actual {name}")
+        raise Corrupt(f"rollup: expected the name of an outcome, actual {name} {text}")
     return made[name]

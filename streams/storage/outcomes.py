@@ -6,6 +6,7 @@ reads it back raises.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from streams.ids import CollectionId, Offset
 from streams.progress import Antichain
@@ -142,11 +143,33 @@ class UnknownCapability:
     capability: str
 
 
+class Misuse(StrEnum):
+    """Which rule an event broke.
+
+    The texts are part of a state and of its hash, so they are never changed, and name nothing
+    that the event itself does not say.
+    """
+
+    NO_PARTS = "an append has at least one part"
+    BOUNDS = "an append's lower is before its upper"
+    HALF_A_BINDING = "an append has both from and to offsets, or neither"
+    BACKWARD_OFFSETS = "offsets of a source go forward only"
+    DROPPED_ID = "an id that was dropped is not used again"
+    OTHER_DESCRIPTION = "an id is bound to one description"
+    OTHER_RIGHT = "a capability's kind does not change"
+    EMPTY_DOWNGRADE = "a capability is downgraded to a time, or dropped"
+    NOT_DISTINCT = "a replace names batches, each once"
+    GAP = "a replace names contiguous batches"
+    BEYOND_SINCE = "a replace advances times to since at most"
+    BEYOND_UPPER = "a replace stays below upper"
+    MID_STRETCH = "a rollup covers the log up to the end of a stretch"
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """Misuse; `reason` says which rule was broken."""
 
-    reason: str
+    reason: Misuse
 
 
 Outcome = (

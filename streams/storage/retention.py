@@ -17,6 +17,7 @@ from streams.storage.events import Reclaim, Replace, Rollup, Stage
 from streams.storage.outcomes import (
     BatchesChanged,
     ChunksReclaimed,
+    Misuse,
     Outcome,
     Reclaimed,
     Refused,
@@ -88,7 +89,7 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Outcome]:
     if collection is None or collection.is_dropped:
         return state, UnknownCollection(body.collection)
     if not body.replaced or len(set(body.replaced)) != len(body.replaced):
-        return state, Refused("replace: expected distinct batches, actual none or one twice")
+        return state, Refused(Misuse.NOT_DISTINCT)
     found = [collection.batches.find(name) for name in body.replaced]
     gone = [batch for batch in found if batch is not None]
     if len(gone) < len(found):
@@ -96,7 +97,7 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Outcome]:
     upper = union(gone)
     misuse = unfit(collection, body, upper)
     if misuse is not None or upper is None:
-        return state, misuse or Refused("replace: expected contiguous batches, actual a gap")
+        return state, misuse or Refused(Misuse.GAP)
     if reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
     return swapped(state, collection, body, (gone, upper), offset), Replaced()
@@ -118,14 +119,9 @@ def unfit(
 ) -> Refused | None:
     """Whether the new batch would change what may still be read, or written."""
     if not frontier(body.since).precedes(collection.since):
-        return Refused(
-            f"replace: expected times advanced to since {collection.since} at most,"
-            f" actual {body.since}"
-        )
+        return Refused(Misuse.BEYOND_SINCE)
     if upper is not None and not upper.precedes(collection.upper):
-        return Refused(
-            f"replace: expected batches below upper {collection.upper}, actual {upper}"
-        )
+        return Refused(Misuse.BEYOND_UPPER)
     return None
 
 
@@ -157,7 +153,7 @@ def swapped(
 def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Outcome]:
     """Remember a Rollup; the one before the last is not needed any more (rule 8)."""
     if body.upto >= offset or body.upto % ROLLUP_STRIDE != ROLLUP_STRIDE - 1:
-        return state, Refused(f"rollup: expected the end of a stretch, actual upto {body.upto}")
+        return state, Refused(Misuse.MID_STRETCH)
     newest = state.rollups[-1].upto if state.rollups else Offset(-1)
     if body.upto <= newest or body.upto < offset - WINDOW:
         return state, RollupSuperseded()

@@ -18,6 +18,7 @@ from streams.storage.outcomes import (
     Created,
     Downgraded,
     Dropped,
+    Misuse,
     Outcome,
     Refused,
     UnknownCapability,
@@ -31,11 +32,9 @@ def create(state: State, body: Create, group: str) -> tuple[State, Outcome]:
     known = state.collections.get(body.collection)
     if known is not None:
         if known.is_dropped:
-            return state, Refused(
-                f"collection {body.collection} was dropped: ids are not reused"
-            )
+            return state, Refused(Misuse.DROPPED_ID)
         if known.description != body.description:
-            return state, Refused(f"collection {body.collection} has another description")
+            return state, Refused(Misuse.OTHER_DESCRIPTION)
         return state, Created()
     start = frontier(body.frontier)
     capabilities = {body.write: Capability(Right.WRITE, start)}
@@ -75,7 +74,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     """Make a capability, or renew the one of this name where it stands."""
     old = collection.capabilities.get(body.capability)
     if old is not None and old.right is not body.right:
-        return state, Refused(f"capability {body.capability} is of the other kind")
+        return state, Refused(Misuse.OTHER_RIGHT)
     start = old.frontier if old is not None else first_frontier(collection, body)
     if start.is_empty:
         return state, Acquired(EMPTY)
@@ -108,7 +107,7 @@ def downgrade(
     if old is None:
         return state, UnknownCapability(body.capability)
     if body.frontier.is_empty:
-        return state, Refused("downgrade: expected a time, actual the empty frontier; drop it")
+        return state, Refused(Misuse.EMPTY_DOWNGRADE)
     target = old.frontier.join(body.frontier)
     expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
     plan = later_plan(old, body.plan)

@@ -24,7 +24,7 @@ from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, Event
 from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
-from streams.storage.outcomes import Created, Outcome, Stale
+from streams.storage.outcomes import Created, Outcome, Refused, Stale
 from streams.storage.state import CollectionState, State
 
 PATIENCE_MS = 30_000
@@ -98,7 +98,8 @@ class Shards:
         )
         outcome = self.submit([(group, body)])[0]
         if not isinstance(outcome, Created):
-            raise InvalidUsage(f"collection {collection} cannot be created: {outcome}")
+            reason = outcome.reason if isinstance(outcome, Refused) else outcome
+            raise InvalidUsage(f"collection {collection} cannot be created: {reason}")
         return self.state(collection)
 
     def open(self, *groups: str) -> None:

@@ -107,7 +107,7 @@ def test_two_creators_of_one_collection_agree() -> None:
         assert one.create("u1", U1, DESCRIPTION, Timestamp(0)) == other.create(
             "u1", U1, DESCRIPTION, Timestamp(0)
         )
-        with pytest.raises(InvalidUsage, match="another description"):
+        with pytest.raises(InvalidUsage, match="bound to one description"):
             other.create("u1", U1, "{}", Timestamp(0))
 
 
@@ -282,7 +282,7 @@ def test_a_dropped_collection_cannot_be_read_nor_made_again() -> None:
         one.drop(U1)
         with pytest.raises(InvalidUsage, match="since"):
             read.snapshot(one, U1, Timestamp(5))
-        with pytest.raises(InvalidUsage, match="ids are not reused"):
+        with pytest.raises(InvalidUsage, match="is not used again"):
             one.create("u1", U1, DESCRIPTION, Timestamp(0))
 
 

@@ -1,0 +1,226 @@
+"""Golden vectors: for each kind of event, log bytes and the state they fold to (rule 15).
+
+`shard/*.json` are for clients in other languages to check their fold with: `log` is the
+records' values in hexadecimal with their append times, `outcomes` what became of each,
+`state` the body that a Rollup of the state would have (schema `shard_state`), `hash` its
+SHA-256. Once written a file is never rewritten: these bytes are in topics out there. `ADD=1`
+writes the file of a case that has none.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, frontier
+from streams.storage import records, rollup
+from streams.storage.events import (
+    Acquire,
+    Append,
+    BatchName,
+    Body,
+    Create,
+    Downgrade,
+    Drop,
+    Event,
+    Part,
+    Reclaim,
+    Replace,
+    Right,
+    Rollup,
+    Stage,
+)
+from streams.storage.machine import step
+from streams.storage.state import State
+from tests.support.shard_script import told
+
+FOLDER = Path(__file__).parent / "shard"
+U1 = CollectionId("u1")
+WRITE, READ, OTHER = CapabilityId("u1.write"), CapabilityId("u1.read"), CapabilityId("other")
+
+
+def chunk(partition: int, offset: int) -> ChunkRef:
+    key = f"{partition:016x}{offset:016x}"
+    return ChunkRef(partition, Offset(offset), key, 0xC0FFEE + offset, 10 + offset, 1_000)
+
+
+def append(lower: int, upper: int | None, *chunks: ChunkRef, **more: object) -> Append:
+    bound = EMPTY if upper is None else frontier(upper)
+    part = Part(
+        collection=U1,
+        capability=WRITE,
+        lower=frontier(lower),
+        upper=bound,
+        chunks=chunks,
+        **more,  # type: ignore[arg-type]  # named by the cases below
+    )
+    return Append((part,))
+
+
+CREATE = Create(
+    collection=U1,
+    description='{"columns":[{"name":"ä","type":"INTEGER"}],"keys":[],"kind":"view"}',
+    frontier=Timestamp(5),
+    write=WRITE,
+    read=READ,
+)
+SECOND = Create(
+    collection=CollectionId("u2"),
+    description="{}",
+    frontier=Timestamp(0),
+    write=CapabilityId("u2.write"),
+)
+BOTH = Append(
+    (
+        *append(5, 9, chunk(0, 0)).parts,
+        Part(
+            collection=SECOND.collection,
+            capability=SECOND.write,
+            lower=frontier(0),
+            upper=frontier(9),
+        ),
+    )
+)
+
+CASES: dict[str, Sequence[Body]] = {
+    "create": [CREATE, SECOND, CREATE],
+    "append": [CREATE, append(5, 10, chunk(0, 0), chunk(1, 0)), append(5, 11), append(10, 12)],
+    "append-parts": [CREATE, SECOND, BOTH, BOTH],
+    "append-sealing": [CREATE, append(5, None, chunk(0, 0)), append(5, 10)],
+    "append-source": [
+        CREATE,
+        append(5, 10, chunk(0, 0), from_offsets={}, to_offsets={0: 100, 1: 7}),
+        append(10, 15, from_offsets={0: 100, 1: 7}, to_offsets={0: 100, 1: 7}),
+        append(15, 20, from_offsets={0: 99, 1: 7}, to_offsets={0: 120, 1: 7}),
+    ],
+    "append-fingerprint": [
+        CREATE,
+        append(5, 10, fingerprint="old"),
+        append(10, 15, fingerprint="new"),
+        append(15, 20, fingerprint="old"),
+    ],
+    "stage": [
+        CREATE,
+        Stage(stage="load", chunks=(chunk(0, 1), chunk(1, 1)), lease_ms=60_000),
+        Stage(stage="load", chunks=(chunk(0, 2),), lease_ms=60_000),
+        Stage(stage="kept", chunks=(chunk(0, 3),), lease_ms=60_000),
+        append(5, 10, stages=("load",)),
+        append(10, 15, stages=("load",)),
+    ],
+    "reclaim": [
+        CREATE,
+        append(5, 10, chunk(0, 3)),
+        Reclaim({0: 9, 1: 4}),
+        append(10, 15, chunk(0, 4)),
+        append(10, 15, chunk(0, 9)),
+    ],
+    "replace": [
+        CREATE,
+        append(5, 10, chunk(0, 0)),
+        append(10, 15, chunk(0, 1)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        Replace(
+            collection=U1,
+            replaced=(
+                BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
+                BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
+            ),
+            chunks=(chunk(0, 2),),
+            since=Timestamp(12),
+        ),
+        Replace(
+            collection=U1,
+            replaced=(BatchName(Offset(1), 0, Timestamp(5), frontier(10)),),
+            chunks=(),
+            since=Timestamp(0),
+        ),
+    ],
+    "acquire": [
+        CREATE,
+        append(5, 20),
+        Acquire(
+            collection=U1,
+            capability=OTHER,
+            right=Right.READ,
+            frontier=Timestamp(8),
+            lease_ms=60_000,
+            plan=Offset(1),
+        ),
+        Acquire(collection=U1, capability=CapabilityId("more"), right=Right.WRITE),
+    ],
+    "downgrade": [
+        CREATE,
+        append(5, 20),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(11), plan=Offset(2)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(7)),
+        Downgrade(collection=U1, capability=WRITE, frontier=frontier(30)),
+        Downgrade(collection=U1, capability=READ, frontier=EMPTY),
+    ],
+    "drop": [
+        CREATE,
+        SECOND,
+        append(5, 20, chunk(0, 0)),
+        Drop(U1, READ),
+        Drop(SECOND.collection, SECOND.write),
+        Drop(U1),
+    ],
+    "rollup": [
+        CREATE,
+        *([Reclaim({})] * 130),
+        Rollup(upto=Offset(63), chunks=(chunk(0, 5),), hash="ab" * 32),
+        Rollup(upto=Offset(127), chunks=(chunk(0, 6),), hash="cd" * 32),
+        Rollup(upto=Offset(63), chunks=(chunk(0, 7),), hash="ef" * 32),
+    ],
+}
+
+
+def log_of(bodies: Sequence[Body]) -> list[dict[str, object]]:
+    return [
+        {
+            "at_ms": 1_000_000 + number * 100,
+            "value": records.encode(
+                Event(EventId(f"{number:032x}"), "f00d" * 8, Offset(number - 1), body)
+            ).hex(),
+        }
+        for number, body in enumerate(bodies)
+    ]
+
+
+def fold(log: list[dict[str, object]]) -> tuple[list[str], State]:
+    state, outcomes = State(), []
+    for number, record in enumerate(log):
+        event = records.decode(bytes.fromhex(str(record["value"])))
+        state, outcome = step(state, event, Offset(number), int(str(record["at_ms"])))
+        outcomes.append(told(outcome))
+    return outcomes, state
+
+
+def vector(log: list[dict[str, object]]) -> dict[str, object]:
+    outcomes, state = fold(log)
+    body = rollup.encode(state)
+    return {
+        "log": log,
+        "outcomes": outcomes,
+        "state": body.hex(),
+        "hash": rollup.hash_of(body),
+    }
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_bytes_of_a_log_fold_to_the_state(case: str) -> None:
+    path = FOLDER / f"{case}.json"
+    if not path.exists() and os.environ.get("ADD"):
+        path.write_text(json.dumps(vector(log_of(CASES[case])), indent=1) + "\n")
+    golden = json.loads(path.read_text())
+    assert log_of(CASES[case]) == golden["log"], "the bytes we write"
+    assert vector(golden["log"]) == golden, "what we make of the bytes that were written"
+
+
+def test_every_kind_of_event_has_a_vector() -> None:
+    kinds = {type(body) for bodies in CASES.values() for body in bodies}
+    assert kinds == set(Body.__args__)
+    assert {path.stem for path in FOLDER.glob("*.json")} == set(CASES)
