@@ -12,7 +12,8 @@ exactly one row is then proved, not hoped for:
  => every message is one document
 
 What the reader lets pass although it is no JSON (NaN, Infinity, bytes that are not UTF-8), or
-although we are stricter (quoted decimals, floats that overflow), is checked beside it.
+although we are stricter (quoted decimals, floats that overflow), is checked beside it:
+`objects` before, `doubtful` after.
 
 The reader crashes on input that is only `null`, and drops a byte order mark: neither starts
 with `{`, so neither gets there.
@@ -54,8 +55,6 @@ class BatchReader:
         for each field that has a parsed type, in order.
         """
         joined = pc.binary_join(_one_list(texts), b"\n")[0].as_buffer()
-        if not _is_unicode(joined):
-            return None
         options = pj.ParseOptions(
             explicit_schema=self._declared, unexpected_field_behavior="ignore"
         )
@@ -97,11 +96,11 @@ class BatchReader:
 
 
 def objects(texts: pa.Array) -> Flags:
-    """The texts that start with `{`, end with `}` and hold no literal that is not JSON.
+    """The texts in UTF-8 that start with `{`, end with `}` and hold no literal beyond JSON.
 
     Shape: `texts` is binary without NULLs.
     """
-    found = _framed(texts)
+    found = _framed(texts) & ~_not_unicode(texts)
     data = _data(texts)
     if b"NaN" in data or b"Inf" in data:
         odd = pc.match_substring_regex(texts, ODD_LITERAL)
@@ -143,10 +142,25 @@ def _one_list(texts: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
 
 
-def _is_unicode(joined: pa.Buffer) -> bool:
-    offsets = pa.py_buffer(np.array([0, len(joined)], np.int32))
+def _not_unicode(texts: pa.Array) -> Flags:
+    """The texts that are not UTF-8, found by halving what is not as a whole."""
+    found = np.zeros(len(texts), np.bool_)
+    pending = [(0, len(texts))]
+    while pending:
+        start, stop = pending.pop()
+        if _is_unicode(texts.slice(start, stop - start)):
+            continue
+        if stop - start == 1:
+            found[start] = True
+        else:
+            middle = (start + stop) // 2
+            pending += [(start, middle), (middle, stop)]
+    return found
+
+
+def _is_unicode(texts: pa.Array) -> bool:
     try:
-        pa.Array.from_buffers(pa.string(), 1, [None, offsets, joined]).validate(full=True)
+        texts.view(pa.string()).validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
