@@ -1,0 +1,149 @@
+"""The embedded broker: its data outlive it, it does not outlive its parent."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicKind, TopicSpec
+
+pytestmark = pytest.mark.integration
+
+LOG = Topic("kept.log")
+
+
+def append(bootstrap: str, value: bytes) -> None:
+    kafka = KafkaBroker(ClientSettings(bootstrap))
+    kafka.topics.create([TopicSpec(LOG, 1, TopicKind.LOG)])
+    kafka.logs.append([(LOG, value)])
+    kafka.close()
+
+
+def read(bootstrap: str, count: int) -> list[bytes]:
+    kafka = KafkaBroker(ClientSettings(bootstrap))
+    tail = kafka.logs.tail({LOG: Offset(0)})
+    values: list[bytes] = []
+    deadline = time.monotonic() + 20
+    while len(values) < count and time.monotonic() < deadline:
+        values.extend(entry.value for entry in tail.poll(100))
+    tail.close()
+    kafka.close()
+    return values
+
+
+def java_of(directory: Path) -> list[psutil.Process]:
+    """The broker's JVMs that work on this directory."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = process.cmdline()
+            if str(directory / "server.properties") in line and "java" in Path(line[0]).name:
+                found.append(process)
+    return found
+
+
+def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
+    _, alive = psutil.wait_procs(processes, seconds)
+    return not alive
+
+
+PARENT = """
+import sys, time
+from pathlib import Path
+from streams.kafka.embedded import EmbeddedBroker
+broker = EmbeddedBroker(Path(sys.argv[1]))
+print(broker.start(), flush=True)
+time.sleep(600)
+"""
+
+
+def start_in_a_parent(directory: Path) -> tuple[subprocess.Popen[str], str]:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(directory)], stdout=subprocess.PIPE, text=True
+    )
+    assert parent.stdout is not None
+    with parent.stdout as said:
+        return parent, said.readline().strip()
+
+
+def test_data_survive_a_restart_and_so_does_the_address_unless_it_is_taken(tmp_path):
+    broker = EmbeddedBroker(tmp_path)
+    with broker as running:
+        before = running.bootstrap
+        append(before, b"first")
+        (java,) = java_of(tmp_path)
+    assert gone([java], 0)
+    with broker as running:
+        assert running.bootstrap == before
+        append(before, b"second")
+        assert read(before, 2) == [b"first", b"second"]
+    with socket.socket() as squatter:
+        squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        squatter.bind(("127.0.0.1", int(before.rpartition(":")[2])))
+        squatter.listen()
+        with broker as running:
+            assert running.bootstrap != before
+            assert read(running.bootstrap, 2) == [b"first", b"second"]
+
+
+def test_a_killed_parent_takes_its_broker_along_and_loses_nothing(tmp_path):
+    parent, bootstrap = start_in_a_parent(tmp_path)
+    append(bootstrap, b"first")
+    javas = java_of(tmp_path)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    # at once, while the old one is still closing its files
+    with EmbeddedBroker(tmp_path) as again:
+        assert read(again.bootstrap, 1) == [b"first"]
+    assert gone(javas)
+
+
+def test_a_killed_guard_takes_its_broker_along(tmp_path):
+    broker = EmbeddedBroker(tmp_path)
+    with broker as running:
+        append(running.bootstrap, b"first")
+        javas = java_of(tmp_path)
+        guard = javas[0].parent()
+        assert guard is not None
+        guard.kill()
+        assert gone(javas)
+    with broker as running:
+        assert read(running.bootstrap, 1) == [b"first"]
+
+
+def test_ctrl_c_does_not_reach_it(broker):
+    processes = [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "java" in process.name()
+    ]
+    assert processes
+    assert all(os.getpgid(process.pid) != os.getpgid(0) for process in processes)
+
+
+def test_a_broker_is_started_once_and_addressed_while_it_runs(broker, tmp_path):
+    with pytest.raises(InvalidUsage, match="expected stopped, found running"):
+        broker.start()
+    with pytest.raises(InvalidUsage, match="expected running, found stopped"):
+        _ = EmbeddedBroker(tmp_path).bootstrap
+    EmbeddedBroker(tmp_path).stop()
+
+
+def test_what_the_broker_said_is_in_the_error(tmp_path):
+    (tmp_path / "data").mkdir(parents=True)
+    (tmp_path / "data" / "meta.properties").write_text("version=1\nnode.id=99\ncluster.id=x\n")
+    with pytest.raises(Determinate, match=r"ended with code \d+: .*99"):
+        EmbeddedBroker(tmp_path).start()
+    assert java_of(tmp_path) == []

@@ -1,0 +1,165 @@
+"""What only a real broker shows: open transactions, compaction, a restart under its clients."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
+
+from streams.errors import Corrupt
+from streams.ids import Offset, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.log import Entry
+from streams.kafka.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.kafka.transactions import OutRecord, Transactions
+
+pytestmark = pytest.mark.integration
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def settings(broker):
+    return ClientSettings(broker.bootstrap)
+
+
+@pytest.fixture(scope="module")
+def kafka(settings):
+    made = KafkaBroker(settings)
+    yield made
+    made.close()
+
+
+def wait_for(answer: Callable[[], T], seconds: float = 30.0) -> T:
+    """The first answer that is true."""
+    deadline = time.monotonic() + seconds
+    while not (found := answer()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return found
+
+
+def test_an_open_transaction_hides_itself_and_what_follows(kafka, settings):
+    """Rule 30: the end of a raw topic is its last stable offset."""
+    topic = Topic("stability.open")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.RAW)])
+    plain = Producer({"bootstrap.servers": settings.bootstrap})
+    plain.produce(topic, b"before")
+    plain.flush()
+    writer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": "open"})
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.produce(topic, b"pending")
+    writer.flush()
+    plain.produce(topic, b"after")
+    plain.flush()
+    reader = RawReader(settings)
+    assert reader.ends(topic)[0] == (0, 1)
+    assert reader.fetch(topic, 0, Offset(0), Offset(1))["value"].to_pylist() == [b"before"]
+    writer.abort_transaction()
+    wait_for(lambda: reader.ends(topic)[0].high == 4)
+    found = reader.fetch(topic, 0, Offset(0), Offset(4))
+    assert found["value"].to_pylist() == [b"before", b"after"]
+    assert reader.fetch(topic, 0, Offset(1), Offset(2)).num_rows == 0
+    reader.close()
+
+
+def test_a_new_session_ends_what_a_killed_one_left_open(kafka, settings):
+    topic = Topic("stability.left")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.OUTPUT)])
+    dead = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": "left"})
+    dead.init_transactions()
+    dead.begin_transaction()
+    dead.produce(topic, b"never", b"key")
+    dead.flush()
+    session = Transactions(settings, "left")
+    session.init()
+    assert session.last_value(topic, b"key") is None
+    session.commit([OutRecord(topic, b"key", b"done")])
+    session.init()
+    assert session.last_value(topic, b"key") == b"done"
+    session.close()
+
+
+def test_a_compacted_chunk_is_missing_and_never_its_neighbour(kafka, settings):
+    """Rule 6: a fetch at a vanished offset silently returns the next record."""
+    topic = Topic("stability.compacted")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
+    admin = AdminClient({"bootstrap.servers": settings.bootstrap})
+    quick = {"segment.ms": "100", "min.cleanable.dirty.ratio": "0.001"}
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in {**quick, "max.compaction.lag.ms": "100"}.items()
+    ]
+    resource = ConfigResource("topic", topic, incremental_configs=entries)
+    for answer in admin.incremental_alter_configs([resource]).values():
+        answer.result()
+    first, second, third = kafka.chunks.write(topic, [(b"a", 1), (b"b", 1), (b"c", 1)], {})
+    kafka.chunks.forget(topic, [second])
+
+    def vanished() -> bool:
+        kafka.chunks.write(topic, [(b"filler", 0)], {})  # rolls the segment
+        time.sleep(0.3)
+        try:
+            assert kafka.chunks.fetch(topic, [second]) == [b"b"]
+        except Corrupt:
+            return True
+        return False
+
+    wait_for(vanished, 60)
+    assert kafka.chunks.fetch(topic, [first, third]) == [b"a", b"c"]
+    with pytest.raises(Corrupt, match="is missing: the next record is at 2"):
+        kafka.chunks.fetch(topic, [first, second, third])
+    with pytest.raises(Corrupt, match="missing"):
+        kafka.chunks.fetch(topic, [replace(second, key=third.key)])
+
+
+def test_clients_outlive_a_restart_of_the_broker(tmp_path):
+    log, data = Topic("r.log"), Topic("r.data")
+    broker = EmbeddedBroker(tmp_path)
+    kafka = KafkaBroker(ClientSettings(broker.start()))
+    kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG), TopicSpec(data, 2, TopicKind.DATA)])
+    tail = kafka.logs.tail({log: Offset(0)})
+    kafka.logs.append([(log, b"before")])
+    refs = kafka.chunks.write(data, [(b"before", 1)], {})
+    assert wait_for(lambda: tail.poll(100))
+    broker.stop()
+    assert tail.poll(100) == ()
+    back = threading.Timer(1.0, broker.start)
+    back.start()
+    assert kafka.logs.append([(log, b"after")]) == (1,)  # waits until the broker is back
+    back.join()
+    assert kafka.chunks.fetch(data, refs) == [b"before"]
+    assert [entry.value for entry in wait_for(lambda: tail.poll(100))] == [b"after"]
+    tail.close()
+    kafka.close()
+    broker.stop()
+
+
+def test_a_hundred_views_are_made_and_followed_in_seconds(kafka):
+    logs = [Topic(f"hundred.{number}.log") for number in range(100)]
+    specs = [TopicSpec(log, 1, TopicKind.LOG) for log in logs]
+    specs += [TopicSpec(Topic(f"hundred.{n}.data"), 2, TopicKind.DATA) for n in range(100)]
+    begun = time.monotonic()
+    kafka.topics.create(specs)
+    tail = kafka.logs.tail(dict.fromkeys(logs, Offset(0)))
+    kafka.logs.append([(log, b"x") for log in logs])
+    seen: list[Entry] = []
+    while len(seen) < 100:
+        seen += wait_for(lambda: tail.poll(100))
+    assert {entry.topic for entry in seen} == set(logs)
+    assert time.monotonic() - begun < 60
+    tail.close()
+    kafka.topics.delete([spec.name for spec in specs])
