@@ -30,12 +30,14 @@ class Form:
     """How values of the DuckDB types that match `pattern` travel.
 
     `avro` is the JSON of the Avro type. `sql` turns a column, written `{}`, into what Arrow
-    hands to Avro; `value` and `key` finish a value and a key element in Python, if need be.
+    hands to Avro, and `key_sql` into what it hands to `schemas.keys`; `value` and `key` finish
+    either in Python, if need be.
     """
 
     pattern: str
     avro: str
     sql: str = "{}"
+    key_sql: str = "{}"
     value: Callable[[str], object] | None = None
     key: Callable[[str], object] | None = None
 
@@ -49,6 +51,7 @@ FORMS: tuple[Form, ...] = (
     Form(
         "UBIGINT|U?HUGEINT",
         '{"type": "bytes", "logicalType": "decimal", "precision": 39, "scale": 0}',
+        "{}::VARCHAR",
         "{}::VARCHAR",
         value=Decimal,
         key=int,
@@ -70,6 +73,7 @@ FORMS: tuple[Form, ...] = (
         "TIMESTAMP_NS",
         '{"type": "long", "logicalType": "local-timestamp-nanos"}',
         "epoch_ns({})",
+        "epoch_ns({})",
     ),
     Form(
         "TIMESTAMP WITH TIME ZONE|TIMESTAMPTZ",
@@ -78,7 +82,7 @@ FORMS: tuple[Form, ...] = (
     ),
     Form(r"(.*\[\d*\])|STRUCT\b.*|MAP\b.*|UNION\b.*", '"string"', "to_json({})::VARCHAR"),
 )
-TEXT = Form(".*", '"string"', "{}::VARCHAR")
+TEXT = Form(".*", '"string"', "{}::VARCHAR", "{}::VARCHAR")
 
 
 def form_of(duckdb_type: str) -> Form:
@@ -100,7 +104,8 @@ def form_of(duckdb_type: str) -> Form:
 class RowSchema:
     """The schema of a topic's records and how to fill them.
 
-    `selects` are SQL expressions, one a column, that make ready what `encode` takes.
+    `selects` are SQL expressions, one a column, that make ready what `encode_rows` takes, and
+    `key_selects` what `key_values` takes.
     """
 
     schema: Schema
@@ -108,6 +113,7 @@ class RowSchema:
     fields: tuple[str, ...]
     forms: tuple[Form, ...]
     selects: tuple[str, ...]
+    key_selects: tuple[str, ...]
 
     @property
     def fingerprint(self) -> bytes:
@@ -139,7 +145,8 @@ def row_schema(name: str, columns: Sequence[tuple[str, str]]) -> RowSchema:
     }
     text = json.dumps(record)
     selects = tuple(form.sql.format(f"c{index}") for index, form in enumerate(forms))
-    return RowSchema(load(name, text), text, fields, forms, selects)
+    keys = tuple(form.key_sql.format(f"c{index}") for index, form in enumerate(forms))
+    return RowSchema(load(name, text), text, fields, forms, selects, keys)
 
 
 def encode_rows(rows: RowSchema, columns: Sequence[Values]) -> list[bytes]:
@@ -168,7 +175,7 @@ def decode_row(schema_text: str, message: bytes) -> Record:
 
 
 def key_values(rows: RowSchema, position: int, values: Values) -> Values:
-    """The elements of a key at this column, from the values of its select."""
+    """The elements of a key at this column, from the values of its key select."""
     return _finished(rows.forms[position].key, values)
 
 

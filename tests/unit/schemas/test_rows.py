@@ -46,16 +46,16 @@ def kernel() -> Kernel:
     return Kernel()
 
 
-def ready(kernel: Kernel, schema, kind: str, *literals: str):
+def ready(kernel: Kernel, select: str, kind: str, *literals: str):
     values = ", ".join(f"(({each})::{kind})" for each in literals)
-    table = kernel.query(f"SELECT {schema.selects[0]} AS v FROM (VALUES {values}) AS t(c0)")
+    table = kernel.query(f"SELECT {select} AS v FROM (VALUES {values}) AS t(c0)")
     return table["v"].to_pylist()
 
 
 @pytest.mark.parametrize(("kind", "literal", "expected"), CASES)
 def test_a_value_comes_back_through_any_avro_library(kernel, kind, literal, expected) -> None:
     schema = row_schema("out", [("x", kind)])
-    some, none = encode_rows(schema, [ready(kernel, schema, kind, literal, "NULL")])
+    some, none = encode_rows(schema, [ready(kernel, schema.selects[0], kind, literal, "NULL")])
     assert decode_row(schema.text, none) == {"x": None}
     value = decode_row(schema.text, some)["x"]
     if expected is not None:
@@ -71,7 +71,7 @@ def test_a_value_comes_back_through_any_avro_library(kernel, kind, literal, expe
 @pytest.mark.parametrize(("kind", "literal", "expected"), CASES)
 def test_every_type_can_be_a_key_that_tells_rows_apart(kernel, kind, literal, expected) -> None:
     schema = row_schema("out", [("x", kind)])
-    values = key_values(schema, 0, ready(kernel, schema, kind, literal, "NULL"))
+    values = key_values(schema, 0, ready(kernel, schema.key_selects[0], kind, literal, "NULL"))
     keys = [pack([value]) for value in values]
     assert len(set(keys)) == 2
     assert unpack(keys[1]) == (None,)

@@ -1,0 +1,152 @@
+"""From updates to the records of an output topic: keys, Avro values, headers.
+
+A record's key is the tuple of the key columns (`schemas.keys`), its value the row as an Avro
+record in single-object encoding (`schemas.rows`) or nothing, a tombstone. The header
+`slackwater-time` is the time of the change, in decimal digits.
+
+The schema of the values stands in the topic `<namespace>.schemas` under the fingerprint that
+each value carries (8 bytes, as on the wire), as JSON.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.keys import pack
+from schemas.rows import RowSchema, encode_rows, key_values, row_schema
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, Timestamp, Topic
+from streams.kafka.transactions import OutRecord
+from streams.storage.description import Description
+from streams.storage.sink import (
+    Changes,
+    Hashes,
+    Impossible,
+    Settled,
+    Stall,
+    changes,
+    settle,
+)
+from streams.trace.columns import int64
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.updates import advance, at, consolidate, flatten, hash_columns
+
+TIME_HEADER = "slackwater-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What an interval comes to: its records, in order, and the state after it.
+
+    `upper` is where the next interval begins: the interval's own upper or, when the sink is
+    stalled, the first time that is not sound.
+    """
+
+    records: tuple[OutRecord, ...]
+    live: Hashes
+    upper: Timestamp
+    stall: str
+
+
+class Recorder:
+    """Makes the records of one sink. One thread."""
+
+    def __init__(
+        self, topic: Topic, columns: Description, keys: Sequence[str], kernel: Kernel
+    ) -> None:
+        self._topic, self._columns, self._kernel = topic, columns, kernel
+        self._keys = [columns.names.index(each) for each in keys]
+        self.rows: RowSchema = row_schema(topic, columns.columns)
+        self._schema = arrow_schema(columns.types)
+
+    def live(self, updates: pa.Table, time: Timestamp) -> Hashes:
+        """The keys that have a row at `time`, a sound time, from the updates up to it."""
+        rows = at(flatten([updates], self._schema), time, self._kernel)
+        return np.unique(hash_columns(rows, self._keys, self._kernel))
+
+    def decide(
+        self,
+        live: Hashes,
+        updates: pa.Table,
+        errors: pa.Table,
+        upper: Timestamp,
+        since: Timestamp = MINIMUM_TIME,
+    ) -> Interval:
+        """The records of an interval that ends before `upper`.
+
+        Shape: `updates` (c0 .. cn, time, diff) and `errors` (error, time, diff) of the
+        interval, where times below `since` count as it; `live` are the keys before it.
+        Errors: InvalidUsage when the collection takes away rows that it does not have.
+        """
+        raw = advance(flatten([updates], self._schema), since)
+        settled = settle(
+            live,
+            hash_columns(raw, self._keys, self._kernel),
+            int64(raw.column("time")),
+            int64(raw.column("diff")),
+            np.maximum(errors.column("time").to_numpy(), since),
+            errors.column("diff").to_numpy(),
+        )
+        ready = self._moved(raw, settled)
+        decided = changes(
+            live,
+            hash_columns(ready, self._keys, self._kernel),
+            int64(ready.column("time")),
+            int64(ready.column("diff")),
+        )
+        if isinstance(decided, Impossible):
+            key = self._key_text(ready, decided.row)
+            raise InvalidUsage(f"the row with key {key} is taken away but is not there")
+        stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors)
+        end = upper if settled.stall is None else settled.stall.time
+        return Interval(self._records(ready, decided), decided.live, end, stall)
+
+    def _moved(self, raw: pa.RecordBatch, settled: Settled) -> pa.RecordBatch:
+        """The updates that take effect, at the times at which they do."""
+        arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
+        moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)
+        kept = moved.filter(pa.array(settled.times >= 0))
+        return consolidate(kept, self._kernel)
+
+    def _records(self, ready: pa.RecordBatch, decided: Changes) -> tuple[OutRecord, ...]:
+        if not len(decided.rows):
+            return ()
+        rows = ready.take(pa.array(decided.rows))
+        columns = self._select(rows, self.rows.selects)
+        values = encode_rows(self.rows, [each.to_pylist() for each in columns])
+        times = rows.column("time").to_pylist()
+        shown = zip(self._packed(rows), values, decided.tombstones.tolist(), times, strict=True)
+        return tuple(
+            OutRecord(
+                self._topic, key, None if gone else value, ((TIME_HEADER, str(time).encode()),)
+            )
+            for key, value, gone, time in shown
+        )
+
+    def _packed(self, rows: pa.RecordBatch) -> list[bytes]:
+        columns = self._select(rows, [self.rows.key_selects[each] for each in self._keys])
+        elements = [
+            key_values(self.rows, position, column.to_pylist())
+            for position, column in zip(self._keys, columns, strict=True)
+        ]
+        return [pack(each) for each in zip(*elements, strict=True)]
+
+    def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
+        listed = ", ".join(f"{each} AS v{index}" for index, each in enumerate(selects))
+        data = pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
+        return list(self._kernel.query(f"SELECT {listed} FROM changed", changed=data).columns)
+
+    def _reason(self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table) -> str:
+        if stall.row is None:
+            return f"the collection is in error at {stall.time}: {errors['error'][0].as_py()}"
+        key = self._key_text(raw, stall.row)
+        return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
+
+    def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
+        one = rows.slice(row, 1)
+        columns = self._select(one, [f"c{each}::VARCHAR" for each in self._keys])
+        names = [self._columns.names[each] for each in self._keys]
+        pairs = zip(names, columns, strict=True)
+        return "(" + ", ".join(f"{name} = {each[0].as_py()}" for name, each in pairs) + ")"

@@ -1,0 +1,302 @@
+"""A sink at work: a thread that writes a collection's changes to its topic, each exactly once.
+
+A session begins by fencing every earlier one (`Transactions.init`), so that of two runners of
+one sink only the newest writes, and then reads the progress that the earlier ones committed.
+From there on each interval is decided (`streams.storage.sink`) and written in short
+transactions, whose last record is the progress. After any failure whose result is unknown the
+session begins anew: what is in the topic is what the progress says.
+
+The hold on the collection stays below the committed progress, so that a session can always
+rebuild the keys that are in the topic from the contents just before it (rule 5).
+
+A reader with `isolation.level=read_committed` sees each change once.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
+from streams.kafka.transactions import Fenced, OutRecord
+from streams.progress import frontier
+from streams.storage.description import loads
+from streams.storage.events import Downgrade
+from streams.storage.read import LAST, check_readable, end, is_complete, load_stable
+from streams.storage.shards import Shards
+from streams.storage.sink import NO_KEYS, Hashes
+from streams.storage.sink_progress import Progress, decode, encode, transactions
+from streams.storage.sink_records import Interval, Recorder
+from streams.trace.kernel import Kernel
+
+log = logging.getLogger(__name__)
+
+WAIT_MS = 500
+RETRY_S = 1.0
+
+
+class Writer(Protocol):
+    """Transactions under one name (`streams.kafka.transactions`)."""
+
+    def init(self) -> None:
+        """Fence the earlier sessions."""
+
+    def commit(self, records: tuple[OutRecord, ...]) -> None:
+        """Make the records visible at once. Errors: Fenced, Determinate, Indeterminate."""
+
+    def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
+        """The newest committed value of a key."""
+
+    def close(self) -> None:
+        """Release the connections."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSpec:
+    """What to write where. `hold` is the sink's read capability on `collection`.
+
+    `as_of` is the time of the first contents. `idle_ms` bounds how far the committed progress
+    stays behind while nothing changes.
+    """
+
+    sink: CollectionId
+    collection: CollectionId
+    group: str
+    topic: Topic
+    keys: tuple[str, ...]
+    as_of: Timestamp
+    hold: CapabilityId
+    namespace: str
+    idle_ms: int = 5_000
+
+    @property
+    def progress_topic(self) -> Topic:
+        """Where all sinks keep their progress."""
+        return Topic(f"{self.namespace}.sinks.progress")
+
+    @property
+    def schema_topic(self) -> Topic:
+        """Where the schemas of all output topics are published."""
+        return Topic(f"{self.namespace}.schemas")
+
+    @property
+    def transactional_id(self) -> str:
+        """The name under which every session of this sink writes."""
+        return f"{self.namespace}.sink.{self.sink}"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatus:
+    """How a sink is. `state` is starting, hydrating, running, stalled or failed.
+
+    `frontier` is the committed progress: the changes below it are in the topic.
+    """
+
+    state: str
+    message: str = ""
+    frontier: Timestamp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Where a session stands: the progress, what is committed of it, the keys in the topic."""
+
+    progress: Progress
+    live: Hashes
+    committed: Progress | None
+
+
+class SinkRunner:
+    """One sink's thread. `report` is called from it whenever the status changes."""
+
+    def __init__(  # noqa: PLR0913  what its process wires, each by name
+        self,
+        spec: SinkSpec,
+        shards: Shards,
+        writer: Writer,
+        *,
+        now_ms: Callable[[], int],
+        report: Callable[[SinkStatus], None] = lambda _: None,
+        crash: Callable[[str], None] = lambda _: None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        self._spec, self._shards, self._writer = spec, shards, writer
+        self._now_ms, self._report, self._crash = now_ms, report, crash
+        self._kernel = kernel or Kernel()
+        self._status = SinkStatus("starting")
+        self._stopped = threading.Event()
+        self._written_ms = 0
+        self._thread = threading.Thread(target=self._run, name=f"sink {spec.sink}", daemon=True)
+
+    @property
+    def status(self) -> SinkStatus:
+        """How the sink is just now."""
+        return self._status
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish the transaction under way, write no more, release the connections."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                try:
+                    self._session()
+                except Fenced as failure:
+                    self._say(SinkStatus("failed", str(failure), self._status.frontier))
+                    return
+                except SlackwaterError as failure:
+                    log.warning(
+                        "sink begins anew",
+                        extra={"sink": self._spec.sink, "cause": str(failure)},
+                    )
+                    self._say(SinkStatus("stalled", str(failure), self._status.frontier))
+                    self._stopped.wait(RETRY_S)
+        except Exception as defect:
+            self._say(SinkStatus("failed", repr(defect), self._status.frontier))
+            raise
+        finally:
+            self._writer.close()
+
+    def _session(self) -> None:
+        self._writer.init()
+        self._shards.open(self._spec.group)
+        self._shards.sync(self._spec.collection)
+        recorder = self._recorder()
+        self._publish(recorder)
+        at = self._resume(recorder)
+        while not self._stopped.is_set():
+            if at.progress.frontier == LAST:
+                self._say(SinkStatus("running", "the collection is sealed", LAST))
+                self._stopped.wait()
+            elif self._wait_for_work(at.progress):
+                at = self._interval(recorder, at)
+
+    def _recorder(self) -> Recorder:
+        state = self._shards.state(self._spec.collection)
+        return Recorder(
+            self._spec.topic, loads(state.description), self._spec.keys, self._kernel
+        )
+
+    def _publish(self, recorder: Recorder) -> None:
+        """Put the schema of our values where readers look for it, unless it is there."""
+        key, text = recorder.rows.fingerprint, recorder.rows.text.encode()
+        topic = self._spec.schema_topic
+        if self._writer.last_value(topic, key) != text:
+            name = ("slackwater-topic", self._spec.topic.encode())
+            self._writer.commit((OutRecord(topic, key, text, (name,), 0),))
+
+    def _resume(self, recorder: Recorder) -> _At:
+        """Where the earlier sessions stopped, and the keys that are in the topic there."""
+        spec = self._spec
+        found = self._writer.last_value(spec.progress_topic, spec.sink.encode())
+        if found is None:
+            self._say(SinkStatus("hydrating"))
+            return _At(Progress(spec.as_of), NO_KEYS, None)
+        progress = decode(found)
+        self._say(SinkStatus("running", "", progress.frontier))
+        live = NO_KEYS
+        if progress.frontier > spec.as_of:
+            before = Timestamp(progress.frontier - 1)
+            check_readable(self._shards.state(spec.collection), before)
+            updates, _ = load_stable(
+                self._shards, spec.collection, MINIMUM_TIME, progress.frontier
+            )
+            live = recorder.live(updates, before)
+        return _At(progress, live, progress)
+
+    def _wait_for_work(self, progress: Progress) -> bool:
+        """Whether an interval can be decided: the one under way, or the next."""
+        last = progress.frontier if progress.until is None else progress.until - 1
+        needed = Timestamp(max(last, self._spec.as_of))
+
+        def ready() -> bool:
+            state = self._shards.state(self._spec.collection)
+            return self._stopped.is_set() or is_complete(state, needed)
+
+        return self._shards.wait(ready, WAIT_MS) and not self._stopped.is_set()
+
+    def _interval(self, recorder: Recorder, at: _At) -> _At:
+        """Decide and write what has become final; the place after it."""
+        state = self._shards.state(self._spec.collection)
+        upper = at.progress.until or end(state)
+        interval = self._decided(recorder, at, upper)
+        if interval.upper == at.progress.frontier and interval.stall:
+            self._say(SinkStatus("stalled", interval.stall, self._status.frontier))
+            self._await_news(upper)
+            return at
+        committed = at.committed
+        if interval.records or committed is None or self._is_due():
+            committed = self._write(at.progress, interval)
+        state_now = "stalled" if interval.stall else "running"
+        self._say(SinkStatus(state_now, interval.stall, committed.frontier))
+        return _At(Progress(interval.upper), interval.live, committed)
+
+    def _decided(self, recorder: Recorder, at: _At, upper: Timestamp) -> Interval:
+        """The records from the progress on; the first ones are the contents at as_of."""
+        spec, lower = self._spec, at.progress.frontier
+        if lower > spec.as_of:
+            check_readable(self._shards.state(spec.collection), Timestamp(lower - 1))
+            updates, errors = load_stable(self._shards, spec.collection, lower, upper)
+            return recorder.decide(at.live, updates, errors, upper)
+        check_readable(self._shards.state(spec.collection), spec.as_of)
+        updates, errors = load_stable(self._shards, spec.collection, MINIMUM_TIME, upper)
+        return recorder.decide(at.live, updates, errors, upper, since=spec.as_of)
+
+    def _write(self, before: Progress, interval: Interval) -> Progress:
+        """Write the interval's records; the progress that is committed with the last one."""
+        if len(interval.records) < before.written:
+            raise InvalidUsage(
+                f"sink {self._spec.sink}: expected at least {before.written} records below "
+                f"{interval.upper}, got {len(interval.records)}"
+            )
+        for first, last, progress in transactions(
+            before, interval.upper, len(interval.records)
+        ):
+            self._crash("before-transaction")
+            self._writer.commit(
+                (*interval.records[first:last], self._progress_record(progress))
+            )
+            self._crash("after-transaction")
+        self._written_ms = self._now_ms()
+        self._downgrade(interval.upper)
+        return Progress(interval.upper)
+
+    def _progress_record(self, progress: Progress) -> OutRecord:
+        key, value = self._spec.sink.encode(), encode(self._spec.sink, progress)
+        return OutRecord(self._spec.progress_topic, key, value, (), 0)
+
+    def _downgrade(self, committed: Timestamp) -> None:
+        spec = self._spec
+        if committed > spec.as_of:
+            move = Downgrade(
+                collection=spec.collection,
+                capability=spec.hold,
+                frontier=frontier(committed - 1),
+            )
+            self._shards.submit([(spec.group, move)])
+
+    def _is_due(self) -> bool:
+        return self._now_ms() - self._written_ms >= self._spec.idle_ms
+
+    def _await_news(self, upper: Timestamp) -> None:
+        """Stalled: nothing can change before the collection's upper has moved."""
+
+        def moved() -> bool:
+            state = self._shards.state(self._spec.collection)
+            return self._stopped.is_set() or is_complete(state, upper)
+
+        self._shards.wait(moved, WAIT_MS)
+
+    def _say(self, status: SinkStatus) -> None:
+        if status != self._status:
+            self._status = status
+            self._report(status)
