@@ -16,7 +16,7 @@ from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.storage.group import Group
-from streams.storage.outcomes import Outcome
+from streams.storage.outcomes import Outcome, WrongGroup
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,10 @@ RETRY_S = 0.2
 class Following:
     """The groups of one client. All methods may be called from many threads."""
 
-    def __init__(self, logs: Logs, *, pump: bool) -> None:
+    def __init__(
+        self, logs: Logs, identify: Callable[[Topic], str | None], *, pump: bool
+    ) -> None:
+        self._identify = identify
         self.changed = threading.Condition(threading.RLock())
         self.version = 0
         self.groups: dict[str, Group] = {}
@@ -120,6 +123,9 @@ class Following:
             except Truncated as failure:
                 self.fail(failure.topic, failure)
                 return
+            except Corrupt as failure:
+                self._fail_all(failure)  # what else was in the same poll is lost
+                raise
             if entries:
                 self._fold(entries)
 
@@ -138,10 +144,11 @@ class Following:
             try:
                 self.advance(POLL_MS)
             except Determinate as failure:
-                log.warning(
-                    "logs cannot be polled, trying again", extra={"cause": str(failure)}
-                )
+                log.warning("logs cannot be polled, trying again", extra={"cause": failure})
                 time.sleep(RETRY_S)
+            except Exception as failure:  # noqa: BLE001  # else waiters would wait for ever
+                self._fail_all(failure)
+                return
 
     def _move(self) -> None:
         with self.changed:
@@ -177,9 +184,11 @@ class Following:
                 event, outcome = decided
                 if self._awaited[event.id] is None:
                     self._awaited[event.id] = outcome
+            if decided is not None and isinstance(decided[1], WrongGroup):
+                self._suspect(group)
             yield group.names.group
 
-    def fail(self, topic: Topic, failure: SlackwaterError) -> None:
+    def fail(self, topic: Topic, failure: Exception) -> None:
         """Follow the group of this log no more, because of `failure`."""
         with self.changed:
             group = self._by_log.get(topic)
@@ -188,6 +197,17 @@ class Following:
                 group.failure = failure
                 self._moves.append((topic, None))
             self._bump()
+
+    def _suspect(self, group: Group) -> None:
+        """A foreign event is a stray one, or it is we who follow a topic made anew (rule 12)."""
+        topic = group.names.log
+        if self._identify(topic) != group.topic_id:
+            self.fail(topic, Truncated(topic, group.state.upto, "the topic was made anew"))
+
+    def _fail_all(self, failure: Exception) -> None:
+        with self.changed:
+            for topic in tuple(self._by_log):
+                self.fail(topic, failure)
 
     def _bump(self) -> None:
         self.version += 1

@@ -9,7 +9,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
-from streams.errors import Corrupt, SlackwaterError
+from streams.errors import Corrupt
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry
 from streams.storage import records, rollup
@@ -42,17 +42,18 @@ def names_of(namespace: str, group: str) -> Names:
 class Group:
     """A followed group.
 
-    `uuid` is what its events carry: of the first Create, or what ours will carry when there is
-    none yet. `retained` are the states at the ends of stretches, for checking Rollups.
+    `topic_id` is the log topic's when we began. `uuid` is what the group's events carry: the
+    first Create's, or what ours will carry when there is none yet. `retained` are the states at the ends of stretches, for checking Rollups.
     """
 
     names: Names
+    topic_id: str
     uuid: str
     state: State = field(default_factory=State)
     retained: deque[State] = field(
         default_factory=lambda: deque(maxlen=WINDOW // ROLLUP_STRIDE + 1)
     )
-    failure: SlackwaterError | None = None
+    failure: Exception | None = None
     last_at_ms: int = 0
 
     def fold(self, entry: Entry) -> tuple[Event, Outcome] | None:

@@ -59,14 +59,18 @@ class Shards:
         new_id: Callable[[], str] = fresh_uuid,
         data_partitions: int = 4,
     ) -> None:
+        self._topics = topics
         self.chunks = chunks
         self.logs = logs
-        self.following = Following(logs, pump=pump)
-        self._topics = topics
+        self.following = Following(logs, self._identity, pump=pump)
         self._namespace = namespace
         self._now_ms = now_ms
         self._new_id = new_id
         self._partitions = data_partitions
+
+    def _identity(self, topic: Topic) -> str | None:
+        info = self._topics.describe(topic)
+        return info.id if info is not None else None
 
     def create(
         self,
@@ -117,7 +121,7 @@ class Shards:
         info = self._topics.describe(names.log)
         if info is None:
             raise InvalidUsage(f"group {name}: there is no topic {names.log}")
-        return Group(names, uuid=info.id)
+        return Group(names, topic_id=info.id, uuid=info.id)
 
     def close(self, group: str | None = None) -> None:
         """Follow a group no more; without a name, none of them, and stop."""

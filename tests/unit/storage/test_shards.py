@@ -466,3 +466,41 @@ def test_a_refusal_is_returned_as_it_is() -> None:
         assert isinstance(one.submit([("u1", Append(()))])[0], Refused)
         assert one.submit([]) == []
         assert one.submit([("u1", Drop(U1))])[0] == one.submit([("u1", Drop(U1))])[0]
+
+
+def test_a_pump_that_fails_wakes_whoever_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made, pump=True) as one, client(made) as writer:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        writer.open("u1")
+
+        def broken(groups: frozenset[str]) -> None:
+            raise ZeroDivisionError(groups)
+
+        one.subscribe(broken)
+        append(writer, 0, 10)
+        with pytest.raises(ZeroDivisionError):
+            one.wait(lambda: one.state(U1).upper == frontier(99), 5_000)
+
+
+def foreign(one: Shards) -> None:
+    event = Event(EventId("stray"), "another", one.group_state("u1").upto, Reclaim({}))
+    one.logs.append([(one.names("u1").log, records.encode(event))])
+
+
+def test_a_stray_event_of_another_group_changes_nothing() -> None:
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        foreign(one)
+        assert append(one, 0, 10) == Appended((frontier(10),))
+
+
+def test_events_of_another_group_in_a_topic_made_anew_are_fatal() -> None:
+    """Longer than the one before, so that no offset tells (rule 12)."""
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.following.group("u1").topic_id = "the one before"
+        foreign(one)
+        with pytest.raises(Truncated, match="made anew"):
+            one.sync(U1)

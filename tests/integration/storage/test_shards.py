@@ -1,0 +1,156 @@
+"""Shards on a real broker: durable, recovered from the topics, raced for, kept small."""
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from streams.errors import Corrupt
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.log import Truncated
+from streams.kafka.settings import ClientSettings
+from streams.progress import frontier
+from streams.storage import read, rollup, upkeep
+from streams.storage.description import Description
+from streams.storage.events import Append, Part
+from streams.storage.outcomes import Appended, RolledUp
+from streams.storage.shards import Shards, write_capability
+
+pytestmark = pytest.mark.integration
+
+DESCRIPTION = Description((("name", "VARCHAR"),))
+names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def kafka(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
+    made = KafkaBroker(ClientSettings(broker.bootstrap))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def u() -> CollectionId:
+    return CollectionId(f"shards{next(names)}")
+
+
+@pytest.fixture
+def one(kafka: KafkaBroker) -> Iterator[Shards]:
+    opened = client(kafka)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def other(kafka: KafkaBroker) -> Iterator[Shards]:
+    opened = client(kafka)
+    yield opened
+    opened.close()
+
+
+def client(kafka: KafkaBroker) -> Shards:
+    now_ms = lambda: time.time_ns() // 1_000_000  # noqa: E731  # the one clock of these tests
+    return Shards(kafka.logs, kafka.chunks, kafka.topics, now_ms=now_ms, pump=True)
+
+
+def row(name: str, time_: int) -> pa.Table:
+    return pa.table({"c0": [name], "time": [time_], "diff": [1]})
+
+
+def append(to: Shards, u: CollectionId, lower: int, upper: int, *tables: pa.Table) -> object:
+    part = Part(
+        collection=u,
+        capability=write_capability(u),
+        lower=frontier(lower),
+        upper=frontier(upper),
+        chunks=tuple(ref for table in tables for ref in to.write(u, table)),
+    )
+    return to.submit([(u, Append((part,)))])[0]
+
+
+def present(shards: Shards, u: CollectionId, as_of: int) -> list[str]:
+    return sorted(read.snapshot(shards, u, Timestamp(as_of))[0].column("c0").to_pylist())
+
+
+def test_what_one_appends_another_reads(one: Shards, other: Shards, u: CollectionId) -> None:
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    other.open(u)
+    listener = read.listen(other, u, Timestamp(1))
+    assert append(one, u, 0, 10, row("a", 3)) == Appended((frontier(10),))
+    assert next(listener)[2].column("c0").to_pylist() == ["a"]
+    assert append(other, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
+    assert present(one, u, 12) == ["a"]
+    assert present(one, u, 19) == ["a", "b"]
+    assert abs(one.skew_ms(u)) < 5_000
+
+
+def test_two_writers_race_and_each_time_is_written_once(
+    one: Shards, other: Shards, u: CollectionId
+) -> None:
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    other.open(u)
+
+    def race(shards: Shards, name: str) -> None:
+        for number in range(25):
+            upper = shards.state(u).upper.time
+            append(shards, u, upper, upper + 1, row(f"{name}{number}", upper))
+
+    threads = [
+        threading.Thread(target=race, args=(one, "one")),
+        threading.Thread(target=race, args=(other, "other")),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    one.sync(u)
+    other.sync(u)
+    upper = one.state(u).upper.time
+    assert one.state(u) == other.state(u)
+    updates, _ = read.snapshot(one, u, Timestamp(upper - 1))
+    assert updates.num_rows == upper
+
+
+def test_a_group_is_rolled_up_truncated_and_recovered(
+    kafka: KafkaBroker, one: Shards, u: CollectionId
+) -> None:
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    for lap in range(3):
+        for _ in range(70):
+            upper = one.state(u).upper.time
+            append(one, u, upper, upper + 1, *([row(f"r{upper}", upper)] * (upper % 10 == 0)))
+        assert isinstance(upkeep.roll_up(one, u), RolledUp), lap
+    assert kafka.logs.bounds(one.names(u).log)[0] > 100
+    late = client(kafka)
+    late.open(u)
+    assert rollup.encode(late.group_state(u)) == rollup.encode(one.group_state(u))
+    assert present(late, u, 205) == sorted(f"r{time_}" for time_ in range(0, 206, 10))
+    late.close()
+
+
+def test_a_topic_that_was_made_anew_is_noticed(
+    kafka: KafkaBroker, one: Shards, other: Shards, u: CollectionId
+) -> None:
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    for upper in range(3):
+        append(one, u, upper, upper + 1)
+    other.delete(u)
+    other.create(u, u, DESCRIPTION, Timestamp(0))
+    with pytest.raises((Truncated, Corrupt)):
+        one.sync(u)
+
+
+def test_the_price_of_an_append(one: Shards, u: CollectionId) -> None:
+    """Chunk, event and reading it back: not a benchmark, but no poll may hide in it."""
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    laps = []
+    for upper in range(30):
+        began = time.perf_counter()
+        append(one, u, upper, upper + 1, row("a", upper))
+        laps.append(time.perf_counter() - began)
+    assert sorted(laps)[15] < 0.25, f"seconds: {sorted(laps)}"
