@@ -67,7 +67,7 @@ class Decoder:
         Shape: `texts` is binary; NULL stands for a message that lacks this part.
         """
         chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-        pieces = [self._decode(piece) for chunk in chunks for piece in _pieces(chunk)]
+        pieces = [self._decode(piece) for piece in _pieces(chunks)]
         columns = pa.concat_tables([self._engine.empty_table(), *(p.columns for p in pieces)])
         reasons = pa.concat_arrays([pa.array([], pa.string()), *(p.reasons for p in pieces)])
         return Decoded(columns, reasons)
@@ -198,17 +198,39 @@ def _lost(
     )
 
 
-def _pieces(texts: pa.Array) -> Iterator[pa.Array]:
-    """Consecutive parts of about `PIECE_BYTES` each."""
+def _pieces(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
+    """The texts in parts of about `PIECE_BYTES` each, in order."""
+    held: list[pa.Array] = []
+    size = 0
+    for part in (part for chunk in chunks for part in _cut(chunk)):
+        held.append(part)
+        size += _size(part)
+        if size >= PIECE_BYTES:
+            yield pa.concat_arrays(held)
+            held, size = [], 0
+    if held:
+        yield pa.concat_arrays(held)
+
+
+def _cut(texts: pa.Array) -> Iterator[pa.Array]:
+    """Consecutive parts of one array, none of them much larger than `PIECE_BYTES`."""
     if not len(texts):
         return
-    offsets = np.frombuffer(texts.buffers()[1], np.int32)
-    offsets = offsets[texts.offset : texts.offset + len(texts) + 1]
-    number = max(1, int(offsets[-1] - offsets[0]) // PIECE_BYTES)
-    goals = offsets[0] + np.arange(1, number) * PIECE_BYTES
+    offsets = _offsets(texts)
+    goals = offsets[0] + np.arange(1, _size(texts) // PIECE_BYTES + 1) * PIECE_BYTES
     cuts = np.unique(np.concatenate(([0], np.searchsorted(offsets, goals), [len(texts)])))
     for start, stop in pairwise(cuts.tolist()):
         yield texts.slice(start, stop - start)
+
+
+def _size(texts: pa.Array) -> int:
+    offsets = _offsets(texts)
+    return int(offsets[-1]) - int(offsets[0])
+
+
+def _offsets(texts: pa.Array) -> npt.NDArray[np.int32]:
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)
+    return offsets[texts.offset : texts.offset + len(texts) + 1]
 
 
 def _at(texts: pa.Array, places: Places) -> pa.Array:
