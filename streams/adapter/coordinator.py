@@ -94,7 +94,9 @@ class Coordinator:
         )
         self.guards = Guards()
         self._reads = Reads(self.shards, self.guards, new_kernel)
-        self._objects = Objects(self.catalog, self.shards, cluster.topics, now_ms, crash)
+        self._objects = Objects(
+            self.catalog, self.shards, cluster.topics, namespace, now_ms, crash
+        )
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
         self._upkeep = Upkeep(self, self._objects, self._definitions, settings.retain_ms)

@@ -21,6 +21,7 @@ from streams.compute.description import (
     ImportDescription,
     Kind,
 )
+from streams.compute.sinks import sink_spec
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -67,9 +68,11 @@ class Objects:
         catalog: CatalogLog,
         shards: Shards,
         topics: Topics,
+        namespace: str,
         now_ms: Callable[[], int],
         crash: Crash,
     ) -> None:
+        self._namespace = namespace
         self._catalog, self._shards, self._topics = catalog, shards, topics
         self._now_ms, self.crash = now_ms, crash
 
@@ -88,7 +91,9 @@ class Objects:
         if item.kind != "sink":
             self._create_shard(item)
         elif item.sink is not None:
-            self._topics.create([TopicSpec(item.sink.topic, 1, TopicKind.OUTPUT)])
+            own = sink_spec(describe(item, self._catalog.state), self._namespace)
+            names = (item.sink.topic, own.progress_topic, own.schema_topic)
+            self._topics.create([TopicSpec(each, 1, TopicKind.OUTPUT) for each in names])
         self.crash("after-shard")
         return describe(item, self._catalog.state)
 

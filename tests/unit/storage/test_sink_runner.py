@@ -259,7 +259,7 @@ def test_a_key_that_is_not_unique_stalls_with_a_reason_and_heals(world) -> None:
     assert world.progress == Progress(Timestamp(15))
     world.append(30, [(1, 5, 22, -1)])
     eventually(world.reached(30))
-    assert runner.status.state == "running"
+    eventually(lambda: runner.status.state == "running")
     assert world.written == [(10, 1, 5), (22, 1, 6)]
 
 

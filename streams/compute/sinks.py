@@ -1,0 +1,37 @@
+"""From the description of a sink's dataflow to what its runner is told."""
+
+from streams.compute.description import DataflowDescription
+from streams.compute.protocol import Frontiers, Response, Status
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.progress import frontier
+from streams.storage.sink_runner import SinkSpec, SinkStatus
+
+
+def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:
+    """What the runner of a described sink is told.
+
+    Errors: InvalidUsage when the dataflow is no sink.
+    """
+    if description.sink is None or len(description.imports) != 1:
+        raise InvalidUsage(f"dataflow {description.export} is no sink of one collection")
+    (read,) = description.imports
+    return SinkSpec(
+        sink=description.export,
+        collection=read.collection,
+        group=read.group,
+        topic=description.sink.topic,
+        keys=description.sink.keys,
+        as_of=description.as_of,
+        hold=read.hold,
+        namespace=namespace,
+    )
+
+
+def sink_responses(export: CollectionId, status: SinkStatus) -> tuple[Response, ...]:
+    """What a replica says when a sink's status changed."""
+    said = Status(export, status.state, status.message)
+    if status.frontier is None:
+        return (said,)
+    reached = frontier(status.frontier)
+    return (said, Frontiers(export, write=reached, output=reached))
