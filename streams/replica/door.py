@@ -7,7 +7,9 @@ news without spinning. When the driver dies the connection breaks, and the sourc
 
 import json
 import logging
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -27,9 +29,11 @@ Answer = Callable[[Question], object]
 class Door:
     """The server: answers questions, each connection in a thread of its own."""
 
-    def __init__(self, path: Path, answer: Answer) -> None:
-        path.unlink(missing_ok=True)
-        self._server = ThreadingUnixStreamServer(str(path), _handler(answer))
+    def __init__(self, answer: Answer) -> None:
+        # a state directory's path may be longer than the hundred bytes of a socket's name
+        self._directory = Path(tempfile.mkdtemp(prefix="slackwater-"))
+        self.path = self._directory / "door"
+        self._server = ThreadingUnixStreamServer(str(self.path), _handler(answer))
         self._server.daemon_threads = True
         self._thread = threading.Thread(
             target=self._server.serve_forever, name="door", daemon=True
@@ -40,6 +44,7 @@ class Door:
         """Answer no more."""
         self._server.shutdown()
         self._server.server_close()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _handler(answer: Answer) -> type[StreamRequestHandler]:

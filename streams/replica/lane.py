@@ -30,6 +30,8 @@ from streams.replica.timings import Timings
 
 log = logging.getLogger(__name__)
 
+SOURCE_TIMEOUT_S = 30.0
+
 
 @dataclass(slots=True)
 class Lane:
@@ -47,6 +49,7 @@ class Lane:
     def start(self) -> None:
         """Start the query, in a scheduling pool of the lane's own."""
         state = self.scheduler.store.directory
+        before = self.scheduler.lanes[self.name].questions
         self._forget_checkpoint()
         self.checkpoint = state / "spark" / f"{self.name}-{uuid.uuid4().hex}"
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
@@ -55,6 +58,20 @@ class Lane:
         )
         writer = stream.load().writeStream.foreachBatch(self._run).queryName(self.name)
         self.query = writer.option("checkpointLocation", str(self.checkpoint)).start()
+        self._await_source(before)
+
+    def _await_source(self, before: int) -> None:
+        """Wait until the query's source asks for work, or the query died.
+
+        Spark gives the source's process ten seconds to come up. Several at once, on few cores,
+        may all miss that: so lanes start one after another.
+        """
+        place = self.scheduler.lanes[self.name]
+        deadline = time.monotonic() + SOURCE_TIMEOUT_S
+        while place.questions == before and self.query is not None and self.query.isActive:
+            if time.monotonic() > deadline or self.scheduler.stopping:
+                return
+            time.sleep(0.02)
 
     def revive(self) -> None:
         """Start the query again if it died; its micro-batch is given up."""

@@ -44,8 +44,6 @@ from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
 
-SOCKET = "scheduler.sock"
-
 
 @dataclass(slots=True)
 class Machinery:
@@ -161,12 +159,9 @@ def assemble(
     )
     recorder = Recorder(scheduler, scheduler.store, config.checkpoint_ms)
     committer = Committer(scheduler, recorder)
-    door = Door(config.state / SOCKET, scheduler.answer)
+    door = Door(scheduler.answer)
     timings = Timings(config.state / "timings.jsonl" if config.timings else None)
-    lanes = tuple(
-        Lane(name, spark, scheduler, committer, config.state / SOCKET, timings)
-        for name in LANES
-    )
+    lanes = tuple(Lane(name, spark, scheduler, committer, door.path, timings) for name in LANES)
     keeper = Keeper(scheduler, scheduler.store, recorder, lanes)
     loops = (
         Looping("starter", Starter(scheduler, scheduler.store).start_all, scheduler),

@@ -74,12 +74,15 @@ class MicroBatch:
 
 @dataclass(slots=True)
 class Lane:
-    """A lane's place: the micro-batch under way, and the number of the last one."""
+    """A lane's place: the number of its last micro-batch, the one under way, if any.
+
+    `questions` counts what its source has asked.
+    """
 
     name: LaneName
     seq: int = 0
     current: MicroBatch | None = None
-    finished: int = 0
+    questions: int = 0
 
 
 @dataclass(slots=True)
@@ -104,6 +107,7 @@ class Scheduler:
     def answer(self, question: Question) -> object:
         """Answer a lane's source (`streams.replica.door`)."""
         lane = self.lanes[question["lane"]]
+        lane.questions += 1
         if question["ask"] == "latest":
             return self._latest(lane, question["start"])
         with self.lock:

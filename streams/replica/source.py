@@ -7,18 +7,23 @@ Spark runs the reader in only passes questions on. `read` runs in the tasks and 
 Invariants: `latestOffset` returns `start` unchanged when there is no news; the work of a
 micro-batch follows from the end offset alone, and lies in a descriptor that is written before
 the offset is given out. `commit` is ignored: it arrives only with the next trigger.
+
+Spark imports this module in several short-lived processes whenever a query starts, and gives
+each ten seconds to come up: it must import nothing heavy, so what tasks need is imported in
+the tasks alone.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
 from streams.replica.door import ask
-from streams.replica.stage import start_round
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Offset = dict[str, Any]  # type: ignore[explicit-any]  # JSON, as Spark wants it
 
@@ -75,6 +80,8 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
         assert isinstance(tasks, int)
         return [Task(self._state, f"{self._lane}-{end['seq']}", i) for i in range(tasks)]
 
-    def read(self, partition: Task) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Task) -> Iterator["pa.RecordBatch"]:
         """Round 0, in a task."""
+        from streams.replica.stage import start_round  # noqa: PLC0415  see the module's header
+
         return start_round(partition.state, partition.step, partition.index)

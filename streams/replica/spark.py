@@ -61,7 +61,7 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
     return {
         "spark.driver.memory": settings.driver_memory,
         # 126 -> 99 ms a trigger on a small driver
-        "spark.driver.extraJavaOptions": f"{java} -Djava.io.tmpdir={state}",
+        "spark.driver.extraJavaOptions": java,
         "spark.local.dir": str(state / "spark"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -45,9 +45,7 @@ def config_of(bench: Bench, state: Path, name: str = "r1") -> ReplicaConfig:
 
 
 @pytest.fixture
-def run(
-    spark: SparkSession, bench: Bench, tmp_path: Path
-) -> Iterator[Callable[..., Replica]]:
+def run(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Callable[..., Replica]]:
     """Starts replicas in threads of this process, over the shared session."""
     running: list[tuple[Replica, threading.Thread]] = []
 

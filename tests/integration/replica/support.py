@@ -19,7 +19,6 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-
     InitializationComplete,
 )
 from streams.compute.writer import CommandWriter
@@ -135,9 +134,7 @@ class Bench:
                 group=id_,
                 columns=tuple(compiled.columns),
                 as_of=as_of,
-                imports=tuple(
-                    ImportDescription(each, each, holds[each]) for each in imports
-                ),
+                imports=tuple(ImportDescription(each, each, holds[each]) for each in imports),
                 plan=plan_json.dumps(compiled.dataflow),
                 capability=CapabilityId(f"{id_}.write"),
             )
@@ -174,7 +171,9 @@ class Bench:
         return int(self.shards.state(CollectionId(name)).upper.time)
 
     def wait_upper(self, name: str, time_: int, timeout_s: float = 60) -> None:
-        read.await_upper(self.shards, CollectionId(name), Timestamp(time_), int(timeout_s * 1000))
+        read.await_upper(
+            self.shards, CollectionId(name), Timestamp(time_), int(timeout_s * 1e3)
+        )
 
     def updates(self, name: str) -> tuple[pa.Table, pa.Table]:
         """Everything a collection ever said, up to its upper."""
@@ -200,7 +199,7 @@ class Bench:
 
 
 def judge(bench: Bench, view: str, query: str, inputs: Sequence[str], times: int = 40) -> int:
-    """Compare a view with DuckDB's answer over its inputs at many times; how many were tried."""
+    """Compare a view with DuckDB over its inputs at many times; how many were tried."""
     con = duckdb.connect()
     con.execute("SET integer_division=true; SET default_null_order='postgres'")
     con.execute("SET TimeZone='UTC'")
@@ -254,5 +253,3 @@ def open_bench(bootstrap: str) -> Bench:
     broker.topics.create([TopicSpec(Topic(each), 1, TopicKind.LOG) for each in topics])
     writer = CommandWriter(broker.logs, Topic(topics[0]), epoch=1)
     return Bench(kafka, namespace, broker, shards, writer)
-
-

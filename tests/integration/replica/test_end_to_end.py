@@ -31,7 +31,9 @@ def test_source_and_views_are_exact_at_every_time(
     feed = Feed(broker.bootstrap)
     feed.send(raw, [{"id": i, "customer": i % 7, "amount": i} for i in range(1000)])
     bench.source("orders", ORDERS, raw)
-    totals = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
+    totals = (
+        "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
+    )
     bench.view("totals", totals)
     run()
     settle(bench, "orders", "totals")
@@ -49,3 +51,62 @@ def test_source_and_views_are_exact_at_every_time(
     assert judge(bench, "big", big, ["totals"]) >= 3
 
 
+def test_upserts_joins_and_bad_messages(
+    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+) -> None:
+    orders, people = bench.raw_topic(), bench.raw_topic()
+    feed = Feed(broker.bootstrap)
+    feed.put(people, [({"id": i}, {"name": f"p{i % 3}"}) for i in range(20)])
+    feed.send(orders, [{"id": i, "customer": i % 20, "amount": i} for i in range(200)])
+    bench.source("orders", ORDERS, orders)
+    bench.source("people", CUSTOMERS, people, keys=("id",))
+    by_name = (
+        "SELECT p.name, count(*) AS n, sum(o.amount) AS total, min(o.amount) AS least, "
+        "max(o.amount) AS most FROM orders o JOIN people p ON o.customer = p.id GROUP BY p.name"
+    )
+    bench.view("by_name", by_name)
+    run()
+    settle(bench, "orders", "people", "by_name")
+    rng = random.Random(2)
+    for round_ in range(8):
+        feed.put(
+            people,
+            [
+                ({"id": i}, rng.choice([None, {"name": f"q{rng.randrange(3)}"}]))
+                for i in rng.sample(range(25), 4)
+            ],
+        )
+        feed.send(orders, [{"id": 0, "customer": rng.randrange(25), "amount": round_}] * 3)
+        time.sleep(0.15)
+    settle(bench, "orders", "people", "by_name")
+    assert judge(bench, "by_name", by_name, ["orders", "people"]) >= 4
+    feed.put(people, [({"id": 1}, b"{"), ({"id": 2}, {"name": "ok"})])
+    settle(bench, "people", "by_name")
+    _, errors = bench.updates("by_name")
+    assert [row["diff"] for row in errors.to_pylist()] == [1]
+    assert people in errors["error"][0].as_py()
+    feed.put(people, [({"id": 1}, {"name": "healed"})])
+    settle(bench, "people", "by_name")
+    _, errors = bench.updates("by_name")
+    assert sum(errors["diff"].to_pylist()) == 0
+
+
+def test_a_dropped_view_stops_and_the_others_go_on(
+    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+) -> None:
+    raw = bench.raw_topic()
+    feed = Feed(broker.bootstrap)
+    bench.source("orders", ORDERS, raw)
+    run()
+    count = "SELECT count(*) AS n FROM orders"
+    bench.view("one", count)
+    bench.view("two", count)
+    feed.send(raw, [{"id": 1, "customer": 1, "amount": 1}])
+    settle(bench, "one", "two")
+    bench.drop("one")
+    time.sleep(1)
+    stands = bench.upper("one")
+    feed.send(raw, [{"id": 2, "customer": 1, "amount": 1}])
+    settle(bench, "two")
+    assert bench.upper("one") <= stands + 1500
+    assert judge(bench, "two", count, ["orders"]) >= 2
