@@ -20,7 +20,7 @@ Cost: O(changes * log(times)), and O(log n) places of each run for each touched 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +30,10 @@ from streams.operators.context import Ports, Scope
 from streams.operators.moments import Moments
 from streams.operators.totals import Slot, Sum
 from streams.trace import order, ordered
-from streams.trace.columns import Groups, Ints, canonical, group, key_form
+from streams.trace.columns import Flags, Groups, Ints, canonical, int64, spans
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunName
-from streams.trace.updates import flatten, sum_by
+from streams.trace.updates import flatten
 
 NONE = np.iinfo(np.int64).max
 """The rank of no value at all: behind every other."""
@@ -79,73 +79,110 @@ def partial(
         keys = [key.take(pa.array(places)) for key in keys]
         column = rows.column(argument)
     values = _values(column)
-    times, diffs = rows.column("time").to_numpy(), rows.column("diff").to_numpy()
-    groups = group([key_form(values, kernel), owner, times], len(owner))
-    sums = sum_by(groups, diffs)
+    ranks = order.ranks(order.comparable(values, kernel))
+    by_change, starts = order.sort([owner, ranks, int64(rows.column("time"))])
+    sums = _sums(int64(rows.column("diff"))[by_change], starts)
     kept = np.flatnonzero(sums)
-    first = pa.array(groups.first[kept])
+    first = pa.array(by_change[starts[kept]])
     arrays = [*(key.take(first) for key in keys), values.take(first)]
-    arrays += [pa.array(times).take(first), pa.array(sums[kept])]
+    arrays += [rows.column("time").take(first), pa.array(sums[kept])]
     shape = schema([key.type for key in keys], column.type)
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
+
+
+def _sums(values: Ints, starts: Ints) -> Ints:
+    """The sum of each piece of `values`; a piece begins at each start."""
+    sums: Ints = np.add.reduceat(values, starts) if len(starts) else np.empty(0, np.int64)
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
     """The changes of an argument's values, and the values they touch.
 
-    A change i adds `diff[i]` to entry `entry[i]` at moment `moment[i]`; changes are sorted by
-    entry, then moment. An entry is a (key, value); `base` is its count before the interval.
+    An entry is a (key, value) that is touched: `owner` is its key's number, `place` the place
+    of its value in `values`; entries are sorted by owner, then value. A change i adds
+    `diff[i]` to entry `entry[i]` at moment `moment[i]`; sorted by entry, then moment.
     """
 
-    entries: ordered.Entries
-    base: Ints
+    values: pa.Array
+    compared: pa.Array
+    owner: Ints
+    place: Ints
     entry: Ints
     moment: Ints
     diff: Ints
 
-    @property
-    def counts(self) -> Ints:
-        """After each change, the count of its entry."""
+    def entries(self, moments: Moments, chosen: Ints | None = None) -> ordered.Entries:
+        """The entries, or some of them, as the arrangement is asked for them."""
+        owner = self.owner if chosen is None else self.owner[chosen]
+        place = pa.array(self.place if chosen is None else self.place[chosen])
+        values, compared = self.values.take(place), self.compared.take(place)
+        return ordered.Entries(moments.forms, owner, moments.hashes[owner], values, compared)
+
+    def only(self, chosen: Ints) -> "Touched":
+        """Some of the entries (ascending) and their changes, as if there were no others."""
+        number = np.full(len(self.owner), -1, np.int64)
+        number[chosen] = np.arange(len(chosen))
+        kept = np.flatnonzero(number[self.entry] >= 0)
+        return replace(
+            self,
+            owner=self.owner[chosen],
+            place=self.place[chosen],
+            entry=number[self.entry[kept]],
+            moment=self.moment[kept],
+            diff=self.diff[kept],
+        )
+
+    def counts(self, base: Ints) -> Ints:
+        """After each change the count of its entry, given the counts before the interval."""
         running = np.cumsum(self.diff)
         first = np.searchsorted(self.entry, self.entry)
-        return running - (running - self.diff)[first] + self.base[self.entry]
+        return running - (running - self.diff)[first] + base[self.entry]
 
 
-def touched(
-    rows: pa.RecordBatch, moments: Moments, runs: Sequence[Run], kernel: Kernel
-) -> Touched:
-    """The touched values of what `partial` sent, with their counts in the state."""
+def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
+    """The touched values of what `partial` sent."""
     width = rows.num_columns - 3
     owner = moments.owners(rows.columns[:width], rows.num_rows, kernel)
-    moment = moments.places(owner, rows.column("time").to_numpy())
+    moment = moments.places(owner, int64(rows.column("time")))
     values = rows.column("v")
-    by_entry = group([key_form(values, kernel), owner], rows.num_rows)
-    by_change = group([by_entry.ids, moment], rows.num_rows)
-    diffs = sum_by(by_change, rows.column("diff").to_numpy())
-    entry, at = by_entry.ids[by_change.first], moment[by_change.first]
-    sorting = np.lexsort((at, entry))
-    chosen, owners = values.take(pa.array(by_entry.first)), owner[by_entry.first]
-    compared = order.comparable(chosen, kernel)
-    entries = ordered.Entries(moments.forms, owners, moments.hashes[owners], chosen, compared)
-    base = ordered.counts(runs, entries, kernel)
-    return Touched(entries, base, entry[sorting], at[sorting], diffs[sorting])
+    compared = order.comparable(values, kernel)
+    ranks = order.ranks(compared)
+    by_change, starts = order.sort([owner, ranks, moment], nearly=True)
+    first = by_change[starts]
+    entry_starts = order.starts([owner[first], ranks[first]])
+    new = np.zeros(len(first), np.int64)
+    new[entry_starts] = 1
+    place = first[entry_starts]
+    return Touched(
+        values=values,
+        compared=compared,
+        owner=owner[place],
+        place=place,
+        entry=np.cumsum(new) - 1,
+        moment=moment[first],
+        diff=_sums(int64(rows.column("diff"))[by_change], starts),
+    )
 
 
 def insert(
     of: Touched, moments: Moments, scope: Scope, names: Sequence[RunName]
 ) -> list[RunName]:
     """The runs of the arrangement with the changes added."""
-    sums = np.zeros(len(of.base), np.int64)
-    np.add.at(sums, of.entry, of.diff)
-    places = np.flatnonzero(sums)
-    owner, at = pa.array(of.entries.owner[places]), pa.array(places)
+    sums = _sums(of.diff, order.starts([of.entry]))
+    kept = np.flatnonzero(sums)
+    # Entries lie owner by owner: the owners' blocks are put in the order of their hashes.
+    owners = np.argsort(moments.hashes, kind="stable")
+    begin = np.searchsorted(of.owner[kept], np.arange(len(owners) + 1))
+    kept = kept[spans(begin[owners], np.diff(begin)[owners])]
+    owner, at = pa.array(of.owner[kept]), pa.array(of.place[kept])
     keys = [key.take(owner) for key in moments.keys]
-    shape = ordered.schema([key.type for key in keys], of.entries.values.type)
-    arrays = [pa.array(of.entries.hashes[places]), *keys, of.entries.values.take(at)]
+    shape = ordered.schema([key.type for key in keys], of.values.type)
+    arrays = [pa.array(moments.hashes).take(owner), *keys, of.values.take(at)]
     if "s" in shape.names:
-        arrays.append(of.entries.compared.take(at))
-    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(sums[places])], schema=shape)
+        arrays.append(of.compared.take(at))
+    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(sums[kept])], schema=shape)
     return ordered.insert(scope.context.files, names, rows, scope.kernel)
 
 
@@ -157,27 +194,61 @@ class Extreme:
     after: pa.Array
 
 
-def extreme(
-    of: Touched,
-    moments: Moments,
-    runs: Sequence[Run],
-    before: pa.Array,
-    kernel: Kernel,
-    *,
-    largest: bool,
-) -> Extreme:
-    """The min (or max) at every moment, given the one last emitted for each group."""
-    if not len(of.entry):
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Where a min or, if `largest`, a max is looked for."""
+
+    moments: Moments
+    runs: Sequence[Run]
+    kernel: Kernel
+    largest: bool
+
+
+def extreme(of: Touched, before: pa.Array, search: Search) -> Extreme:
+    """The min (or max) at every moment, given the one last emitted for each group.
+
+    As long as the value last emitted is there, only better ones matter; all others need not
+    even be looked up.
+    """
+    moments, kernel = search.moments, search.kernel
+    ranks, own = _ranks(of, before, search)
+    lost = _lost(of, np.flatnonzero(ranks == own[of.owner]), search)
+    better = np.flatnonzero((ranks < own[of.owner]) | lost[of.owner])
+    if not len(better) and not lost.any():
         return Extreme(before, before.take(pa.array(moments.owner)))
-    core = _core(of, moments, runs, before, kernel, largest=largest)
-    pool = pa.concat_arrays([of.entries.values, core])
-    size = len(of.base)
-    valid = np.concatenate((np.ones(size, np.bool_), ~_null(core)))
+    few = of.only(better)
+    base = ordered.counts(search.runs, few.entries(moments), kernel)
+    core = _core(few, before, lost, search)
+    pool = pa.concat_arrays([of.values.take(pa.array(few.place)), core])
+    valid = np.concatenate((np.ones(len(better), np.bool_), ~_null(core)))
     rank = np.full(len(pool), NONE, np.int64)
-    ranks = order.ranks(order.comparable(pool.filter(pa.array(valid)), kernel))
-    rank[valid] = ~ranks if largest else ranks
-    least = np.minimum(_sweep(of, moments, rank[:size]), rank[size:][moments.owner])
+    found = order.ranks(order.comparable(pool.filter(pa.array(valid)), kernel))
+    rank[valid] = ~found if search.largest else found
+    swept = _sweep(few, base, moments, rank[: len(better)])
+    least = np.minimum(swept, rank[len(better) :][moments.owner])
     return Extreme(before, _by_rank(pool, rank, least))
+
+
+def _ranks(of: Touched, before: pa.Array, search: Search) -> tuple[Ints, Ints]:
+    """The ranks of the entries, and for each group of the value last emitted, or NONE."""
+    there = np.flatnonzero(~_null(before))
+    last = order.comparable(before.take(pa.array(there)), search.kernel)
+    ranks = order.ranks(pa.concat_arrays([of.compared.take(pa.array(of.place)), last]))
+    ranks = ~ranks if search.largest else ranks
+    own = np.full(len(before), NONE, np.int64)
+    own[there] = ranks[len(of.place) :]
+    return ranks[: len(of.place)], own
+
+
+def _lost(of: Touched, own: Ints, search: Search) -> Flags:
+    """The groups whose last emitted value (the entries `own`) is not there at some moment."""
+    lost = np.zeros(len(search.moments.hashes), np.bool_)
+    few = of.only(own)
+    if len(few.diff) and few.diff.min() < 0:
+        base = ordered.counts(search.runs, few.entries(search.moments), search.kernel)
+        counts = few.counts(base)
+        lost[few.owner[few.entry[counts <= 0]]] = True
+    return lost
 
 
 def _null(array: pa.Array) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -191,61 +262,45 @@ def _by_rank(pool: pa.Array, rank: Ints, wanted: Ints) -> pa.Array:
     return pool.take(pa.array(places, mask=wanted == NONE))
 
 
-def _core(
-    of: Touched,
-    moments: Moments,
-    runs: Sequence[Run],
-    before: pa.Array,
-    kernel: Kernel,
-    *,
-    largest: bool,
-) -> pa.Array:
-    """For each group the least value of the core that may matter; NULL for none."""
-    own = np.flatnonzero(~_null(before))
-    if not len(own):
+def _core(of: Touched, before: pa.Array, lost: Flags, search: Search) -> pa.Array:
+    """For each group the least value of the core that may matter; NULL for none.
+
+    `of` has all entries of the groups that lost the value last emitted.
+    """
+    if not lost.any():
         return before
-    forms = pa.concat_arrays(
-        [key_form(of.entries.values, kernel), key_form(before.take(pa.array(own)), kernel)]
-    )
-    ids = group([forms, np.concatenate((of.entries.owner, own))], len(of.base) + len(own)).ids
-    lowest = np.full(int(ids.max()) + 1, NONE, np.int64)
-    np.minimum.at(lowest, ids[of.entry], of.counts)
-    lost = own[lowest[ids[len(of.base) :]] <= 0]
-    if not len(lost):
-        return before
-    values = before.take(pa.array(lost))
-    start = ordered.Entries(
-        moments.forms, lost, moments.hashes[lost], values, order.comparable(values, kernel)
-    )
-    mine = np.zeros(len(before), np.bool_)
-    mine[lost] = True
-    passed = of.entries.choose(np.flatnonzero(mine[of.entries.owner]))
-    found = ordered.extreme(runs, start, passed, kernel, largest=largest)
+    groups = np.flatnonzero(lost)
+    values = before.take(pa.array(groups))
+    compared = order.comparable(values, search.kernel)
+    keys, hashes = search.moments.forms, search.moments.hashes[groups]
+    start = ordered.Entries(keys, groups, hashes, values, compared)
+    passed = of.entries(search.moments, np.flatnonzero(lost[of.owner]))
+    found = ordered.extreme(search.runs, start, passed, search.kernel, largest=search.largest)
     places = np.arange(len(before))
-    places[lost] = len(before) + np.arange(len(lost))
+    places[groups] = len(before) + np.arange(len(groups))
     return pa.concat_arrays([before, found]).take(pa.array(places))
 
 
-def _sweep(of: Touched, moments: Moments, rank: Ints) -> Ints:
+def _sweep(of: Touched, base: Ints, moments: Moments, rank: Ints) -> Ints:
     """At every moment the least rank among the touched values that are there."""
     size = len(moments.owner)
-    counts = of.counts
+    counts = of.counts(base)
     if size == len(moments.hashes):  # one time a group: nothing to sweep over
         least = np.full(size, NONE, np.int64)
         there = counts > 0
         np.minimum.at(least, of.moment[there], rank[of.entry[there]])
         return least
     first, last = moments.bounds
+    begin = order.starts([of.entry])
+    is_last = np.zeros(len(of.entry), np.bool_)
+    is_last[begin[1:] - 1] = True
+    is_last[-1:] = True
     following = np.append(of.moment[1:], [0])
-    is_last = np.append(of.entry[1:] != of.entry[:-1], [True])
-    owner = of.entries.owner
-    until = np.where(is_last, last[owner[of.entry]], following)
-    begin = np.flatnonzero(np.append([True], is_last[:-1]))
-    there, early = counts > 0, of.base[of.entry[begin]] > 0
-    starts = np.concatenate((of.moment[there], first[owner[of.entry[begin]]][early]))
+    until = np.where(is_last, last[of.owner[of.entry]], following)
+    there, early = counts > 0, base > 0
+    starts = np.concatenate((of.moment[there], first[of.owner[early]]))
     ends = np.concatenate((until[there], of.moment[begin][early]))
-    ranks = np.concatenate((rank[of.entry[there]], rank[of.entry[begin]][early]))
-    return _cover(starts, ends, ranks, size)
+    return _cover(starts, ends, np.concatenate((rank[of.entry[there]], rank[early])), size)
 
 
 def _cover(starts: Ints, ends: Ints, ranks: Ints, size: int) -> Ints:
@@ -274,12 +329,14 @@ def _cover(starts: Ints, ends: Ints, ranks: Ints, size: int) -> Ints:
     return tree[leaves : leaves + size]
 
 
-def distinct(of: Touched, moments: Moments, slot: Slot) -> tuple[Ints, Sum]:
+def distinct(
+    of: Touched, moments: Moments, runs: Sequence[Run], slot: Slot, kernel: Kernel
+) -> tuple[Ints, Sum]:
     """The changes, at every moment, of the count and the sum of the values that are there."""
-    after = of.counts
+    after = of.counts(ordered.counts(runs, of.entries(moments), kernel))
     changes = (after > 0).astype(np.int64) - ((after - of.diff) > 0)
     size = len(moments.owner)
-    values = of.entries.values.take(pa.array(of.entry))
+    values = of.values.take(pa.array(of.place[of.entry]))
     made = totals.of_rows(Groups(of.moment, np.arange(size)), changes, [values], [slot])
     return made.counts[0], made.sums[0]
 
@@ -287,13 +344,13 @@ def distinct(of: Touched, moments: Moments, slot: Slot) -> tuple[Ints, Sum]:
 def step(
     argument: int,
     ports: Ports,
-    runs: Sequence[RunName],
+    names: Sequence[RunName],
     kinds: tuple[Sequence[pa.DataType], pa.DataType],
     moments: Moments,
     scope: Scope,
 ) -> tuple[Touched, list[Run], list[RunName]]:
     """The touched values of an argument, the runs before the interval, and those after it."""
     rows = flatten(ports.get(name(argument), []), schema(*kinds))
-    before = scope.context.files.open(runs)
-    changes = touched(rows, moments, before, scope.kernel)
-    return changes, before, insert(changes, moments, scope, runs)
+    changes = touched(rows, moments, scope.kernel)
+    runs = scope.context.files.open(names)
+    return changes, runs, insert(changes, moments, scope, names)

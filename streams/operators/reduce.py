@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from streams.operators import extremes, results, totals
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
-from streams.operators.extremes import Extreme
+from streams.operators.extremes import Extreme, Search
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.operators.totals import Slot, Sum, Totals
@@ -187,13 +187,13 @@ def _ordered(
         for index, each in enumerate(of.extremes):
             if each.argument == argument:
                 last = found.rows_or_null(f"m{index}")
-                largest = each.function == "max"
-                minima[index] = extremes.extreme(
-                    touched, moments, before, last, scope.kernel, largest=largest
-                )
+                search = Search(moments, before, scope.kernel, each.function == "max")
+                minima[index] = extremes.extreme(touched, last, search)
         for slot in of.slots:
             if slot.distinct and slot.argument == argument:
-                distinct[argument] = extremes.distinct(touched, moments, slot)
+                distinct[argument] = extremes.distinct(
+                    touched, moments, before, slot, scope.kernel
+                )
     return [minima[index] for index in range(len(minima))], distinct, kept
 
 

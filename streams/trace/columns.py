@@ -237,6 +237,12 @@ def int64(array: pa.Array) -> Ints:
     return values[array.offset : array.offset + len(array)]
 
 
+def uint64(array: pa.Array) -> Words:
+    """A column of uint64 without NULLs, as numpy sees it; no copy."""
+    values: Words = np.frombuffer(array.buffers()[1], np.uint64)
+    return values[array.offset : array.offset + len(array)]
+
+
 def hash_self_test() -> int:
     """The hash of a fixed table: state that was sorted by another hash is of no use."""
     columns = [

@@ -7,7 +7,7 @@ and compared as bytes. Every other type is ordered by DuckDB's binary sort key, 
 stored beside the value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -24,6 +24,7 @@ Raw: TypeAlias = Ints | npt.NDArray[np.float64] | npt.NDArray[np.uint64]
 
 _LOWEST = np.iinfo(np.int64).min
 _LARGEST_RANKED_PRECISION = 18
+_LARGEST_PACKED = 1 << 62
 
 
 def is_ranked(kind: pa.DataType) -> bool:
@@ -136,3 +137,44 @@ def bound(
         high[active[~right]] = middle[~right]
         active = active[low[active] < high[active]]
     return low
+
+
+def packed(columns: Sequence[Ints]) -> Ints | None:
+    """One integer a row that compares as its columns do, the first deciding; None if too wide.
+
+    There is at least one column, and at least one row.
+    """
+    result, width = np.zeros(len(columns[0]), np.int64), 1
+    for column in columns:
+        low = int(column.min())
+        span = int(column.max()) - low + 1
+        width *= span
+        if width > _LARGEST_PACKED:
+            return None
+        if span > 1:
+            result = result * span + (column - low)
+    return result
+
+
+def sort(columns: Sequence[Ints], *, nearly: bool = False) -> tuple[Ints, Ints]:
+    """The order that sorts rows by these columns, and where in it each distinct row starts.
+
+    `nearly` says that the rows are a few sorted pieces one after the other.
+    """
+    if not len(columns[0]):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    single = packed(columns)
+    if single is not None:
+        order = np.argsort(single, kind="stable" if nearly else "quicksort")
+        return order, starts([single[order]])
+    order = np.lexsort(tuple(reversed(columns)))
+    return order, starts([column[order] for column in columns])
+
+
+def starts(columns: Sequence[Ints]) -> Ints:
+    """The places of sorted rows at which a new distinct row begins."""
+    new = np.zeros(len(columns[0]), np.bool_)
+    new[:1] = True
+    for column in columns:
+        new[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(new)

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.trace import order
-from streams.trace.columns import Flags, Ints, Words, group, int64, key_form, spans
+from streams.trace.columns import Flags, Ints, Words, group, int64, key_form, spans, uint64
 from streams.trace.kernel import Kernel
-from streams.trace.runs import Run, RunFiles, RunName, by_hash
+from streams.trace.runs import Run, RunFiles, RunName
 
 _FIRST_REACH = 4
 
@@ -100,25 +100,42 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
 def insert(
     files: RunFiles, names: Sequence[RunName], rows: pa.RecordBatch, kernel: Kernel
 ) -> list[RunName]:
-    """The runs with these rows added; `rows` has the schema of the runs, in any order."""
+    """The runs with these rows added; `rows` has the schema of the runs, sorted by `h`."""
     if not rows.num_rows:
         return list(names)
     count = files.victims(names, rows.num_rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-    hashes, _ = by_hash(parts)
+    hashes = np.concatenate([uint64(part.column("h")) for part in parts])
     ranks = order.ranks(compared(everything))
-    places = np.lexsort((ranks, hashes))
-    hashes, ranks = hashes[places], ranks[places]
-    return [*kept, *files.write(_summed(everything, places, hashes, ranks, kernel))]
+    places, starts = order.sort([_numbers(parts), ranks], nearly=True)
+    if len(starts) < len(places):
+        everything = _summed(everything, places, hashes, ranks, kernel)
+    else:
+        everything = everything.take(pa.array(places))
+    return [*kept, *files.write(everything)]
+
+
+def _numbers(parts: Sequence[pa.RecordBatch]) -> Ints:
+    """A small number for each row's hash, in the order of the hashes; each part is sorted."""
+    columns = [uint64(part.column("h")) for part in parts]
+    begins = [order.starts([column.view(np.int64)]) for column in columns]
+    firsts = [column[begin] for column, begin in zip(columns, begins, strict=True)]
+    distinct = np.unique(np.concatenate(firsts))
+    return np.concatenate(
+        [
+            np.repeat(np.searchsorted(distinct, first), np.diff(np.append(begin, len(column))))
+            for column, begin, first in zip(columns, begins, firsts, strict=True)
+        ]
+    )
 
 
 def _summed(
     rows: pa.RecordBatch, places: Ints, hashes: Words, ranks: Ints, kernel: Kernel
 ) -> pa.RecordBatch:
     """The rows in this order with equal (key, value) summed, and none of zero."""
-    numbers = int64(rows.column("n"))[places]
+    hashes, ranks, numbers = hashes[places], ranks[places], int64(rows.column("n"))[places]
     twin = (hashes[1:] == hashes[:-1]) & (ranks[1:] == ranks[:-1])
     if twin.any():
         both = np.zeros(len(places), np.bool_)

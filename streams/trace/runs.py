@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, Words, spans
+from streams.trace.columns import Ints, Words, spans, uint64
 
 LARGEST_MERGE = 1 << 30
 """Bytes beyond which a run is left alone: it bounds the time and the memory of one merge."""
@@ -106,14 +106,7 @@ def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
 
 def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
     """The hashes of the rows one after the other, and the order that sorts them, stably."""
-    hashes = np.concatenate(
-        [
-            np.frombuffer(each.column(0).buffers()[1], "u8")[
-                each.column(0).offset : each.column(0).offset + each.num_rows
-            ]
-            for each in rows
-        ]
-    )
+    hashes = np.concatenate([uint64(each.column(0)) for each in rows])
     return hashes, np.argsort(hashes, kind="stable")
 
 
