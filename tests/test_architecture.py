@@ -79,7 +79,7 @@ ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
     # interfaces that other people's libraries ask us to implement, at the doors
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
-    "BaseHTTPRequestHandler", "StreamRequestHandler", "ThreadingMixIn", "UnixStreamServer",
+    "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn", "UnixStreamServer",
     "ThreadingHTTPServer", "ThreadingUnixStreamServer",
 }  # fmt: skip
 

@@ -1,0 +1,62 @@
+"""The load: bids on auctions, as JSON messages."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.ids import Topic
+from streams.kafka.publish import Publisher
+
+SOURCE = """CREATE SOURCE bids FROM KAFKA (TOPIC 'bids')
+    (auction BIGINT, bidder BIGINT, price BIGINT, ts DOUBLE) FORMAT JSON ENVELOPE NONE"""
+TOPIC = Topic("bids")
+KEYS = 50_000
+
+
+def messages(count: int, seed: int, keys: int = KEYS) -> pa.Array:
+    """`count` bids as JSON text, auctions drawn evenly from `keys`."""
+    rng = np.random.default_rng(seed)
+    columns = {
+        "auction": rng.integers(0, keys, count),
+        "bidder": rng.integers(0, 1_000_000, count),
+        "price": rng.integers(1, 100_000, count),
+        "ts": np.arange(count) / 8,
+    }
+    parts: list[object] = []
+    for name, values in columns.items():
+        parts += [f'{"," if parts else "{"}"{name}":', pc.cast(pa.array(values), pa.string())]
+    return pc.binary_join_element_wise(*parts, "}", "")
+
+
+@dataclass(slots=True)
+class Load:
+    """Publishes bids at a rate, or as fast as it goes, and says when each lot was flushed."""
+
+    publisher: Publisher
+    flushed: Callable[[int], None]
+
+    def steady(self, per_second: int, seconds: float, lot_s: float = 0.1) -> int:
+        """Publish `per_second` bids a second in lots of `lot_s`; returns how many."""
+        lot = max(int(per_second * lot_s), 1)
+        values = messages(lot * 64, seed=1)
+        begin = time.monotonic()
+        sent = 0
+        while time.monotonic() - begin < seconds:
+            start = (sent // lot % 64) * lot
+            self.publisher.publish(TOPIC, None, values.slice(start, lot))
+            self.publisher.flush()
+            sent += lot
+            self.flushed(sent)
+            time.sleep(max(0.0, begin + sent / per_second - time.monotonic()))
+        return sent
+
+    def burst(self, values: pa.Array, lot: int = 50_000) -> None:
+        """Publish all values as fast as it goes."""
+        for start in range(0, len(values), lot):
+            self.publisher.publish(TOPIC, None, values.slice(start, lot))
+        self.publisher.flush()
+        self.flushed(len(values))

@@ -1,0 +1,84 @@
+"""What a benchmark found: figures with targets, where the time went, as table and JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+Value = float | int | str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One number. `target` says in words what it should be; `met` is None without one."""
+
+    name: str
+    value: Value
+    unit: str = ""
+    target: str = ""
+    met: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A benchmark's figures and the breakdown of its micro-batches (median ms a phase)."""
+
+    bench: str
+    figures: tuple[Figure, ...]
+    breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    note: str = ""
+
+
+def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
+    """A figure that should not exceed `limit`."""
+    return Figure(name, value, unit, f"<= {limit:g}", value <= limit)
+
+
+def at_least(name: str, value: float, unit: str, limit: float) -> Figure:
+    """A figure that should reach `limit`."""
+    return Figure(name, value, unit, f">= {limit:g}", value >= limit)
+
+
+def show(outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print the figures, then where the time went."""
+    table = Table("benchmark", "figure", "value", "target", "met")
+    for outcome in outcomes:
+        for figure in outcome.figures:
+            value = f"{figure.value:,.2f}" if isinstance(figure.value, float) else figure.value
+            met = "" if figure.met is None else ("[green]yes" if figure.met else "[red]no")
+            text = f"{value:,}" if isinstance(value, int) else str(value)
+            unit = f" {figure.unit}" if figure.unit else ""
+            table.add_row(outcome.bench, figure.name, text + unit, figure.target, met)
+    console.print(table)
+    for outcome in outcomes:
+        _show_breakdown(outcome, console)
+
+
+def _show_breakdown(outcome: Outcome, console: Console) -> None:
+    if outcome.note:
+        console.print(f"[bold]{outcome.bench}[/]: {outcome.note}")
+    if not outcome.breakdown:
+        return
+    phases = list(dict.fromkeys(p for each in outcome.breakdown.values() for p in each))
+    table = Table("lane", *phases, title=f"{outcome.bench}: median of a micro-batch")
+    for lane, values in outcome.breakdown.items():
+        table.add_row(lane, *(f"{values.get(phase, 0):,.1f}" for phase in phases))
+    console.print(table)
+
+
+def write(outcomes: Sequence[Outcome], path: Path) -> None:
+    """Write the figures as one JSON object, the breakdowns under `breakdown`."""
+    flat: dict[str, object] = {
+        figure.name: figure.value for outcome in outcomes for figure in outcome.figures
+    }
+    flat["breakdown"] = {each.bench: each.breakdown for each in outcomes if each.breakdown}
+    flat["targets"] = {
+        figure.name: {"target": figure.target, "met": figure.met}
+        for outcome in outcomes
+        for figure in outcome.figures
+        if figure.target
+    }
+    path.write_text(json.dumps(flat, indent=2) + "\n")

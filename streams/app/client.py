@@ -1,0 +1,81 @@
+"""A client of the coordinator's HTTP endpoint: statements out, results in, as they come."""
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from streams.errors import Determinate, InvalidStatement
+
+Message = Mapping[str, object]
+_CONNECT_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A finished statement: its columns, its rows and the tag it completed with."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    tag: str
+    facts: Mapping[str, object]
+
+    def dicts(self) -> list[dict[str, object]]:
+        """The rows by column name."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """`url` is `http://127.0.0.1:port`."""
+
+    url: str
+
+    def stream(self, text: str) -> Iterator[Message]:
+        """The messages that answer the text, as they come (`streams.adapter.results`).
+
+        Errors: Determinate when nobody answers.
+        """
+        request = urllib.request.Request(  # noqa: S310  always http, made by us
+            f"{self.url}/sql", data=text.encode(), headers={"Content-Type": "text/plain"}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S) as response:  # noqa: S310
+                for line in response:
+                    yield json.loads(line)
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
+            raise Determinate(f"no coordinator answers at {self.url}") from cause
+
+    def run(self, text: str) -> list[Answer]:
+        """The answers to all statements of the text.
+
+        Errors: InvalidStatement with what the coordinator said; Determinate.
+        """
+        answers: list[Answer] = []
+        columns: tuple[str, ...] = ()
+        rows: list[tuple[object, ...]] = []
+        for message in self.stream(text):
+            match message:
+                case {"type": "columns", "columns": list(found)}:
+                    columns = tuple(each["name"] for each in found)
+                case {"type": "rows", "rows": list(some)}:
+                    rows += [tuple(row) for row in some]
+                case {"type": "complete", "tag": str(tag)}:
+                    facts = message.get("facts", {})
+                    assert isinstance(facts, dict)
+                    answers.append(Answer(columns, tuple(rows), tag, facts))
+                    columns, rows = (), []
+                case {"type": "error", "error": dict(error)}:
+                    raise InvalidStatement(error["message"], error["detail"], error["hint"])
+                case _:
+                    pass
+        return answers
+
+    def is_healthy(self) -> bool:
+        """Whether the coordinator answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/health", timeout=5):  # noqa: S310
+                return True
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            return False

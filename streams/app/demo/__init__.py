@@ -1,0 +1,1 @@
+"""The demo: a year of real flights, replayed into Kafka, watched live and checked."""

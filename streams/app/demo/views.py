@@ -1,0 +1,96 @@
+"""What the demo maintains: the sources over the feed's topics and the views over them."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A maintained view: its query, and the columns by which the page orders its rows."""
+
+    name: str
+    title: str
+    query: str
+    order: str
+
+    @property
+    def statement(self) -> str:
+        """The statement that creates it."""
+        return f"CREATE MATERIALIZED VIEW {self.name} AS {self.query}"
+
+
+SOURCES = (
+    """CREATE SOURCE airlines FROM KAFKA (TOPIC 'airlines')
+       (carrier VARCHAR, name VARCHAR) FORMAT JSON ENVELOPE NONE""",
+    """CREATE SOURCE airports FROM KAFKA (TOPIC 'airports')
+       (faa VARCHAR, name VARCHAR, lat DOUBLE, lon DOUBLE, alt BIGINT, tzone VARCHAR)
+       FORMAT JSON ENVELOPE NONE""",
+    """CREATE SOURCE planes FROM KAFKA (TOPIC 'planes')
+       (tailnum VARCHAR, year BIGINT, type VARCHAR, manufacturer VARCHAR, model VARCHAR,
+        seats BIGINT) FORMAT JSON ENVELOPE NONE""",
+    """CREATE SOURCE weather FROM KAFKA (TOPIC 'weather')
+       (origin VARCHAR, observed TIMESTAMP, temp DECIMAL(9,2), wind_speed DECIMAL(12,5),
+        visib DECIMAL(9,2), precip DECIMAL(9,2)) FORMAT JSON ENVELOPE NONE""",
+    """CREATE SOURCE flights FROM KAFKA (TOPIC 'flights')
+       (id BIGINT, carrier VARCHAR, flight BIGINT, tailnum VARCHAR, origin VARCHAR,
+        dest VARCHAR,
+        hour BIGINT, distance BIGINT, dep_delay BIGINT, arr_delay BIGINT,
+        cancelled BOOLEAN, sched_dep TIMESTAMP) FORMAT JSON ENVELOPE NONE""",
+    """CREATE SOURCE plane_state FROM KAFKA (TOPIC 'plane_state')
+       (tailnum VARCHAR, state VARCHAR, carrier VARCHAR, flight BIGINT, origin VARCHAR,
+        dest VARCHAR, delay BIGINT, changed TIMESTAMP)
+       FORMAT JSON ENVELOPE UPSERT (KEY (tailnum))""",
+)
+
+VIEWS = (
+    View(
+        "delays_by_airline",
+        "Delays by airline",
+        """SELECT a.name AS airline, count(*) AS flights, avg(f.dep_delay) AS average_delay,
+                  max(f.dep_delay) AS worst_delay
+           FROM flights f JOIN airlines a ON f.carrier = a.carrier
+           WHERE NOT f.cancelled GROUP BY a.name""",
+        "average_delay DESC",
+    ),
+    View(
+        "departures_by_hour",
+        "Departures by origin and hour",
+        """SELECT origin, hour, count(*) AS flights,
+                  sum(CASE WHEN cancelled THEN 1 ELSE 0 END) AS cancelled
+           FROM flights GROUP BY origin, hour""",
+        "cancelled DESC, origin, hour",
+    ),
+    View(
+        "board",
+        "Planes by state, as they change",
+        """SELECT state, count(*) AS planes, min(changed) AS longest_unchanged,
+                  min(delay) AS least_delay, max(delay) AS worst_delay
+           FROM plane_state GROUP BY state""",
+        "state",
+    ),
+    View(
+        "fleet_by_maker",
+        "Planes away from the gate, by maker",
+        """SELECT p.manufacturer AS maker, s.state AS state, count(*) AS planes,
+                  min(p.year) AS oldest, max(s.delay) AS worst_delay
+           FROM plane_state s JOIN planes p ON s.tailnum = p.tailnum
+           GROUP BY p.manufacturer, s.state""",
+        "planes DESC, maker, state",
+    ),
+    View(
+        "delays_by_visibility",
+        "Delays by visibility in miles",
+        """SELECT w.visib AS visibility, count(*) AS flights, avg(f.dep_delay) AS average_delay,
+                  max(w.wind_speed) AS strongest_wind
+           FROM flights f JOIN weather w
+             ON f.origin = w.origin AND date_trunc('hour', f.sched_dep) = w.observed
+           WHERE NOT f.cancelled GROUP BY w.visib""",
+        "visibility",
+    ),
+    View(
+        "late_airlines",
+        "Airlines late on average (a view over a view)",
+        """SELECT airline, round(average_delay, 1) AS average_delay, worst_delay
+           FROM delays_by_airline WHERE average_delay > 10 AND flights >= 20""",
+        "average_delay DESC",
+    ),
+)

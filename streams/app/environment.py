@@ -1,0 +1,211 @@
+"""An environment: a broker, a coordinator and one replica, started and ended together.
+
+Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
+state (a cache), the processes' output, and `environment.json`, which says how to reach it.
+The same directory gives the same environment again.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Self
+
+from streams.app.client import Answer, Client
+from streams.app.processes import Child
+from streams.app.services import Service
+from streams.errors import Determinate, InvalidUsage
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+
+_READY_TIMEOUT_S = 180.0
+_LOOK_EVERY_S = 0.1
+_FILE = "environment.json"
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the user chose. Without `brokers` the environment has a broker of its own."""
+
+    directory: Path
+    brokers: str = ""
+    client: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = "sw"
+    master: str = f"local[{min(os.cpu_count() or 2, 8)},4]"
+    buckets: int = min(os.cpu_count() or 2, 8)
+    driver_memory: str = "1g"
+    timings: bool = False
+    points: Mapping[str, int] = field(default_factory=dict)
+
+
+class Environment:
+    """A running environment; a context manager. Only one process may run a directory."""
+
+    def __init__(self, settings: Settings, say: Say = lambda _: None) -> None:
+        self.settings = settings
+        self._say = say
+        self._stack = ExitStack()
+        self.broker: EmbeddedBroker | None = None
+        self.children: dict[str, Child] = {}
+        self.kafka = ClientSettings(settings.brokers, tuple(sorted(settings.client.items())))
+        self.client = Client("")
+
+    @property
+    def replica_state(self) -> Path:
+        """Where the replica keeps its state and its timings."""
+        return self.settings.directory / "replica"
+
+    def start(self) -> Self:
+        """Start everything; returns when statements are answered.
+
+        Errors: InvalidUsage when another process runs the directory; Determinate when the
+        broker cannot be had or a service does not come up: the message says where to look.
+        """
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _start(self) -> None:
+        directory = self.settings.directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self._stack.enter_context(_exclusive(directory))
+        if not self.settings.brokers:
+            self._say("starting Kafka")
+            self.broker = EmbeddedBroker(directory / "kafka")
+            self._stack.callback(self.broker.stop)
+            self.kafka = ClientSettings(self.broker.start())
+        self._say("starting the coordinator and the replica")
+        port = _port(directory)
+        self.client = Client(f"http://127.0.0.1:{port}")
+        for name in ("coordinator", "replica"):
+            self._start_service(name, port)
+        _write_file(directory, self.kafka, self.settings.namespace, port)
+        self._await(self.client.is_healthy, "coordinator")
+
+    def _start_service(self, name: str, port: int) -> None:
+        directory, settings = self.settings.directory, self.settings
+        service = Service(
+            bootstrap=self.kafka.bootstrap,
+            directory=str(self.replica_state),
+            namespace=settings.namespace,
+            buckets=settings.buckets,
+            port=port,
+            master=settings.master,
+            driver_memory=settings.driver_memory,
+            timings=settings.timings,
+            client=settings.client,
+            points=settings.points,
+        )
+        config = directory / f"{name}.json"
+        service.write(config)
+        command = (sys.executable, "-m", "streams.app.main", name, "--config", str(config))
+        child = Child(
+            name,
+            command,
+            directory / "logs" / f"{name}.log",
+            # Spark's workers must be this Python, with these packages
+            {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+        )
+        self.children[name] = child
+        self._stack.callback(child.stop)
+        child.start()
+
+    def _await(self, ready: Callable[[], bool], name: str) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT_S
+        while not ready():
+            if time.monotonic() > deadline:
+                where = self.children[name].log_file
+                raise Determinate(f"{name} does not come up: see {where}")
+            time.sleep(_LOOK_EVERY_S)
+
+    def sql(self, text: str) -> list[Answer]:
+        """Run statements. Errors: InvalidStatement, Determinate."""
+        return self.client.run(text)
+
+    def kill(self, name: str) -> None:
+        """`kill -9` one of `coordinator`, `replica`; it comes back by itself."""
+        self.children[name].kill()
+
+    def stop(self) -> None:
+        """End everything this environment started."""
+        self._stack.close()
+        self.children.clear()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def find(directory: Path) -> tuple[Client, ClientSettings, str]:
+    """The client, the Kafka settings and the namespace of a running environment.
+
+    Errors: InvalidUsage when no environment runs in the directory.
+    """
+    file = directory / _FILE
+    if not file.exists():
+        raise InvalidUsage(
+            f"no environment in {directory}: start one with 'slackwater up --directory"
+            f" {directory}'"
+        )
+    value = json.loads(file.read_text())
+    client = Client(value["url"])
+    if not client.is_healthy():
+        raise InvalidUsage(
+            f"the environment in {directory} does not answer at {client.url}: is"
+            " 'slackwater up' still running?"
+        )
+    settings = tuple(sorted(value["client"].items()))
+    return client, ClientSettings(value["bootstrap"], settings), value["namespace"]
+
+
+def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
+    value = {
+        "url": f"http://127.0.0.1:{port}",
+        "bootstrap": kafka.bootstrap,
+        "client": dict(kafka.extra),
+        "namespace": namespace,
+    }
+    file = directory / _FILE
+    file.touch(mode=0o600)  # client settings may hold secrets
+    file.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def _port(directory: Path) -> int:
+    """The coordinator's port: the one it had before, if it is free."""
+    before = 0
+    file = directory / _FILE
+    if file.exists():
+        before = int(json.loads(file.read_text())["url"].rsplit(":", 1)[1])
+    for wanted in (before, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", wanted))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise Determinate("no free port on 127.0.0.1")
+
+
+def _exclusive(directory: Path) -> IO[str]:
+    """The directory's lock, held while the file is open."""
+    lock = (directory / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as cause:
+        lock.close()
+        raise InvalidUsage(f"another environment runs in {directory}") from cause
+    return lock

@@ -1,0 +1,42 @@
+"""The command line. Exit codes: 0 done, 1 failed or wrong, 2 usage, 3 no environment."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streams.app import services
+from streams.app.bench import command as bench
+from streams.app.demo import command as demo
+from streams.app.sql import sql
+from streams.app.up import up
+
+app = typer.Typer(
+    name="slackwater",
+    help="Exact, always-fresh SQL views over Kafka, on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(up)
+app.command()(sql)
+app.command()(demo.demo)
+app.add_typer(bench.app, name="bench")
+
+Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
+
+
+@app.command(hidden=True)
+def coordinator(config: Config) -> None:
+    """Run a coordinator as its supervisor says."""
+    raise typer.Exit(services.run_coordinator(services.read_service(config)))
+
+
+@app.command(hidden=True)
+def replica(config: Config) -> None:
+    """Run a replica as its supervisor says."""
+    raise typer.Exit(services.run_replica(services.read_service(config)))
+
+
+if __name__ == "__main__":
+    app()
