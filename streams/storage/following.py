@@ -199,7 +199,7 @@ class Following:
             self._bump()
 
     def _suspect(self, group: Group) -> None:
-        """A foreign event is a stray one, or it is we who follow a topic made anew (rule 12)."""
+        """A foreign event is a stray one, or we follow a topic that was made anew (rule 12)."""
         topic = group.names.log
         if self._identify(topic) != group.topic_id:
             self.fail(topic, Truncated(topic, group.state.upto, "the topic was made anew"))

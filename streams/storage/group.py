@@ -43,7 +43,8 @@ class Group:
     """A followed group.
 
     `topic_id` is the log topic's when we began. `uuid` is what the group's events carry: the
-    first Create's, or what ours will carry when there is none yet. `retained` are the states at the ends of stretches, for checking Rollups.
+    first Create's, or what ours will carry when there is none yet. `retained` are the states
+    at the ends of stretches, for checking Rollups.
     """
 
     names: Names

@@ -1,0 +1,99 @@
+"""Two clients that race, under every fault of the log, at random: each write counts as told.
+
+Appended: its row is there exactly once. UpperMismatch or Determinate: never. Indeterminate: at
+most once, whenever what was in doubt surfaces.
+"""
+
+import itertools
+from collections import Counter
+from unittest.mock import patch
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import Determinate, Indeterminate
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.memory import MemoryBroker
+from streams.progress import frontier
+from streams.storage import read, rollup, shards
+from streams.storage.description import Description
+from streams.storage.events import Append, Part
+from streams.storage.outcomes import Appended
+from streams.storage.shards import Shards, write_capability
+from tests.support.faulty import Fault, FaultyLogs
+
+U1 = CollectionId("u1")
+FAULTS = st.sampled_from([Fault.NONE, Fault.NONE, Fault.AFTER, Fault.INSTEAD, Fault.BEFORE])
+WRITES = st.lists(
+    st.tuples(
+        st.integers(0, 1),  # who
+        st.lists(FAULTS, max_size=3),
+        st.integers(1, 3),  # how far
+        st.booleans(),  # whether it looks at the log first
+        st.booleans(),  # whether what is in doubt surfaces afterwards
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def write(one: Shards, name: str, width: int) -> str:
+    lower = one.state(U1).upper.time
+    row = pa.table({"c0": [name], "time": [lower], "diff": [1]})
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(lower),
+        upper=frontier(lower + width),
+        chunks=one.write(U1, row),
+    )
+    try:
+        outcome = one.submit([("u1", Append((part,)))])[0]
+    except Indeterminate:
+        return "perhaps"
+    except Determinate:
+        return "never"
+    return "once" if isinstance(outcome, Appended) else "never"
+
+
+def everything(one: Shards) -> list[str]:
+    upper = one.state(U1).upper.time
+    if not upper:
+        return []
+    updates, _ = read.snapshot(one, U1, Timestamp(upper - 1), timeout_ms=1)
+    return [str(name) for name in updates.column("c0").to_pylist()]
+
+
+@settings(max_examples=80, deadline=None)
+@given(WRITES)
+def test_every_write_counts_as_told(
+    writes: list[tuple[int, list[Fault], int, bool, bool]],
+) -> None:
+    ticks = itertools.count(1_000, 10)
+    made = MemoryBroker(lambda: next(ticks))
+    logs = [FaultyLogs(made.logs), FaultyLogs(made.logs)]
+    clients = [Shards(each, made.chunks, made.topics, now_ms=lambda: 0) for each in logs]
+    for each in clients:
+        each.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
+    told: dict[str, str] = {}
+    with patch.object(shards, "RESEND_MS", (0, 0)):
+        for number, (who, faults, width, looks, surfaces) in enumerate(writes):
+            if looks:
+                clients[who].sync()
+            logs[who]._plan = iter(faults)
+            told[f"w{number}"] = write(clients[who], f"w{number}", width)
+            if surfaces:
+                logs[who].surface()
+    for log in logs:
+        log.surface()
+    for each in clients:
+        each.sync()
+    found = Counter(everything(clients[0]))
+    for name, word in told.items():
+        allowed = {"once": {1}, "never": {0}, "perhaps": {0, 1}}[word]
+        assert found[name] in allowed, (name, word)
+    states = [rollup.encode(each.group_state("u1")) for each in clients]
+    assert states[0] == states[1]
+    for each in clients:
+        each.close()
