@@ -25,6 +25,7 @@ from streams.adapter.results import Columns, Complete, Failed, Notice, Result, f
 from streams.adapter.rows import text_rows
 from streams.adapter.upkeep import Upkeep
 from streams.compute.controller import Controller, create_topics
+from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import Topic
@@ -83,7 +84,7 @@ class Coordinator:
         cluster.topics.create([TopicSpec(catalog_topic(namespace), 1, TopicKind.LOG)])
         create_topics(cluster.topics, namespace, settings.instance)
         self.catalog = CatalogLog(cluster.logs, catalog_topic(namespace), new_id)
-        epoch = self.catalog.open()
+        self.epoch = epoch = self.catalog.open()
         self.shards = Shards(
             cluster.logs,
             cluster.chunks,
@@ -118,6 +119,11 @@ class Coordinator:
         """Whether it still looks after everything; if not, its process must end."""
         return self._upkeep.is_alive
 
+    @property
+    def observed(self) -> Observed:
+        """What the replicas have said."""
+        return self.controller.observed
+
     def stop(self) -> None:
         """End; whatever is under way goes on at the next start."""
         self._upkeep.stop()
@@ -144,9 +150,13 @@ class Coordinator:
     def _execute(self, statement: sql.Statement, text: str) -> Iterator[Result]:
         match statement:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
-                yield from self._create(statement, text)
+                with self._definitions:
+                    done = self._create(statement, text)
+                yield from done
             case sql.Drop():
-                yield from self._drop(statement)
+                with self._definitions:
+                    done = self._drop(statement)
+                yield from done
             case sql.Show(kind):
                 yield from self._show(kind)
             case sql.Select(query, as_of):
@@ -176,23 +186,23 @@ class Coordinator:
         self,
         statement: sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink,
         text: str,
-    ) -> Iterator[Result]:
-        with self._definitions:
-            existing = self.catalog.sync().find(statement.name)
-            if existing is None:
-                item = self._define(statement, text)
-                self.catalog.change(lambda _: Create(item))
-                self._crash("after-catalog")
-                self._upkeep.establish(item)
-                yield Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})
-                return
-            if not statement.if_not_exists:
-                raise InvalidStatement(
-                    f"{NAMES[existing.kind]} {existing.name} already exists",
-                    hint="names are compared without case; drop it or choose another name",
-                )
-            yield Notice(f"{existing.name} already exists and stays as it is")
-            yield Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id})
+    ) -> tuple[Result, ...]:
+        existing = self.catalog.sync().find(statement.name)
+        if existing is None:
+            item = self._define(statement, text)
+            self.catalog.change(lambda _: Create(item))
+            self._crash("after-catalog")
+            self._upkeep.establish(item)
+            return (Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id}),)
+        if not statement.if_not_exists:
+            raise InvalidStatement(
+                f"{NAMES[existing.kind]} {existing.name} already exists",
+                hint="names are compared without case; drop it or choose another name",
+            )
+        return (
+            Notice(f"{existing.name} already exists and stays as it is"),
+            Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id}),
+        )
 
     def _define(
         self,
@@ -211,21 +221,17 @@ class Coordinator:
             case _:
                 assert_never(statement)
 
-    def _drop(self, statement: sql.Drop) -> Iterator[Result]:
+    def _drop(self, statement: sql.Drop) -> tuple[Result, ...]:
         tag = f"DROP {statement.kind.value}"
-        with self._definitions:
-            catalog = self.catalog.sync()
-            item = definitions.droppable(statement.kind, statement.name, catalog)
-            if item is None:
-                if not statement.if_exists:
-                    raise InvalidStatement(f"{statement.name} does not exist")
-                yield Notice(f"{statement.name} does not exist")
-                yield Complete(tag)
-                return
-            self.catalog.change(lambda _: Drop(item.id))
-            self._crash("after-catalog-drop")
-            self._upkeep.abolish(item)
-            yield Complete(tag, {"id": item.id})
+        item = definitions.droppable(statement.kind, statement.name, self.catalog.sync())
+        if item is None:
+            if not statement.if_exists:
+                raise InvalidStatement(f"{statement.name} does not exist")
+            return (Notice(f"{statement.name} does not exist"), Complete(tag))
+        self.catalog.change(lambda _: Drop(item.id))
+        self._crash("after-catalog-drop")
+        self._upkeep.abolish(item)
+        return (Complete(tag, {"id": item.id}),)
 
     def _show(self, kind: sql.Kind) -> Iterator[Result]:
         wanted = definitions.KINDS[kind]

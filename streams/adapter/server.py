@@ -1,10 +1,12 @@
-"""SQL over HTTP, for this machine alone: statements in, NDJSON out as it comes.
+"""The coordinator's endpoint: HTTP on the loopback interface, for our shell and for programs.
 
-    POST /sql       the text of one or more statements; a line for each result (see `results`)
-    GET  /health    200 while the coordinator looks after everything, else 503
-    GET  /status    every object with its frontiers and condition, as JSON
+    POST /sql      statements as text (UTF-8); NDJSON, one result a line, as they come
+                   (`streams.adapter.results`); the end of the stream is the end of the answer
+    GET  /health   200 while the coordinator looks after its objects, 503 otherwise
+    GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
 
-A client that goes away ends its subscription: the next line cannot be written.
+There is no authentication: whoever can reach the port may do anything, so it listens on
+127.0.0.1 alone, and refuses requests that a browser sends on behalf of some other page.
 """
 
 import json
@@ -12,104 +14,147 @@ import logging
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Protocol
+from typing import Protocol, cast
 
-from streams.adapter import show
-from streams.adapter.results import Result, line
+from streams.adapter.catalog import NAMES
+from streams.adapter.results import Failed, Result, line
+from streams.adapter.show import Shown, row
+from streams.compute.observed import Observed
 
 log = logging.getLogger(__name__)
 
-LONGEST_TEXT_BYTES = 16 << 20
+LONGEST_TEXT = 16 << 20
+"""Bytes of statements in one request."""
 
 
-class Executor(Protocol):
-    """What the server asks of a coordinator."""
+class Answering(Protocol):
+    """What stands behind the endpoint: a coordinator."""
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still looks after everything."""
+        """Whether it looks after its objects."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that it opened."""
+
+    @property
+    def observed(self) -> Observed:
+        """What the replicas have said."""
 
     def execute(self, text: str) -> Iterator[Result]:
         """The answers to the statements of the text."""
 
-    def conditions(self) -> tuple[show.Shown, ...]:
-        """Every object and its condition."""
+    def conditions(self) -> tuple[Shown, ...]:
+        """Every object."""
 
 
-def serve(executor: Executor, port: int) -> ThreadingHTTPServer:
-    """A server on 127.0.0.1, bound already; the caller runs `serve_forever`.
+class Server(ThreadingHTTPServer):
+    """One thread a request; they end with the process."""
 
-    `port` 0 takes a free one. Errors: OSError when the port is taken.
+    daemon_threads = True
+
+    def __init__(self, port: int, answering: Answering) -> None:
+        super().__init__(("127.0.0.1", port), Handler)
+        self.answering = answering
+
+
+def serve(answering: Answering, port: int = 0) -> Server:
+    """A server on the port, or on a free one; the caller runs `serve_forever`.
+
+    Errors: OSError when the port is taken.
     """
-
-    class Handler(BaseHTTPRequestHandler):
-        """One request; the executor is its server's."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:  # noqa: N802  the name is the library's
-            """Health and status."""
-            match self.path:
-                case "/health":
-                    alive = executor.is_alive
-                    code = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
-                    self._answer(code, {"alive": alive})
-                case "/status":
-                    self._answer(HTTPStatus.OK, {"objects": _objects(executor)})
-                case _:
-                    self._answer(HTTPStatus.NOT_FOUND, {"error": f"no such page {self.path}"})
-
-        def do_POST(self) -> None:  # noqa: N802  the name is the library's
-            """Statements."""
-            if self.path != "/sql":
-                self._answer(HTTPStatus.NOT_FOUND, {"error": f"no such page {self.path}"})
-                return
-            length = int(self.headers.get("Content-Length", "0"))
-            if length > LONGEST_TEXT_BYTES:
-                text = f"expected at most {LONGEST_TEXT_BYTES} bytes, actual {length}"
-                self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, {"error": text})
-                return
-            try:
-                text = self.rfile.read(length).decode()
-            except UnicodeDecodeError:
-                self._answer(HTTPStatus.BAD_REQUEST, {"error": "expected UTF-8 text"})
-                return
-            self._stream(text)
-
-        def _stream(self, text: str) -> None:
-            self.send_response(HTTPStatus.OK)
-            self.send_header("Content-Type", "application/x-ndjson")
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.close_connection = True
-            results = executor.execute(text)
-            try:
-                for result in results:
-                    self.wfile.write(line(result).encode() + b"\n")
-                    self.wfile.flush()
-            except (BrokenPipeError, ConnectionResetError):
-                log.debug("a client went away")
-
-        def _answer(self, code: HTTPStatus, value: object) -> None:
-            body = json.dumps(value).encode()
-            self.send_response(code)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the library's name
-            """One request."""
-            log.debug(format, *args)
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    return server
+    return Server(port, answering)
 
 
-def _objects(executor: Executor) -> list[dict[str, object]]:
-    names = [column.name for column in show.COLUMNS]
-    return [
-        {**dict(zip(names, show.row(each), strict=True)), "kind": each.item.kind}
-        for each in executor.conditions()
+class Handler(BaseHTTPRequestHandler):
+    """One connection, one request."""
+
+    server_version = "slackwater"
+
+    @property
+    def answering(self) -> Answering:
+        """The coordinator."""
+        return cast("Server", self.server).answering
+
+    def do_GET(self) -> None:
+        """Health and status."""
+        match self.path.partition("?")[0]:
+            case "/health":
+                alive = self.answering.is_alive
+                code = HTTPStatus.OK if alive else HTTPStatus.SERVICE_UNAVAILABLE
+                self._answer(code, {"alive": alive})
+            case "/status":
+                self._answer(HTTPStatus.OK, status(self.answering))
+            case path:
+                self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {path}"})
+
+    def do_POST(self) -> None:
+        """Statements."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.path != "/sql":
+            self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {self.path}"})
+        elif self.headers.get("Origin") or self.headers.get("Sec-Fetch-Site"):
+            self._answer(HTTPStatus.FORBIDDEN, {"error": "not for browsers"})
+        elif length > LONGEST_TEXT:
+            code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+            self._answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
+        else:
+            self._stream(self.rfile.read(length))
+
+    def _stream(self, text: bytes) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
+        self.end_headers()
+        try:
+            self._send_all(text.decode())
+        except UnicodeDecodeError:
+            self._send(Failed("statements are not valid UTF-8"))
+        except (BrokenPipeError, ConnectionResetError):
+            log.debug("a reader went away")
+
+    def _send_all(self, text: str) -> None:
+        results = self.answering.execute(text)
+        try:
+            for each in results:
+                self._send(each)
+        except (BrokenPipeError, ConnectionResetError):
+            raise
+        except Exception as defect:
+            log.exception("a statement could not be answered")
+            hint = "this is a defect of ours; the coordinator's log has more"
+            self._send(Failed("the statement could not be answered", repr(defect), hint))
+        finally:
+            closing = getattr(results, "close", None)
+            if closing is not None:
+                closing()  # a read that nobody waits for holds nothing any more
+
+    def _send(self, result: Result) -> None:
+        self.wfile.write(line(result).encode() + b"\n")
+        self.wfile.flush()
+
+    def _answer(self, code: HTTPStatus, body: dict[str, object]) -> None:
+        text = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
+        """Requests are nothing to tell anybody about."""
+        log.debug(format, *args)
+
+
+def status(answering: Answering) -> dict[str, object]:
+    """What /status says."""
+    fields = ("name", "id", "since", "upper", "status", "progress", "detail")
+    objects = [
+        {"kind": NAMES[each.item.kind], **dict(zip(fields, row(each), strict=True))}
+        for each in answering.conditions()
     ]
+    return {
+        "epoch": answering.epoch,
+        "replicas": sorted(answering.observed.replicas),
+        "objects": objects,
+    }

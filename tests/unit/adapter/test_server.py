@@ -1,0 +1,140 @@
+import http.client
+import json
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
+from streams.adapter.server import Server, serve
+from streams.adapter.show import Shown
+from streams.compute.observed import Observed
+from streams.plan.physical import Column
+from streams.progress import EMPTY, frontier
+from tests.unit.adapter.items import source
+
+
+class Scripted:
+    """Answers a text with the results that were laid down for it."""
+
+    is_alive = True
+    epoch = 3
+    observed = Observed(replicas=frozenset({"r1"}))
+
+    def __init__(self) -> None:
+        self.closed = threading.Event()
+
+    def execute(self, text: str) -> Iterator[Result]:
+        match text:
+            case "all":
+                yield Columns((Column("a", "BIGINT"),))
+                yield Rows(("[1]", '["ä"]'))
+                yield Progress(frontier(7))
+                yield Progress(EMPTY)
+                yield Notice("mind")
+                yield Complete("SELECT 2", {"as_of": 6})
+            case "fail":
+                yield Failed("no", "because", "try")
+            case "break":
+                raise ZeroDivisionError("defect")
+            case _:
+                try:
+                    while True:
+                        yield Progress(frontier(1))
+                        time.sleep(0.01)
+                finally:
+                    self.closed.set()
+
+    def conditions(self) -> tuple[Shown, ...]:
+        return (Shown(source(1, "orders"), frontier(2), EMPTY, "running", "", "fine"),)
+
+
+@pytest.fixture
+def answering() -> Scripted:
+    return Scripted()
+
+
+@pytest.fixture
+def server(answering) -> Iterator[Server]:
+    server = serve(answering)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def ask(server: Server, method: str, path: str, body: bytes = b"", **headers: str):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.request(method, path, body, headers)
+    response = connection.getresponse()
+    lines = response.read().decode().splitlines()
+    connection.close()
+    return response.status, [json.loads(each) for each in lines]
+
+
+def test_results_come_as_lines(server) -> None:
+    assert ask(server, "POST", "/sql", b"all") == (
+        200,
+        [
+            {"type": "columns", "columns": [{"name": "a", "type": "BIGINT"}]},
+            {"type": "rows", "rows": [[1], ["ä"]]},
+            {"type": "progress", "frontier": 7},
+            {"type": "progress", "frontier": None},
+            {"type": "notice", "message": "mind"},
+            {"type": "complete", "tag": "SELECT 2", "facts": {"as_of": 6}},
+        ],
+    )
+
+
+def test_a_failure_carries_detail_and_hint(server) -> None:
+    _, lines = ask(server, "POST", "/sql", b"fail")
+    error = {"message": "no", "detail": "because", "hint": "try"}
+    assert lines == [{"type": "error", "error": error}]
+
+
+def test_a_defect_is_told_and_the_server_goes_on(server, caplog) -> None:
+    _, lines = ask(server, "POST", "/sql", b"break")
+    assert "ZeroDivisionError" in lines[0]["error"]["detail"]
+    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+
+
+def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection.request("POST", "/sql", b"subscribe")
+    response = connection.getresponse()
+    assert response.readline()
+    response.close()
+    connection.close()
+    assert answering.closed.wait(10)
+
+
+def test_bad_requests_are_refused(server) -> None:
+    assert ask(server, "POST", "/sql", b"\xff")[1][0]["error"]["message"].endswith("UTF-8")
+    assert ask(server, "POST", "/nothing")[0] == 404
+    assert ask(server, "GET", "/nothing")[0] == 404
+    assert ask(server, "POST", "/sql", b"all", Origin="http://evil.example")[0] == 403
+
+
+def test_health_follows_the_coordinator(server, answering) -> None:
+    answering.is_alive = False
+    assert ask(server, "GET", "/health") == (503, [{"alive": False}])
+
+
+def test_status_lists_every_object(server) -> None:
+    code, (status,) = ask(server, "GET", "/status")
+    assert code == 200
+    assert status["epoch"] == 3
+    assert status["replicas"] == ["r1"]
+    assert status["objects"] == [
+        {
+            "kind": "source",
+            "name": "orders",
+            "id": "s1",
+            "since": 2,
+            "upper": None,
+            "status": "running",
+            "progress": "",
+            "detail": "fine",
+        }
+    ]
