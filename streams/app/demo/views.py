@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A maintained view: its query, and the columns by which the page orders its rows."""
+    """A maintained view: what it reads, and the columns by which the page orders its rows."""
 
     name: str
     title: str
+    reads: tuple[str, ...]
     query: str
     order: str
 
@@ -45,6 +46,7 @@ VIEWS = (
     View(
         "delays_by_airline",
         "Delays by airline",
+        ("flights", "airlines"),
         """SELECT a.name AS airline, count(*) AS flights, avg(f.dep_delay) AS average_delay,
                   max(f.dep_delay) AS worst_delay
            FROM flights f JOIN airlines a ON f.carrier = a.carrier
@@ -54,6 +56,7 @@ VIEWS = (
     View(
         "departures_by_hour",
         "Departures by origin and hour",
+        ("flights",),
         """SELECT origin, hour, count(*) AS flights,
                   sum(CASE WHEN cancelled THEN 1 ELSE 0 END) AS cancelled
            FROM flights GROUP BY origin, hour""",
@@ -62,6 +65,7 @@ VIEWS = (
     View(
         "board",
         "Planes by state, as they change",
+        ("plane_state",),
         """SELECT state, count(*) AS planes, min(changed) AS longest_unchanged,
                   min(delay) AS least_delay, max(delay) AS worst_delay
            FROM plane_state GROUP BY state""",
@@ -70,6 +74,7 @@ VIEWS = (
     View(
         "fleet_by_maker",
         "Planes away from the gate, by maker",
+        ("plane_state", "planes"),
         """SELECT p.manufacturer AS maker, s.state AS state, count(*) AS planes,
                   min(p.year) AS oldest, max(s.delay) AS worst_delay
            FROM plane_state s JOIN planes p ON s.tailnum = p.tailnum
@@ -79,6 +84,7 @@ VIEWS = (
     View(
         "delays_by_visibility",
         "Delays by visibility in miles",
+        ("flights", "weather"),
         """SELECT w.visib AS visibility, count(*) AS flights, avg(f.dep_delay) AS average_delay,
                   max(w.wind_speed) AS strongest_wind
            FROM flights f JOIN weather w
@@ -89,8 +95,20 @@ VIEWS = (
     View(
         "late_airlines",
         "Airlines late on average (a view over a view)",
+        ("delays_by_airline",),
         """SELECT airline, round(average_delay, 1) AS average_delay, worst_delay
            FROM delays_by_airline WHERE average_delay > 10 AND flights >= 20""",
         "average_delay DESC",
     ),
 )
+
+FEEDS = {
+    "flights": (
+        "delays_by_airline",
+        "departures_by_hour",
+        "delays_by_visibility",
+        "late_airlines",
+    ),
+    "plane_state": ("board", "fleet_by_maker"),
+}
+"""Which views the busy topics feed: those whose freshness is measured."""

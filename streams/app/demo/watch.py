@@ -44,6 +44,13 @@ class Watch:
             start = state.since.time
             self.followed[name] = Followed(collection, names, start, start, title=name)
 
+    def frontiers(self, name: str) -> Followed:
+        """The collection's frontiers as they are now, its contents unread."""
+        followed = self.followed[name]
+        state = self.shards.state(followed.collection)
+        followed.since, followed.upper = state.since.time, state.upper.time
+        return followed
+
     def refresh(self, name: str) -> Followed:
         """The collection as it is now."""
         followed = self.followed[name]
