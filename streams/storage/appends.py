@@ -23,10 +23,10 @@ from streams.storage.events import Append, Part, Right
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
+    Decision,
     Fenced,
     Misuse,
     OffsetsMismatch,
-    Outcome,
     Refused,
     UnknownCapability,
     UnknownCollection,
@@ -36,7 +36,7 @@ from streams.storage.outcomes import (
 from streams.storage.state import Capability, CollectionState, State, settled
 
 
-def append(state: State, body: Append, offset: Offset) -> tuple[State, Outcome]:
+def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]:
     """The state after an Append, and whether it counted."""
     if not body.parts:
         return state, Refused(Misuse.NO_PARTS)
@@ -49,7 +49,7 @@ def append(state: State, body: Append, offset: Offset) -> tuple[State, Outcome]:
     return draft, Appended(tuple(part.upper for part in body.parts))
 
 
-def obstacle(state: State, part: Part) -> Outcome | None:
+def obstacle(state: State, part: Part) -> Decision | None:
     """What keeps the part from counting."""
     misuse = malformed(part)
     if misuse is not None:
@@ -84,7 +84,7 @@ def continues(old: Mapping[int, int], new: Mapping[int, int]) -> bool:
 
 def lost_race(
     collection: CollectionState, capability: Capability, part: Part
-) -> Outcome | None:
+) -> Decision | None:
     """Whether somebody else was faster, or has taken over."""
     if part.fingerprint and part.fingerprint in collection.fenced:
         return Fenced(collection.fingerprint, collection.id)
@@ -97,7 +97,7 @@ def lost_race(
     return None
 
 
-def missing_chunks(state: State, part: Part) -> Outcome | None:
+def missing_chunks(state: State, part: Part) -> Decision | None:
     """Whether a stage is gone, or a chunk may have been reclaimed."""
     for stage in part.stages:
         if stage not in state.stages:

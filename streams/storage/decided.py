@@ -14,12 +14,12 @@ from streams.storage.outcomes import (
     BatchesChanged,
     ChunksReclaimed,
     Created,
+    Decision,
     Downgraded,
     Dropped,
     Fenced,
     Misuse,
     OffsetsMismatch,
-    Outcome,
     Reclaimed,
     Refused,
     Replaced,
@@ -70,7 +70,7 @@ def to_record(decided: Decided) -> Record:
     return {**known, **empty, **fields(decided.outcome)}
 
 
-def fields(outcome: Outcome) -> Record:
+def fields(outcome: Decision) -> Record:
     """What an outcome has beside its name."""
     match outcome:
         case Appended(uppers):
@@ -141,7 +141,7 @@ def from_record(record: Record) -> Decided:
     return Decided(record["id"], Offset(record["offset"]), to_outcome(record))
 
 
-def to_outcome(record: Record) -> Outcome:
+def to_outcome(record: Record) -> Decision:
     """The outcome in a record."""
     name: str = record["outcome"]
     bare = BARE_BY_NAME.get(name)
@@ -151,7 +151,7 @@ def to_outcome(record: Record) -> Outcome:
     if name == "Refused" and text in MISUSES:
         return Refused(Misuse(text))
     frontiers = tuple(to_frontier(each) for each in record["frontiers"])
-    made: dict[str, Outcome] = {
+    made: dict[str, Decision] = {
         "Fenced": Fenced(text, subject),
         "UnknownStage": UnknownStage(text),
         "WrongGroup": WrongGroup(text),

@@ -15,7 +15,7 @@ from streams.kafka.log import Entry
 from streams.storage import records, rollup
 from streams.storage.events import Event, Rollup
 from streams.storage.machine import step
-from streams.storage.outcomes import Outcome, RolledUp, WrongGroup
+from streams.storage.outcomes import Decision, RolledUp, WrongGroup
 from streams.storage.retention import ROLLUP_STRIDE
 from streams.storage.state import State
 from streams.storage.window import WINDOW
@@ -57,7 +57,7 @@ class Group:
     failure: Exception | None = None
     last_at_ms: int = 0
 
-    def fold(self, entry: Entry) -> tuple[Event, Outcome] | None:
+    def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
         """Fold one record; None when it was folded already.
 
         Errors: Corrupt.
@@ -79,7 +79,7 @@ class Group:
         self._check(entry, event, outcome)
         return event, outcome
 
-    def _check(self, entry: Entry, event: Event, outcome: Outcome) -> None:
+    def _check(self, entry: Entry, event: Event, outcome: Decision) -> None:
         if isinstance(outcome, WrongGroup):
             log.warning(
                 "event of another group", extra={"log": entry.topic, "offset": entry.offset}

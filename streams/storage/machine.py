@@ -29,7 +29,7 @@ from streams.storage.events import (
     Rollup,
     Stage,
 )
-from streams.storage.outcomes import Outcome, Stale, WrongGroup
+from streams.storage.outcomes import Decision, Stale, WrongGroup
 from streams.storage.state import CollectionState, StagedChunks, State, settled
 from streams.storage.window import Decided, is_stale
 
@@ -37,7 +37,7 @@ MAX_TICK_MS = 30_000
 """How far one record may move the clock: an outage must not end every lease (rule 11)."""
 
 
-def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Outcome]:
+def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
     """Fold one event.
 
     Units: `at_ms` is the broker's append time, in milliseconds since the epoch.
@@ -56,7 +56,7 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     return state.moved(window=window), outcome
 
 
-def decide(state: State, event: Event, offset: Offset) -> tuple[State, Outcome]:
+def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]:
     """The state after an event that is neither a copy nor stale."""
     match event.body:
         case Append() as body:

@@ -1,4 +1,4 @@
-"""What the fold answers to an event: it counted, it lost, or it could not have counted.
+"""What becomes of an event: it counted, it lost, or it could not have counted.
 
 A lost race is a value, never an exception. `Refused` is misuse: the event broke a rule of the
 interface in a way that no other writer is to blame for; it changes nothing, and the writer who
@@ -172,7 +172,7 @@ class Refused:
     reason: Misuse
 
 
-Outcome = (
+Decision = (
     Created
     | Appended
     | UpperMismatch
@@ -195,3 +195,18 @@ Outcome = (
     | UnknownCapability
     | Refused
 )
+"""What the fold answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """The fold's answer cannot be read: the group has failed, and others may go on.
+
+    Whether the event counted is not known here.
+    """
+
+    reason: str
+
+
+Outcome = Decision | Unavailable
+"""What a client answers to whoever submits an event."""

@@ -17,8 +17,8 @@ from streams.storage.events import Reclaim, Replace, Rollup, Stage
 from streams.storage.outcomes import (
     BatchesChanged,
     ChunksReclaimed,
+    Decision,
     Misuse,
-    Outcome,
     Reclaimed,
     Refused,
     Replaced,
@@ -39,7 +39,7 @@ there for `WINDOW` offsets, so that everybody can check every Rollup that counts
 
 def decide(
     state: State, body: Stage | Reclaim | Replace | Rollup, offset: Offset
-) -> tuple[State, Outcome]:
+) -> tuple[State, Decision]:
     """The state after an event about chunks."""
     match body:
         case Stage():
@@ -54,7 +54,7 @@ def decide(
             assert_never(body)
 
 
-def stage(state: State, body: Stage) -> tuple[State, Outcome]:
+def stage(state: State, body: Stage) -> tuple[State, Decision]:
     """Protect chunks under a name, until its lease ends or an Append links it."""
     if reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
@@ -65,7 +65,7 @@ def stage(state: State, body: Stage) -> tuple[State, Outcome]:
     return with_expiry(replace(state, stages=stages), expires), Staged()
 
 
-def reclaim(state: State, body: Reclaim) -> tuple[State, Outcome]:
+def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:
     """Raise the floor, and stop naming superseded chunks that no plan reads any more."""
     floor = dict(state.floor)
     for partition, offset in body.floor.items():
@@ -83,7 +83,7 @@ def reclaim(state: State, body: Reclaim) -> tuple[State, Outcome]:
     return replace(state, floor=floor, superseded=kept), Reclaimed()
 
 
-def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Outcome]:
+def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
     """Put one batch in place of contiguous others, if all of them are still there (rule 9)."""
     collection = state.collections.get(body.collection)
     if collection is None or collection.is_dropped:
@@ -150,7 +150,7 @@ def swapped(
     return replace(state, superseded=state.superseding(offset, old))
 
 
-def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Outcome]:
+def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Decision]:
     """Remember a Rollup; the one before the last is not needed any more (rule 8)."""
     if body.upto >= offset or body.upto % ROLLUP_STRIDE != ROLLUP_STRIDE - 1:
         return state, Refused(Misuse.MID_STRETCH)

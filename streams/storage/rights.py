@@ -16,10 +16,10 @@ from streams.storage.events import Acquire, Create, Downgrade, Drop, Right
 from streams.storage.outcomes import (
     Acquired,
     Created,
+    Decision,
     Downgraded,
     Dropped,
     Misuse,
-    Outcome,
     Refused,
     UnknownCapability,
     UnknownCollection,
@@ -27,7 +27,7 @@ from streams.storage.outcomes import (
 from streams.storage.state import Capability, CollectionState, State, settled
 
 
-def create(state: State, body: Create, group: str) -> tuple[State, Outcome]:
+def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
     """Bind an id for ever. The first Create of a log gives the group its UUID."""
     known = state.collections.get(body.collection)
     if known is not None:
@@ -53,7 +53,7 @@ def create(state: State, body: Create, group: str) -> tuple[State, Outcome]:
 
 def decide(
     state: State, body: Acquire | Downgrade | Drop, offset: Offset
-) -> tuple[State, Outcome]:
+) -> tuple[State, Decision]:
     """The state after a capability was asked for, moved or given up."""
     collection = state.collections.get(body.collection)
     if collection is None or collection.is_dropped:
@@ -70,7 +70,7 @@ def decide(
             assert_never(body)
 
 
-def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[State, Outcome]:
+def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[State, Decision]:
     """Make a capability, or renew the one of this name where it stands."""
     old = collection.capabilities.get(body.capability)
     if old is not None and old.right is not body.right:
@@ -101,7 +101,7 @@ def first_frontier(collection: CollectionState, body: Acquire) -> Antichain:
 
 def downgrade(
     state: State, collection: CollectionState, body: Downgrade, offset: Offset
-) -> tuple[State, Outcome]:
+) -> tuple[State, Decision]:
     """Move a capability forward and renew its lease."""
     old = collection.capabilities.get(body.capability)
     if old is None:
@@ -135,7 +135,7 @@ def later_plan(old: Capability | None, new: Offset | None) -> Offset | None:
 
 def drop(
     state: State, collection: CollectionState, body: Drop, offset: Offset
-) -> tuple[State, Outcome]:
+) -> tuple[State, Decision]:
     """Give up one capability, or the whole collection."""
     if body.capability is None:
         return drop_collection(state, collection, offset), Dropped()

@@ -8,30 +8,25 @@ again as it is; the log counts it once (rule 1).
 One group mostly holds one collection; the tables share one. A collection is found by its id.
 """
 
+import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
 from schemas import chunk
-from streams.errors import Determinate, Indeterminate, InvalidUsage
-from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp, Topic
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.storage import records
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
-from streams.storage.events import Body, Create, Drop, Event
+from streams.storage.events import Body, Create, Drop
 from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
-from streams.storage.outcomes import Created, Outcome, Refused, Stale
+from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
+from streams.storage.sending import PATIENCE_MS, Sending
 from streams.storage.state import CollectionState, State
-
-PATIENCE_MS = 30_000
-"""How long a durable event may take to be read back."""
-
-RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
-"""How long to look for an event whose produce is in doubt, before each copy of it."""
 
 
 def write_capability(collection: CollectionId) -> CapabilityId:
@@ -63,9 +58,10 @@ class Shards:
         self.chunks = chunks
         self.logs = logs
         self.following = Following(logs, self._identity, pump=pump)
+        self._opening = threading.Lock()
         self._namespace = namespace
         self._now_ms = now_ms
-        self._new_id = new_id
+        self._sending = Sending(logs, self.following, new_id)
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
@@ -101,7 +97,7 @@ class Shards:
             collection=collection, description=text, frontier=since, write=writer, read=read
         )
         outcome = self.submit([(group, body)])[0]
-        if not isinstance(outcome, Created):
+        if not isinstance(outcome, Created | Unavailable):
             reason = outcome.reason if isinstance(outcome, Refused) else outcome
             raise InvalidUsage(f"collection {collection} cannot be created: {reason}")
         return self.state(collection)
@@ -111,10 +107,11 @@ class Shards:
 
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
-        fresh = [self._found(name) for name in groups if name not in self.following.groups]
-        recover(self.logs, self.chunks, fresh)
-        for group in fresh:
-            self.following.follow(group)
+        with self._opening:
+            fresh = [self._found(name) for name in groups if name not in self.following.groups]
+            recover(self.logs, self.chunks, fresh)
+            for group in fresh:
+                self.following.follow(group)
 
     def _found(self, name: str) -> Group:
         names = names_of(self._namespace, name)
@@ -256,72 +253,10 @@ class Shards:
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.
 
-        One flush for all; they are durable and decided when this returns.
+        One flush for all; they are durable and decided when this returns, but for those of a
+        group that has failed, which are `Unavailable`.
 
         Errors: Determinate (nothing was appended), Indeterminate (not read back for long),
-        InvalidUsage when a group is not open; what a group failed of.
+        InvalidUsage when a group is not open.
         """
-        outcomes: dict[int, Outcome] = {}
-        open_ = dict(enumerate(events))
-        while open_:
-            attempts = {number: self._event(*each) for number, each in open_.items()}
-            decided = self._send(
-                [(events[number][0], each) for number, each in attempts.items()]
-            )
-            for number, outcome in zip(attempts, decided, strict=True):
-                # a stale copy did nothing, and this client would have seen an earlier one
-                if not isinstance(outcome, Stale):
-                    outcomes[number] = outcome
-                    del open_[number]
-        return [outcomes[number] for number in range(len(events))]
-
-    def _event(self, name: str, body: Body) -> Event:
-        group = self.following.group(name)
-        return Event(EventId(self._new_id()), group.uuid, group.state.upto, body)
-
-    def _send(self, events: Sequence[tuple[str, Event]]) -> list[Outcome]:
-        ids = [event.id for _, event in events]
-        self.following.expect(ids)
-        try:
-            self._append(events)
-            self._await_outcomes(events, PATIENCE_MS)
-            outcomes = [self.following.outcome(id_) for id_ in ids]
-        finally:
-            self.following.forget(ids)
-        found = [outcome for outcome in outcomes if outcome is not None]
-        if len(found) < len(ids):
-            raise Indeterminate(f"{len(ids) - len(found)} events were appended, not read back")
-        return found
-
-    def _append(self, events: Sequence[tuple[str, Event]]) -> None:
-        """Append every event at least once."""
-        values = [
-            (event.id, self.names(group).log, records.encode(event)) for group, event in events
-        ]
-        doubt: Indeterminate | None = None
-        for wait_ms in (*RESEND_MS, 0):
-            unseen = [
-                (log, value)
-                for id_, log, value in values
-                if self.following.outcome(id_) is None
-            ]
-            try:
-                if unseen:
-                    self.logs.append(unseen)
-            except Indeterminate as failure:
-                doubt = failure
-            except Determinate:
-                if doubt is None:
-                    raise
-            else:
-                return
-            self._await_outcomes(events, wait_ms)
-        raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
-
-    def _await_outcomes(self, events: Sequence[tuple[str, Event]], timeout_ms: int) -> None:
-        def done() -> bool:
-            for group, _ in events:
-                self.following.group(group)
-            return all(self.following.outcome(event.id) is not None for _, event in events)
-
-        self.wait(done, timeout_ms)
+        return self._sending.submit(events)

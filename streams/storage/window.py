@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from streams.ids import EventId, Offset
-from streams.storage.outcomes import Outcome
+from streams.storage.outcomes import Decision
 
 WINDOW = 1024
 BLOCK = 64
@@ -24,7 +24,7 @@ class Decided:
 
     id: EventId
     offset: Offset
-    outcome: Outcome
+    outcome: Decision
 
 
 Block = dict[EventId, Decided]
@@ -37,7 +37,7 @@ class Window:
     blocks: tuple[Block, ...] = ()
     newest: Block = field(default_factory=dict)
 
-    def find(self, id_: EventId, seen: Offset) -> Outcome | None:
+    def find(self, id_: EventId, seen: Offset) -> Decision | None:
         """What was decided for this event at an offset after `seen`."""
         for block in (self.newest, *reversed(self.blocks)):
             if block and _last_offset(block) <= seen:

@@ -1,11 +1,8 @@
 """The client of many groups, over a log and chunks in memory, with and without faults."""
 
-import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
-import pyarrow as pa
 import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
@@ -13,60 +10,20 @@ from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.progress import EMPTY, frontier
-from streams.storage import read, records, rollup, shards, upkeep
-from streams.storage.description import Description
-from streams.storage.events import Append, Body, Drop, Event, Part, Reclaim, Replace, Rollup
-from streams.storage.outcomes import Appended, Refused, RolledUp, UpperMismatch
+from streams.progress import frontier
+from streams.storage import read, records, sending
+from streams.storage.events import Append, Body, Drop, Event, Part, Reclaim
+from streams.storage.outcomes import (
+    Appended,
+    Dropped,
+    Refused,
+    Unavailable,
+    UpperMismatch,
+)
 from streams.storage.shards import Shards, write_capability
 from streams.storage.window import WINDOW
 from tests.support.faulty import Fault, FaultyLogs
-
-U1 = CollectionId("u1")
-DESCRIPTION = Description((("name", "VARCHAR"), ("size", "INTEGER")))
-
-
-def broker() -> MemoryBroker:
-    ticks = itertools.count(1_000, 10)
-    return MemoryBroker(lambda: next(ticks))
-
-
-@contextmanager
-def client(made: MemoryBroker, *, pump: bool = False, **more: object) -> Iterator[Shards]:
-    logs = more.pop("logs", made.logs)
-    opened = Shards(logs, made.chunks, made.topics, now_ms=lambda: 5_000, pump=pump)  # type: ignore[arg-type]  # a Logs
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
-def rows(*names: str, time: int, diff: int = 1) -> pa.Table:
-    count = len(names)
-    return pa.table(
-        {
-            "c0": list(names),
-            "c1": pa.array(range(count), pa.int32()),
-            "time": pa.array([time] * count, pa.int64()),
-            "diff": pa.array([diff] * count, pa.int64()),
-        }
-    )
-
-
-def append(to: Shards, lower: int, upper: int | None, *tables: pa.Table) -> object:
-    chunks = tuple(ref for table in tables for ref in to.write(U1, table))
-    part = Part(
-        collection=U1,
-        capability=write_capability(U1),
-        lower=frontier(lower),
-        upper=EMPTY if upper is None else frontier(upper),
-        chunks=chunks,
-    )
-    return to.submit([("u1", Append((part,)))])[0]
-
-
-def names(table: pa.Table) -> list[str]:
-    return sorted(table.column("c0").to_pylist())
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 
 @pytest.mark.parametrize("pump", [False, True])
@@ -161,7 +118,7 @@ def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch
 def test_an_append_in_doubt_counts_exactly_once(
     plan: list[Fault], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "RESEND_MS", (1, 1, 1))
+    monkeypatch.setattr(sending, "RESEND_MS", (1, 1, 1))
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
@@ -190,7 +147,7 @@ def test_a_failure_before_the_append_had_no_effect() -> None:
 
 
 def test_a_doubt_that_stays_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "RESEND_MS", (1, 1))
+    monkeypatch.setattr(sending, "RESEND_MS", (1, 1))
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
@@ -338,8 +295,7 @@ def test_a_log_that_cannot_be_is_fatal_for_its_group(
             one.sync(U1)
         with pytest.raises(kind, match=said):
             one.state(U1)
-        with pytest.raises(kind, match=said):
-            append(one, 10, 20)
+        assert isinstance(append(one, 10, 20), Unavailable)
         one.sync()
         assert one.state(u2).upper == frontier(0)
 
@@ -352,112 +308,6 @@ def test_a_log_without_its_beginning_cannot_be_opened() -> None:
     made.logs.truncate(Topic("sw.u1.log"), Offset(1))
     with client(made) as one, pytest.raises(Truncated, match="no rollup covers"):
         one.open("u1")
-
-
-# rollups
-
-
-def grow(one: Shards, upto: int) -> None:
-    """Appends, some with data, until the log reaches so far."""
-    while one.group_state("u1").upto < upto:
-        now = one.state(U1).upper.time
-        append(one, now, now + 1, *([rows(f"r{now}", time=now)] * (now % 3 == 0)))
-
-
-def test_a_group_restarts_from_its_newest_rollup() -> None:
-    made = broker()
-    with client(made) as one:
-        one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        assert upkeep.roll_up(one, "u1") is None  # no stretch has ended yet
-        grow(one, 70)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(-1))
-        assert upkeep.roll_up(one, "u1") is None
-        grow(one, 140)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(63))
-        grow(one, 200)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(127))
-        grow(one, 210)
-        expected = rollup.encode(one.group_state("u1"))
-        whole = read.snapshot(one, U1, Timestamp(150))[0]
-    assert made.logs.bounds(Topic("sw.u1.log"))[0] == 128
-    with client(made) as one:
-        one.open("u1")
-        assert rollup.encode(one.group_state("u1")) == expected
-        assert read.snapshot(one, U1, Timestamp(150))[0].equals(whole)
-        grow(one, 260)
-        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(191))
-
-
-def test_every_folder_checks_every_rollup() -> None:
-    made = broker()
-    with client(made) as one, client(made) as other:
-        one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        other.open("u1")
-        grow(one, 70)
-        body = rollup.encode(one.following.group("u1").retained[-1])
-        false = rollup.encode(one.group_state("u1"))
-        chunks = one.chunks.write(one.names("u1").data, rollup.cut(false), {})
-        event = Rollup(upto=Offset(63), chunks=chunks, hash=rollup.hash_of(false))
-        assert rollup.hash_of(body) != event.hash
-        with pytest.raises(Corrupt, match="expected a rollup of the state at 63"):
-            one.submit([("u1", event)])
-        with pytest.raises(Corrupt, match="expected a rollup of the state at 63"):
-            other.sync(U1)
-
-
-def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
-    made = broker()
-    with client(made) as one:
-        one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        grow(one, 70)
-        upkeep.roll_up(one, "u1")
-        grow(one, 140)
-        upkeep.roll_up(one, "u1")
-        newest = one.group_state("u1").rollups[-1]
-        one.chunks.forget(one.names("u1").data, newest.chunks)
-        expected = rollup.encode(one.group_state("u1"))
-    with client(made) as one:
-        one.open("u1")
-        assert rollup.encode(one.group_state("u1")) == expected
-
-
-def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 100)
-    with client(broker()) as one:
-        one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        grow(one, 80)
-        upkeep.keep_small(one, "u1")
-        assert one.group_state("u1").rollups == ()
-        grow(one, 130)
-        upkeep.keep_small(one, "u1")
-        assert [each.upto for each in one.group_state("u1").rollups] == [127]
-
-
-def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
-    made = broker()
-    with client(made) as one:
-        one.create("u1", U1, DESCRIPTION, Timestamp(0))
-        append(one, 0, 10, rows("a", time=1))
-        append(one, 10, 20, rows("b", time=11))
-        old = list(one.state(U1).batches)
-        new = one.write(U1, pa.concat_tables([rows("a", time=1), rows("b", time=11)]))
-        swap = Replace(
-            collection=U1,
-            replaced=tuple(batch.name for batch in old),
-            chunks=new,
-            since=Timestamp(0),
-        )
-        one.submit([("u1", swap)])
-        assert upkeep.collect(one, "u1") == tuple(
-            sorted(
-                (ref for batch in old for ref in batch.chunks),
-                key=lambda ref: (ref.partition, ref.offset),
-            )
-        )
-        assert upkeep.collect(one, "u1") == ()
-        assert names(read.snapshot(one, U1, Timestamp(15))[0]) == ["a", "b"]
-        with pytest.raises(Corrupt):
-            one.chunks.fetch(one.data_topic(U1), old[0].chunks)
 
 
 def test_a_refusal_is_returned_as_it_is() -> None:
@@ -504,3 +354,27 @@ def test_events_of_another_group_in_a_topic_made_anew_are_fatal() -> None:
         foreign(one)
         with pytest.raises(Truncated, match="made anew"):
             one.sync(U1)
+
+
+def test_a_failed_group_does_not_keep_others_from_appending() -> None:
+    made = broker()
+    u2 = CollectionId("u2")
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.create("u2", u2, DESCRIPTION, Timestamp(0))
+        spoil_record(made)
+        events: list[tuple[str, Body]] = [("u1", Drop(U1)), ("u2", Drop(u2))]
+        assert [type(each) for each in one.submit(events)] == [Unavailable, Dropped]
+        assert [type(each) for each in one.submit(events)] == [Unavailable, Dropped]
+
+
+def test_a_group_is_opened_once_whoever_asks() -> None:
+    made = broker()
+    with client(made) as maker, client(made, pump=True) as one:
+        maker.create("u1", U1, DESCRIPTION, Timestamp(0))
+        threads = [threading.Thread(target=one.open, args=("u1",)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert append(one, 0, 10) == Appended((frontier(10),))

@@ -16,7 +16,7 @@ from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
-from streams.storage import read, rollup, shards
+from streams.storage import read, rollup, sending
 from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
@@ -77,7 +77,7 @@ def test_every_write_counts_as_told(
     for each in clients:
         each.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
     told: dict[str, str] = {}
-    with patch.object(shards, "RESEND_MS", (0, 0)):
+    with patch.object(sending, "RESEND_MS", (0, 0)):
         for number, (who, faults, width, looks, surfaces) in enumerate(writes):
             if looks:
                 clients[who].sync()

@@ -1,0 +1,67 @@
+"""Clients of one shard `u1` over a broker in memory, and what they append."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+
+from streams.ids import CollectionId
+from streams.kafka.memory import MemoryBroker
+from streams.progress import EMPTY, frontier
+from streams.storage.description import Description
+from streams.storage.events import Append, Part
+from streams.storage.shards import Shards, write_capability
+
+U1 = CollectionId("u1")
+DESCRIPTION = Description((("name", "VARCHAR"), ("size", "INTEGER")))
+
+
+def broker() -> MemoryBroker:
+    ticks = itertools.count(1_000, 10)
+    return MemoryBroker(lambda: next(ticks))
+
+
+@contextmanager
+def client(made: MemoryBroker, *, pump: bool = False, **more: object) -> Iterator[Shards]:
+    logs = more.pop("logs", made.logs)
+    opened = Shards(logs, made.chunks, made.topics, now_ms=lambda: 5_000, pump=pump)  # type: ignore[arg-type]  # a Logs
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def rows(*names: str, time: int, diff: int = 1) -> pa.Table:
+    count = len(names)
+    return pa.table(
+        {
+            "c0": list(names),
+            "c1": pa.array(range(count), pa.int32()),
+            "time": pa.array([time] * count, pa.int64()),
+            "diff": pa.array([diff] * count, pa.int64()),
+        }
+    )
+
+
+def append(to: Shards, lower: int, upper: int | None, *tables: pa.Table) -> object:
+    chunks = tuple(ref for table in tables for ref in to.write(U1, table))
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(lower),
+        upper=EMPTY if upper is None else frontier(upper),
+        chunks=chunks,
+    )
+    return to.submit([("u1", Append((part,)))])[0]
+
+
+def names(table: pa.Table) -> list[str]:
+    return sorted(table.column("c0").to_pylist())
+
+
+def grow(one: Shards, upto: int) -> None:
+    """Appends, some with data, until the log reaches so far."""
+    while one.group_state("u1").upto < upto:
+        now = one.state(U1).upper.time
+        append(one, now, now + 1, *([rows(f"r{now}", time=now)] * (now % 3 == 0)))

@@ -1,0 +1,120 @@
+"""Rollups, truncation and tombstones: a group stays small and loses nothing."""
+
+import pyarrow as pa
+import pytest
+
+from streams.errors import Corrupt
+from streams.ids import Offset, Timestamp, Topic
+from streams.storage import read, rollup, upkeep
+from streams.storage.events import Replace, Rollup
+from streams.storage.outcomes import (
+    RolledUp,
+    Unavailable,
+)
+from tests.support.shard_clients import (
+    DESCRIPTION,
+    U1,
+    append,
+    broker,
+    client,
+    grow,
+    names,
+    rows,
+)
+
+
+def test_a_group_restarts_from_its_newest_rollup() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert upkeep.roll_up(one, "u1") is None  # no stretch has ended yet
+        grow(one, 70)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(-1))
+        assert upkeep.roll_up(one, "u1") is None
+        grow(one, 140)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(63))
+        grow(one, 200)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(127))
+        grow(one, 210)
+        expected = rollup.encode(one.group_state("u1"))
+        whole = read.snapshot(one, U1, Timestamp(150))[0]
+    assert made.logs.bounds(Topic("sw.u1.log"))[0] == 128
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected
+        assert read.snapshot(one, U1, Timestamp(150))[0].equals(whole)
+        grow(one, 260)
+        assert upkeep.roll_up(one, "u1") == RolledUp(Offset(191))
+
+
+def test_every_folder_checks_every_rollup() -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        other.open("u1")
+        grow(one, 70)
+        body = rollup.encode(one.following.group("u1").retained[-1])
+        false = rollup.encode(one.group_state("u1"))
+        chunks = one.chunks.write(one.names("u1").data, rollup.cut(false), {})
+        event = Rollup(upto=Offset(63), chunks=chunks, hash=rollup.hash_of(false))
+        assert rollup.hash_of(body) != event.hash
+        [outcome] = one.submit([("u1", event)])
+        assert isinstance(outcome, Unavailable)
+        assert "expected a rollup of the state at 63" in outcome.reason
+        with pytest.raises(Corrupt, match="expected a rollup of the state at 63"):
+            other.sync(U1)
+
+
+def test_a_rollup_whose_chunks_are_gone_gives_way_to_the_one_before() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        grow(one, 70)
+        upkeep.roll_up(one, "u1")
+        grow(one, 140)
+        upkeep.roll_up(one, "u1")
+        newest = one.group_state("u1").rollups[-1]
+        one.chunks.forget(one.names("u1").data, newest.chunks)
+        expected = rollup.encode(one.group_state("u1"))
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected
+
+
+def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 100)
+    with client(broker()) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        grow(one, 80)
+        upkeep.keep_small(one, "u1")
+        assert one.group_state("u1").rollups == ()
+        grow(one, 130)
+        upkeep.keep_small(one, "u1")
+        assert [each.upto for each in one.group_state("u1").rollups] == [127]
+
+
+def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10, rows("a", time=1))
+        append(one, 10, 20, rows("b", time=11))
+        old = list(one.state(U1).batches)
+        new = one.write(U1, pa.concat_tables([rows("a", time=1), rows("b", time=11)]))
+        swap = Replace(
+            collection=U1,
+            replaced=tuple(batch.name for batch in old),
+            chunks=new,
+            since=Timestamp(0),
+        )
+        one.submit([("u1", swap)])
+        assert upkeep.collect(one, "u1") == tuple(
+            sorted(
+                (ref for batch in old for ref in batch.chunks),
+                key=lambda ref: (ref.partition, ref.offset),
+            )
+        )
+        assert upkeep.collect(one, "u1") == ()
+        assert names(read.snapshot(one, U1, Timestamp(15))[0]) == ["a", "b"]
+        with pytest.raises(Corrupt):
+            one.chunks.fetch(one.data_topic(U1), old[0].chunks)
