@@ -19,7 +19,7 @@ from typing import IO, Self
 
 from streams.app.client import Answer, Client
 from streams.app.processes import Child
-from streams.app.services import Service
+from streams.app.service import Service
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -27,6 +27,9 @@ from streams.kafka.settings import ClientSettings
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
 _FILE = "environment.json"
+
+CORES = min(os.cpu_count() or 2, 8)
+MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
 
 Say = Callable[[str], None]
 
@@ -39,8 +42,8 @@ class Settings:
     brokers: str = ""
     client: Mapping[str, str] = field(default_factory=dict)
     namespace: str = "sw"
-    master: str = f"local[{min(os.cpu_count() or 2, 8)},4]"
-    buckets: int = min(os.cpu_count() or 2, 8)
+    master: str = MASTER
+    buckets: int = CORES
     driver_memory: str = "1g"
     timings: bool = False
     points: Mapping[str, int] = field(default_factory=dict)
@@ -55,8 +58,14 @@ class Environment:
         self._stack = ExitStack()
         self.broker: EmbeddedBroker | None = None
         self.children: dict[str, Child] = {}
-        self.kafka = ClientSettings(settings.brokers, tuple(sorted(settings.client.items())))
         self.client = Client("")
+        self._kafka: ClientSettings | None = None
+
+    @property
+    def kafka(self) -> ClientSettings:
+        """The connection to Kafka. The environment has been started."""
+        assert self._kafka is not None, "the environment was not started"
+        return self._kafka
 
     @property
     def replica_state(self) -> Path:
@@ -80,11 +89,7 @@ class Environment:
         directory = self.settings.directory
         directory.mkdir(parents=True, exist_ok=True)
         self._stack.enter_context(_exclusive(directory))
-        if not self.settings.brokers:
-            self._say("starting Kafka")
-            self.broker = EmbeddedBroker(directory / "kafka")
-            self._stack.callback(self.broker.stop)
-            self.kafka = ClientSettings(self.broker.start())
+        self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
         port = _port(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
@@ -92,6 +97,16 @@ class Environment:
             self._start_service(name, port)
         _write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
+
+    def _cluster(self, directory: Path) -> ClientSettings:
+        """The user's cluster, or a broker of our own."""
+        if self.settings.brokers:
+            extra = tuple(sorted(self.settings.client.items()))
+            return ClientSettings(self.settings.brokers, extra)
+        self._say("starting Kafka")
+        self.broker = EmbeddedBroker(directory)
+        self._stack.callback(self.broker.stop)
+        return ClientSettings(self.broker.start())
 
     def _start_service(self, name: str, port: int) -> None:
         directory, settings = self.settings.directory, self.settings

@@ -1,11 +1,13 @@
 """The command line. Exit codes: 0 done, 1 failed or wrong, 2 usage, 3 no environment."""
 
+import importlib
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated
 
 import typer
 
-from streams.app import services
+from streams.app import service
 from streams.app.bench import command as bench
 from streams.app.demo import command as demo
 from streams.app.sql import sql
@@ -29,13 +31,18 @@ Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 @app.command(hidden=True)
 def coordinator(config: Config) -> None:
     """Run a coordinator as its supervisor says."""
-    raise typer.Exit(services.run_coordinator(services.read_service(config)))
+    raise typer.Exit(_services().run_coordinator(service.read_service(config)))
 
 
 @app.command(hidden=True)
 def replica(config: Config) -> None:
     """Run a replica as its supervisor says."""
-    raise typer.Exit(services.run_replica(services.read_service(config)))
+    raise typer.Exit(_services().run_replica(service.read_service(config)))
+
+
+def _services() -> ModuleType:
+    """The services, loaded only where they run: the shell would wait seconds for Spark."""
+    return importlib.import_module("streams.app.services")
 
 
 if __name__ == "__main__":

@@ -1,25 +1,22 @@
 """The two services of an environment, each in a process of its own.
 
-Each is told everything by one JSON file, which the supervisor writes; see `Service`.
+Each is told everything by one JSON file (`streams.app.service`).
 """
 
-import json
 import logging
 import signal
 import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import serve
 from streams.app.processes import end_with_input
+from streams.app.service import Service
 from streams.compute.controller import command_topic, response_topic
 from streams.kafka.broker import KafkaBroker
-from streams.kafka.settings import ClientSettings
 from streams.replica.config import ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import SparkSettings
@@ -29,41 +26,6 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5
 FENCED = 3
 """Exit code of a coordinator that another one has taken over from."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """What either service is told; `points` say where a test wants it to die."""
-
-    bootstrap: str
-    directory: str
-    namespace: str = "sw"
-    instance: str = "default"
-    buckets: int = 2
-    port: int = 0
-    replica: str = "r1"
-    master: str = "local[2,4]"
-    driver_memory: str = "1g"
-    retain_ms: int = 3_600_000
-    timings: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
-    points: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def kafka(self) -> ClientSettings:
-        """The connection to Kafka."""
-        return ClientSettings(self.bootstrap, tuple(sorted(self.client.items())))
-
-    def write(self, path: Path) -> None:
-        """Keep it as JSON, readable by the owner alone: it may hold secrets."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
-
-
-def read_service(path: Path) -> Service:
-    """What `Service.write` wrote."""
-    return Service(**json.loads(path.read_text()))
 
 
 def now_ms() -> int:
