@@ -2,7 +2,6 @@
 
 import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated
 
 import typer
@@ -31,18 +30,20 @@ Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 @app.command(hidden=True)
 def coordinator(config: Config) -> None:
     """Run a coordinator as its supervisor says."""
-    raise typer.Exit(_services().run_coordinator(service.read_service(config)))
+    raise typer.Exit(_run("coordinator", config))
 
 
 @app.command(hidden=True)
 def replica(config: Config) -> None:
     """Run a replica as its supervisor says."""
-    raise typer.Exit(_services().run_replica(service.read_service(config)))
+    raise typer.Exit(_run("replica", config))
 
 
-def _services() -> ModuleType:
-    """The services, loaded only where they run: the shell would wait seconds for Spark."""
-    return importlib.import_module("streams.app.services")
+def _run(name: str, config: Path) -> int:
+    """Run a service; loaded only here, for the shell would wait seconds for Spark."""
+    module = importlib.import_module(f"streams.app.{name}")
+    code: int = module.run(service.read_service(config))
+    return code
 
 
 if __name__ == "__main__":

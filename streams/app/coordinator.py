@@ -1,0 +1,52 @@
+"""The coordinator as a process: statements over HTTP, until told to stop or followed."""
+
+import logging
+import os
+import threading
+from pathlib import Path
+
+from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.server import serve
+from streams.app.service import Service
+from streams.app.services import new_id, now_ms, until_told
+from streams.kafka.broker import KafkaBroker
+from streams.replica.crash import Crash
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.5
+FENCED = 3
+"""Exit code of a coordinator that another one has taken over from."""
+
+
+def run(service: Service) -> int:
+    """Coordinate until told to stop; the exit code."""
+    stopping = until_told()
+    broker = KafkaBroker(service.kafka)
+    settings = CoordinatorSettings(
+        namespace=service.namespace,
+        instance=service.instance,
+        buckets=service.buckets,
+        retain_ms=service.retain_ms,
+    )
+    cluster = Cluster(broker.logs, broker.chunks, broker.topics)
+    directory = Path(service.directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    crash = Crash(service.points, directory, os.getpgrp())
+    coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id, crash=crash)
+    coordinator.start()
+    server = serve(coordinator, service.port)
+    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
+    log.info("coordinator serves", extra={"port": server.server_port})
+    while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
+        pass
+    server.shutdown()
+    failure = coordinator.failure
+    if failure is not None:
+        log.error("coordinator must end: %s", failure)
+        return FENCED
+    if not coordinator.is_alive:
+        return 1
+    coordinator.stop()
+    broker.close()
+    return 0
