@@ -379,6 +379,14 @@ def test_depth_does_no_harm_in_a_field_that_is_not_declared(depth):
         assert decoded.columns["c1"].to_pylist() == [3]
 
 
+def test_minus_zero_is_zero():
+    batch = pa.array([b'{"d":-0.0,"f":-0e1}', b'{"d":-0}'], pa.binary())
+    for decoder in (DECODER, one_by_one(COLUMNS)):
+        columns = decoder.decode(batch).columns
+        values = columns["c5"].to_pylist() + columns["c6"].to_pylist()[:1]
+        assert [math.copysign(1, each) for each in values] == [1, 1, 1]
+
+
 def test_json_is_kept_as_duckdb_prints_it():
     column = [Column("j", "JSON"), Column("i", "BIGINT")]
     batch = [b'{"j":{"b": [1, 2.50],"a":"\\u00e9"}}', b'{"j":null}', b'{"i":1}',
