@@ -5,7 +5,7 @@ conditions when they change. A new iteration of the protocol is told everything 
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streams.compute.protocol import Frontiers, Reconciled, Response, Status
@@ -47,13 +47,13 @@ class Answers:
         self.status.pop(export, None)
         self.writer.write(self.nonce, [Frontiers(export, EMPTY, EMPTY)])
 
-    def tell(self, scheduler: Scheduler) -> None:
+    def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
         """Write what is new."""
         if not self.nonce:
             return
         with scheduler.lock:
             flows = list(scheduler.flows.values())
-            responses: list[Response] = [*self._conditions(flows)]
+            responses: list[Response] = [*of_sinks, *self._conditions(flows)]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
                 responses.extend(self._moved(flows, scheduler))

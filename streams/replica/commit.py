@@ -11,8 +11,9 @@ left to append (rule 16). Somebody else may have been faster:
 """
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from streams.compute.reclocking import Tick
@@ -72,10 +73,12 @@ class Committer:
 
     scheduler: Scheduler
     recorder: Recorder
-    append_seconds: Callable[[], float] = field(default=lambda: 0.0)
 
-    def commit(self, batch: MicroBatch, results: Mapping[CollectionId, Result]) -> None:
-        """Commit a micro-batch. Errors: Determinate, Indeterminate; then nothing has moved."""
+    def commit(self, batch: MicroBatch, results: Mapping[CollectionId, Result]) -> float:
+        """Commit a micro-batch; the seconds that the Append took.
+
+        Errors: Determinate, Indeterminate; then nothing has moved.
+        """
         attempts: list[Attempt] = []
         for unit in batch.units:
             result = results.get(unit.flow.id, Result())
@@ -89,10 +92,13 @@ class Committer:
         attempts.extend(self._quiet(each) for each in batch.quiet if not each.flow.gone)
         if any(attempt.chunks for attempt in attempts):
             self.scheduler.crash("after-chunks")
+        began = time.monotonic()
         self.settle(attempts)
+        seconds = time.monotonic() - began
         if any(attempt.chunks for attempt in attempts):
             self.scheduler.crash("after-append")
         self._apply(attempts)
+        return seconds
 
     def commit_quiet(self, quiet: Sequence[Quiet]) -> None:
         """Commit idle intervals alone, outside of any micro-batch."""
@@ -108,12 +114,21 @@ class Committer:
             if not asked:
                 return
             events = [(attempt.flow.description.group, body) for attempt, body in asked]
-            outcomes = self.scheduler.shards.submit(events)
+            outcomes = self._submit(events)
             open_ = [
                 attempt
                 for (attempt, _), outcome in zip(asked, outcomes, strict=True)
                 if not _settled(attempt, outcome)
             ]
+
+    def _submit(self, events: Sequence[tuple[str, Body]]) -> Sequence[Outcome]:
+        scheduler = self.scheduler
+        before_ms = scheduler.now_ms()
+        outcomes = scheduler.shards.submit(events)
+        after_ms = scheduler.now_ms()
+        append_ms = after_ms - scheduler.shards.skew_ms(events[-1][0])
+        scheduler.skew.measure(before_ms, append_ms, after_ms)
+        return outcomes
 
     def _apply(self, attempts: Sequence[Attempt]) -> None:
         with self.scheduler.lock:

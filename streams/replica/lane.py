@@ -102,9 +102,9 @@ class Lane:
         rows = rounds(frame, batch.depth, self.scheduler).collect()
         collected = time.monotonic()
         results = report.gather(peek(pa.py_buffer(row.blob)) for row in rows)
-        self.committer.commit(batch, results)
+        seconds = self.committer.commit(batch, results)
         self.scheduler.finish(batch)
-        self.timings.note(batch, results, (began, collected, time.monotonic()))
+        self.timings.note(batch, results, (began, collected, time.monotonic()), seconds)
 
 
 def rounds(frame: DataFrame, depth: int, scheduler: Scheduler) -> DataFrame:

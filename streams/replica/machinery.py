@@ -1,5 +1,6 @@
 """Everything that runs in a replica once its instance is known, wired together.
 
+    sinks       one thread each
     door        answers the lanes' sources
     lanes       three streaming queries
     starter     finds the state of new dataflows
@@ -36,6 +37,7 @@ from streams.replica.ingest.watch import Watch
 from streams.replica.lane import Lane
 from streams.replica.recording import Recorder
 from streams.replica.scheduler import LANES, Scheduler
+from streams.replica.sinks import Sinks
 from streams.replica.starting import Starter
 from streams.replica.timings import Timings
 from streams.replica.upkeep import Idler, Keeper, Looping
@@ -43,6 +45,8 @@ from streams.storage.events import Body, Drop
 from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
+
+DROP_POLL_MS = 100
 
 
 @dataclass(slots=True)
@@ -53,12 +57,16 @@ class Machinery:
     shards: Shards
     watch: Watch
     scheduler: Scheduler
+    sinks: Sinks
     door: Door
     lanes: tuple[Lane, ...]
     loops: tuple[Looping, ...]
 
     def create(self, description: DataflowDescription) -> None:
         """Begin to maintain a dataflow."""
+        if description.kind == "sink":
+            self.sinks.create(description)
+            return
         scheduler = self.scheduler
         source = description.source
         if source is not None:
@@ -88,11 +96,16 @@ class Machinery:
     def drop(self, export: CollectionId) -> None:
         """Maintain a dataflow no more, and give up this replica's holds."""
         scheduler = self.scheduler
+        if self.sinks.drop(export):
+            return
         with scheduler.lock:
             flow = scheduler.flows.pop(export, None)
             if flow is None:
                 return
             flow.gone = True
+        heard = 0
+        while flow.busy:  # what is under way of it still looks at its shards
+            heard = scheduler.bell.wait(heard, DROP_POLL_MS)
         events: list[tuple[str, Body]] = [
             (each.group, Drop(each.collection, flow.holds[each.collection]))
             for each in flow.description.imports
@@ -105,6 +118,7 @@ class Machinery:
         """Stop following what no other dataflow needs."""
         source, others = flow.description.source, self.scheduler.flows.values()
         needed = {each for other in others for each in groups_of(other)}
+        needed.update(self.sinks.groups.values())
         for group in groups_of(flow) - needed:
             self.shards.close(group)
         topics = {
@@ -117,6 +131,7 @@ class Machinery:
         """Stop everything; what is under way may be left undone."""
         self.scheduler.stopping = True
         self.scheduler.bell.ring()
+        self.sinks.close()
         for loop in self.loops:
             loop.join()
         for lane in self.lanes:
@@ -172,7 +187,8 @@ def assemble(
         lane.start()
     for loop in loops:
         loop.start()
-    return Machinery(config, shards, watch, scheduler, door, lanes, loops)
+    sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
+    return Machinery(config, shards, watch, scheduler, sinks, door, lanes, loops)
 
 
 def _now_ms() -> int:

@@ -103,10 +103,13 @@ class _Server:
             self.session, actions = self.session.step(command)
             if self.answers.nonce != self.session.nonce:
                 self.answers.begin(self.session.nonce)
+                if self.machinery is not None:
+                    self.machinery.sinks.repeat()
             for action in actions:
                 self._act(action)
         if self.machinery is not None:
-            self.answers.tell(self.machinery.scheduler)
+            told = self.machinery.sinks.responses()
+            self.answers.tell(self.machinery.scheduler, told)
 
     def _act(self, action: Action) -> None:
         match action:

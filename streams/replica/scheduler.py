@@ -13,7 +13,7 @@ Spark or a file of a task.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -28,6 +28,7 @@ from streams.replica.descriptor import Descriptor, Load
 from streams.replica.door import Question
 from streams.replica.flow import Flow, Phase, Trouble
 from streams.replica.inputs import View
+from streams.replica.skew import Skew
 from streams.replica.work import Quiet, Unit
 from streams.storage.shards import Shards
 
@@ -96,10 +97,11 @@ class Scheduler:
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
-    ends: Callable[[], dict[Topic, dict[int, Ends]]]
+    ends: Callable[[], Mapping[Topic, Mapping[int, Ends]]]
     flows: dict[CollectionId, Flow] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopping: bool = False
+    skew: Skew = field(default_factory=Skew)
     lanes: dict[LaneName, Lane] = field(
         default_factory=lambda: {name: Lane(name) for name in LANES}
     )
@@ -182,6 +184,7 @@ class Scheduler:
             messages=self.config.budgets.messages,
             slice_bytes=self.config.budgets.slice_bytes,
             tick_ms=self.config.tick_ms,
+            skew_ms=self.skew.known(now_ms),
         )
         plan = sources.plan(self.flows.values(), view, self.ends(), now_ms, limits)
         for stuck in plan.stuck:

@@ -79,11 +79,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Messages a micro-batch takes, bytes of a slice, and how often an idle source ticks."""
+    """Messages a micro-batch takes, bytes of a slice, how often an idle source ticks.
+
+    `skew_ms` is this clock less the broker's.
+    """
 
     messages: int
     slice_bytes: int
     tick_ms: int
+    skew_ms: int = 0
 
 
 def plan(
@@ -94,7 +98,7 @@ def plan(
     limits: Limits,
 ) -> Plan:
     """Decide for every running source that is not busy and whose topic's ends are known."""
-    clock = Clock(now_ms, limits.tick_ms)
+    clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
     decided: list[tuple[Flow, Ingestion]] = []
     for flow in flows:
         source = flow.description.source

@@ -32,7 +32,7 @@ class Timings:
         batch: MicroBatch,
         results: Mapping[CollectionId, Result],
         moments: tuple[float, float, float],
-        append_seconds: float = 0.0,
+        append_seconds: float,
     ) -> None:
         """Add a line. `moments`: foreachBatch began, rows collected, committed."""
         if self.path is None:

@@ -1,0 +1,74 @@
+"""A replica in a process and a process group of its own, which may be killed at any moment."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from streams.ids import Topic
+from streams.kafka.settings import ClientSettings
+from streams.replica.config import ReplicaConfig
+from streams.replica.main import Replica
+from tests.integration.replica.support import Bench
+
+ROOT = Path(__file__).parents[3]
+
+
+def start(
+    bench: Bench, state: Path, points: Mapping[str, int], name: str = "r1"
+) -> "subprocess.Popen[bytes]":
+    facts = {
+        "name": name,
+        "bootstrap": bench.kafka.bootstrap,
+        "commands": bench.command_topic,
+        "responses": bench.response_topic,
+        "state": str(state),
+        "points": dict(points),
+    }
+    with (state.parent / f"{name}.err").open("ab") as errors:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.integration.replica.process", json.dumps(facts)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stderr=errors,
+            start_new_session=True,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+
+
+def kill(process: "subprocess.Popen[bytes]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
+    if process.stdin is not None:
+        process.stdin.close()
+
+
+def main(text: str) -> None:
+    facts = json.loads(text)
+
+    def follow_parent() -> None:
+        sys.stdin.buffer.read()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    threading.Thread(target=follow_parent, daemon=True).start()
+    Replica(
+        ReplicaConfig(
+            name=facts["name"],
+            kafka=ClientSettings(facts["bootstrap"]),
+            commands=Topic(facts["commands"]),
+            responses=Topic(facts["responses"]),
+            state=Path(facts["state"]),
+            points=facts["points"],
+            timings=True,
+        )
+    ).run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

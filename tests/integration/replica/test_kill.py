@@ -1,0 +1,130 @@
+"""`kill -9` of a replica at the points of a micro-batch where it could do harm, and races.
+
+Whatever happens, every collection is exact at every time afterwards: each message counts once.
+"""
+
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streams.kafka.embedded import EmbeddedBroker
+from streams.replica.main import Replica
+from tests.integration.replica import process
+from tests.integration.replica.producing import Feed
+from tests.integration.replica.support import Bench, judge, now_ms
+
+pytestmark = pytest.mark.integration
+
+ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
+PEOPLE = (("id", "BIGINT"), ("name", "VARCHAR"))
+TOTALS = "SELECT customer, count(*) AS n, sum(amount) AS total FROM orders GROUP BY customer"
+NAMED = (
+    "SELECT p.name, sum(t.total) AS total, max(t.n) AS most "
+    "FROM totals t JOIN people p ON t.customer = p.id GROUP BY p.name"
+)
+
+
+class World:
+    """A source, an upsert source, a view, a view over both; and a feed that never rests."""
+
+    def __init__(self, bench: Bench, bootstrap: str) -> None:
+        self.bench = bench
+        self.orders, self.people = bench.raw_topic(), bench.raw_topic()
+        self.feed = Feed(bootstrap)
+        self.rng = random.Random(7)
+        self.sent = 0
+        self.put = 0
+        self.stopping = threading.Event()
+        self.write(100)
+        bench.source("orders", ORDERS, self.orders)
+        bench.source("people", PEOPLE, self.people, keys=("id",))
+        bench.view("totals", TOTALS)
+        bench.view("named", NAMED)
+        self.thread = threading.Thread(target=self.keep_writing, daemon=True)
+
+    def write(self, count: int) -> None:
+        rows = [
+            {"id": self.sent + i, "customer": self.rng.randrange(20), "amount": i}
+            for i in range(count)
+        ]
+        self.feed.send(self.orders, rows)
+        self.sent += count
+        some = self.rng.sample(range(25), 5)
+        values = [None if self.rng.random() < 0.3 else {"name": f"p{i % 4}"} for i in some]
+        self.feed.put(self.people, [({"id": i}, v) for i, v in zip(some, values, strict=True)])
+
+    def keep_writing(self) -> None:
+        while not self.stopping.wait(0.1):
+            self.write(20)
+
+    def check(self) -> None:
+        """Stop writing, wait for everything, compare everything."""
+        self.stopping.set()
+        self.thread.join()
+        moment = now_ms()
+        for name in ("orders", "people", "totals", "named"):
+            self.bench.wait_upper(name, moment, 180)
+        ids = self.bench.table("orders")["id"].to_pylist()
+        assert sorted(ids) == list(range(self.sent)), "each message counts once"
+        assert judge(self.bench, "totals", TOTALS, ["orders"]) >= 3
+        assert judge(self.bench, "named", NAMED, ["totals", "people"]) >= 3
+
+
+@pytest.fixture
+def world(bench: Bench, broker: EmbeddedBroker) -> Iterator[World]:
+    made = World(bench, broker.bootstrap)
+    yield made
+    made.stopping.set()
+
+
+def killed_at(world: World, state: Path, point: str, nth: int) -> None:
+    """Run a replica until it dies at the point."""
+    running = process.start(world.bench, state, {point: nth})
+    world.thread.start()
+    try:
+        running.wait(150)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the replica did not reach {point} {nth} times")
+    finally:
+        process.kill(running)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("point", ["before-chunks", "after-chunks", "after-append"])
+def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
+    world: World, run: Callable[..., Replica], tmp_path: Path, point: str
+) -> None:
+    state = tmp_path / "r1"
+    killed_at(world, state, point, 9)
+    run("r1", state)
+    time.sleep(2)
+    world.check()
+
+
+@pytest.mark.timeout(600)
+def test_a_killed_replica_that_lost_its_state_builds_it_anew(
+    world: World, run: Callable[..., Replica], tmp_path: Path
+) -> None:
+    killed_at(world, tmp_path / "r1", "after-append", 11)
+    run("r2", tmp_path / "r2")
+    time.sleep(2)
+    world.check()
+
+
+@pytest.mark.timeout(600)
+def test_two_replicas_that_race_agree(
+    world: World, run: Callable[..., Replica], tmp_path: Path
+) -> None:
+    other = process.start(world.bench, tmp_path / "other", {}, name="other")
+    try:
+        run("r1")
+        world.thread.start()
+        time.sleep(20)
+        world.check()
+    finally:
+        process.kill(other)
