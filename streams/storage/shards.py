@@ -137,6 +137,12 @@ class Shards:
         names = names_of(self._namespace, group)
         self._topics.delete([names.log, names.data])
 
+    def groups(self) -> tuple[str, ...]:
+        """The groups that are open and have not failed."""
+        return tuple(
+            name for name, group in list(self.following.groups.items()) if not group.failure
+        )
+
     def names(self, group: str) -> Names:
         """The topics of a group."""
         return names_of(self._namespace, group)
@@ -209,11 +215,7 @@ class Shards:
         Errors: Truncated when a log ends before what was folded, Determinate when it cannot be
         read to its end; what the group failed of.
         """
-        names = (
-            [name for name, group in list(self.following.groups.items()) if not group.failure]
-            if collection is None
-            else [self.group_of(collection)]
-        )
+        names = self.groups() if collection is None else (self.group_of(collection),)
         self._await_folded({name: self._last_offset(name) for name in names})
 
     def _last_offset(self, name: str) -> Offset:

@@ -28,12 +28,12 @@ def due(state: State) -> bool:
     return state.upto - covered >= max(LEAST_EVENTS, held)
 
 
-def keep_small(shards: Shards, *groups: str) -> None:
-    """Roll up and collect the groups for which it is due.
+def keep_small(shards: Shards) -> None:
+    """Roll up and collect the open groups for which it is due.
 
     Errors: as `Shards.submit`.
     """
-    for group in groups:
+    for group in shards.groups():
         if due(shards.group_state(group)) and roll_up(shards, group) is not None:
             collect(shards, group)
 

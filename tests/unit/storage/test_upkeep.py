@@ -86,10 +86,10 @@ def test_upkeep_waits_until_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> N
     with client(broker()) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         grow(one, 80)
-        upkeep.keep_small(one, "u1")
+        upkeep.keep_small(one)
         assert one.group_state("u1").rollups == ()
         grow(one, 130)
-        upkeep.keep_small(one, "u1")
+        upkeep.keep_small(one)
         assert [each.upto for each in one.group_state("u1").rollups] == [127]
 
 
