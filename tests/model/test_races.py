@@ -1,0 +1,78 @@
+"""Replicas, the idle path, compactors, a collector and zombies race: every time stays exact.
+
+The fold (`streams.storage.machine`) and the decisions (`streams.compute.stepping`,
+`checkpoints`, `reclocking`) are the real ones; Kafka, disks and processes are a model
+(`tests.model.world`). Each run draws its own weather and interleaving from its seed; at random
+moments and at its end every collection is compared with the truth at every time in
+[since, upper), and so is whatever a reader reads in the middle of it all.
+
+The second test takes one rule away at a time, and wants some run to go wrong for it.
+
+    RACES=20000 pytest tests/model/test_races.py      more runs
+"""
+
+import os
+from random import Random
+
+import pytest
+
+from streams.storage import retention, window
+from tests.model.mutations import WEATHER, Mutation
+from tests.model.race import Race
+from tests.model.world import WrongAnswer
+
+RACES = int(os.environ.get("RACES", "1000"))
+TICKS = (60, 150, 300)
+ATTEMPTS = 400
+PORTIONS = 4
+
+
+@pytest.fixture(autouse=True)
+def small_logs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run has a hundred events or so: let them fill Rollups, and outcomes be forgotten."""
+    monkeypatch.setattr(retention, "ROLLUP_STRIDE", 8)
+    monkeypatch.setattr(retention, "WINDOW", 64)
+    monkeypatch.setattr(window, "WINDOW", 64)
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    races = [Race(7), Race(7)]
+    for race in races:
+        race.run(200)
+    first, second = [
+        {
+            name: (len(group.entries), group.newest.upper)
+            for name, group in each.world.groups.items()
+        }
+        for each in races
+    ]
+    assert first == second
+
+
+@pytest.mark.parametrize("portion", range(PORTIONS))
+def test_every_time_is_exact_whoever_wins(portion: int) -> None:
+    for seed in range(portion, RACES, PORTIONS):
+        ticks = Random(seed).choice(TICKS)
+        try:
+            Race(seed).run(ticks)
+        except Exception as failure:
+            raise AssertionError(f"Race({seed}).run({ticks}): {failure}") from failure
+
+
+@pytest.mark.parametrize("mutation", Mutation, ids=lambda mutation: mutation.name)
+def test_without_the_rule_some_run_goes_wrong(mutation: Mutation) -> None:
+    weather = WEATHER.get(mutation, {})
+    seeds = (seed for seed in range(ATTEMPTS) if goes_wrong(seed, mutation, weather))
+    found = next(seeds, None)
+    assert found is not None, f"none of {ATTEMPTS} runs goes wrong though {mutation.value}"
+    wrong = [seed for seed in range(found + 1) if goes_wrong(seed, None, weather)]
+    assert not wrong, f"runs {wrong} go wrong in the weather of {mutation.name}, rule or not"
+
+
+def goes_wrong(seed: int, mutation: Mutation | None, weather: dict[str, float | None]) -> bool:
+    """Whether a run gives a wrong answer."""
+    try:
+        Race(seed, mutation, weather).run(300)
+    except WrongAnswer:
+        return True
+    return False

@@ -1,0 +1,556 @@
+"""Who derives: replicas of one view, stepping by the real machine, and who holds its imports.
+
+The view counts rows by key, of `tab` while they live and of `src`. Its state is a sum of
+*contributions* (time, key, diff); those at or beyond its frontier are scheduled. A run file
+holds the contributions of one step or of one slice.
+"""
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from streams.compute.checkpoints import (
+    Checkpoint,
+    Hydration,
+    newest,
+    removable,
+    retained,
+    slices,
+    usable,
+)
+from streams.compute.stepping import (
+    FromCheckpoint,
+    Hydrate,
+    Idle,
+    Input,
+    InputBatch,
+    Overtaken,
+    Step,
+    Wait,
+    can_hydrate,
+    clip,
+    hold_at,
+    holds,
+    next_step,
+    resume,
+)
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage.batches import Batch
+from streams.storage.events import Acquire, Append, Create, Downgrade, Part, Right, Stage
+from streams.storage.outcomes import (
+    Appended,
+    ChunksReclaimed,
+    Staged,
+    UnknownStage,
+    UpperMismatch,
+)
+from tests.model.mutations import Mutation
+from tests.model.world import (
+    CNT,
+    SRC,
+    TAB,
+    Client,
+    Disk,
+    Piece,
+    Process,
+    Update,
+    World,
+    WrongAnswer,
+    clipped,
+    pieces,
+)
+
+IMPORTS: tuple[CollectionId, ...] = (TAB, SRC)
+WRITE, READ = CapabilityId("cnt.w"), CapabilityId("cnt.read")
+Contribution = tuple[int, int, int]
+"""A time, a key, a diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State at a frontier, and the run files that it is made of."""
+
+    frontier: int
+    runs: tuple[str, ...]
+    contributions: tuple[Contribution, ...]
+
+    def counts(self) -> Counter[int]:
+        """The rows by key before the frontier."""
+        count: Counter[int] = Counter()
+        for time, key, diff in self.contributions:
+            if time < self.frontier:
+                count[key] += diff
+        return count
+
+    @property
+    def scheduled(self) -> Antichain:
+        """When the output may change by itself."""
+        later = [time for time, _, _ in self.contributions if time >= self.frontier]
+        return frontier(min(later)) if later else EMPTY
+
+
+class Lost(Exception):
+    """Something this process relied on is gone: it starts again."""
+
+
+def creator(world: World, disk: Disk) -> Process:
+    """Create the view some time: its durable holds first, then its as_of."""
+    client = Client(world)
+    for _ in range(0 if world.calm else world.rng.choice((0, 5))):
+        yield
+    since = []
+    for name in IMPORTS:
+        hold = CapabilityId(f"cnt.on.{name}")
+        yield from client.submit(
+            name, Acquire(collection=name, capability=hold, right=Right.READ)
+        )
+        state = client.collection(name)
+        since.append(state.capabilities[hold].frontier.time)
+    as_of = int(max(since))
+    if world.chance(0.8):
+        as_of = max(as_of, min(client.collection(n).upper.time - 1 for n in IMPORTS))
+    body = Create(
+        collection=CNT, description="", frontier=Timestamp(as_of), write=WRITE, read=READ
+    )
+    yield from client.submit(CNT, body)
+    while True:
+        yield
+
+
+def controller(world: World, disk: Disk) -> Process:
+    """Move holds on behalf of the objects: the view's on its imports, users' on everything."""
+    client = Client(world)
+    while True:
+        yield
+        name = world.rng.choice((TAB, SRC, CNT))
+        client.sync(name)
+        if not client.knows(name):
+            continue
+        upper = client.collection(name).upper
+        wish = hold_at(frontier(max(1, upper.time - world.weather.since_lag + 1)))
+        yield from _downgrade(client, name, CapabilityId(f"{name}.read"), wish)
+        client.sync(CNT)
+        if name in IMPORTS and client.knows(CNT):
+            done = client.collection(CNT).upper
+            consumed = done if world.without(Mutation.RULE_5_HOLD) else hold_at(done)
+            yield from _downgrade(client, name, CapabilityId(f"cnt.on.{name}"), consumed)
+
+
+def _downgrade(
+    client: Client, name: CollectionId, hold: CapabilityId, to: Antichain
+) -> Process:
+    capability = client.collection(name).capabilities.get(hold)
+    if capability is None:
+        return
+    plan = None if capability.plan is None else Offset(client.position[name] - 1)
+    if capability.frontier.strictly_precedes(to) or client.world.chance(0.2):
+        body = Downgrade(collection=name, capability=hold, frontier=to, plan=plan)
+        yield from client.submit(name, body)
+
+
+class Replica:
+    """One replica of the view, from one start to the next."""
+
+    def __init__(self, world: World, disk: Disk, name: str) -> None:
+        self.world, self.disk, self.name = world, disk, name
+        self.client = Client(world)
+        self.state = State(0, (), ())
+        self.incarnation = world.name("i")
+
+    def run(self) -> Process:
+        """Find state, then step for ever; who lost what he relied on starts again."""
+        while True:
+            yield
+            self.client.sync(CNT)
+            if not self.client.knows(CNT):
+                continue
+            try:
+                yield from self._acquire()
+                yield from self._resume()
+                while True:
+                    yield from self._turn()
+            except Lost:
+                continue
+
+    def _hold(self, name: CollectionId) -> CapabilityId:
+        return CapabilityId(f"{self.name}.{name}")
+
+    def _acquire(self) -> Process:
+        for name in IMPORTS:
+            self.client.sync(name)
+            here = self.client.position[name] - 1
+            body = Acquire(
+                collection=name,
+                capability=self._hold(name),
+                right=Right.READ,
+                lease_ms=self.world.weather.lease,
+                plan=Offset(min(here, self.disk.plan.get(name, here))),
+            )
+            yield from self.client.submit(name, body)
+
+    def _upper(self) -> Antichain:
+        return self.client.collection(CNT).upper
+
+    # Restart
+
+    def _resume(self) -> Process:
+        disk, world = self.disk, self.world
+        disk.records = [r for r in disk.records if r.runs <= disk.runs.keys()]
+        live = {chunk.key for name in IMPORTS for chunk in self.client.state(name).chunks()}
+        disk.hydration = usable(disk.hydration, "v1", live, disk.runs)
+        self.client.sync(CNT)
+        birth, upper = self._birth(), self._upper()
+        if world.without(Mutation.RULE_17_UPPER):
+            upper = frontier(max([upper.time, *(r.frontier for r in disk.records)]))
+        sinces = [self._since(name) for name in IMPORTS]
+        if (yield from self._replay()):
+            return
+        match resume(disk.records, upper, sinces, birth, disk.hydration):
+            case FromCheckpoint(at):
+                record = next(r for r in disk.records if r.frontier == at)
+                self.state = self._load(record.frontier, record.runs)
+            case Hydrate(as_of, done):
+                yield from self._hydrate(as_of, done)
+            case Overtaken():
+                yield
+                self.client.sync(CNT)
+                raise Lost
+
+    def _birth(self) -> Timestamp:
+        for event, _ in self.world.groups[CNT].entries[:1]:
+            assert isinstance(event.body, Create)
+            return event.body.frontier
+        raise Lost
+
+    def _since(self, name: CollectionId) -> Antichain:
+        ignored = (Mutation.RULE_5_HOLD, Mutation.RULE_17_SINCE, Mutation.RULE_21_REPLAY)
+        if self.world.mutation in (*ignored, Mutation.RULE_21_HOLDS):
+            return frontier(0)
+        return self.client.collection(name).since
+
+    def _load(self, at: int, runs: Iterable[str]) -> State:
+        found: list[Contribution] = []
+        for run in runs:
+            content = self.disk.runs[run]
+            assert isinstance(content, tuple)
+            found += content
+        return State(at, tuple(runs), tuple(found))
+
+    def _replay(self) -> Generator[None, None, bool]:
+        """With rule 21 nothing is taken from Spark's checkpoint of an earlier life."""
+        if not self.world.without(Mutation.RULE_21_REPLAY) or self.disk.spark is None:
+            return False
+        lower, upper = self.disk.spark
+        record = next((r for r in self.disk.records if r.frontier == lower), None)
+        if record is None or self._upper().time < lower:
+            return False
+        self.state = self._load(record.frontier, record.runs)
+        yield from self._step(Step(frontier(lower), frontier(upper)))
+        return True
+
+    # Hydration
+
+    def _hydrate(self, as_of: Timestamp, done: int) -> Process:
+        disk = self.disk
+        while not can_hydrate(as_of, self._inputs(as_of)):
+            yield
+            yield from self._fold_imports()
+        if done == 0 or self.world.without(Mutation.RULE_20_PLAN):
+            self._divide(as_of, done)
+        hydration = disk.hydration
+        assert hydration is not None
+        for part in disk.slices[hydration.done :]:
+            found: list[Contribution] = []
+            for piece in part:
+                updates = yield from self._fetch(piece)
+                found += contributions((row, as_of, diff) for row, _, diff in updates)
+            run = self._write_run(f"slice-{hydration.done}", found)
+            yield
+            runs = hydration.runs | {run}
+            hydration = replace(hydration, done=hydration.done + 1, runs=runs)
+            disk.hydration = hydration
+            yield
+        record = Checkpoint("v1", hydration.incarnation, Timestamp(as_of + 1), hydration.runs)
+        state = self._load(as_of + 1, record.runs)
+        rows = [((key, rows), as_of, 1) for key, rows in state.counts().items() if rows]
+        yield from self._commit(Step(frontier(as_of), frontier(as_of + 1)), rows, state)
+
+    def _divide(self, as_of: Timestamp, done: int) -> None:
+        """Store the division of the snapshot before its first slice runs (rule 20)."""
+        disk = self.disk
+        if any(not self._since(name).less_equal(as_of) for name in IMPORTS):
+            raise Lost
+        found: list[Piece] = []
+        for name in IMPORTS:
+            found += pieces(self.client.collection(name), 0, as_of + 1)
+        divided = slices([piece.ref.size for piece in found], self.world.weather.budget or 2)
+        disk.slices = tuple(tuple(found[i] for i in part) for part in divided)
+        keys = frozenset(piece.ref.key for piece in found)
+        if done and disk.hydration is not None:
+            disk.hydration = replace(disk.hydration, slices=len(divided), chunks=keys)
+            return
+        disk.plan = {name: self.client.position[name] - 1 for name in IMPORTS}
+        disk.hydration = Hydration(
+            "v1", self.incarnation, as_of, len(divided), 0, frozenset(), keys
+        )
+        disk.records = []
+
+    # Steps
+
+    def _fold_imports(self) -> Process:
+        for name in IMPORTS:
+            self.client.sync(name)
+            if self._hold(name) not in self.client.collection(name).capabilities:
+                raise Lost
+        yield
+
+    def _inputs(self, own: int, news_of: Sequence[CollectionId] = IMPORTS) -> list[Input]:
+        found = []
+        for name in IMPORTS:
+            collection = self.client.collection(name)
+            batches = collection.batches.overlapping(Timestamp(own), collection.upper.time)
+            known = tuple(_described(b) for b in batches if b.chunks and name in news_of)
+            found.append(Input(name, self._since(name), collection.upper, known))
+        return found
+
+    def _next(self, own: int, *, in_flight: bool = False) -> Step | Idle | None:
+        scheduled, news_of = self.state.scheduled, IMPORTS
+        if self.world.without(Mutation.RULE_22_SCHEDULED):
+            scheduled = EMPTY
+        if self.world.without(Mutation.RULE_22_EMPTY):
+            news_of = IMPORTS[:1]
+        found = next_step(
+            frontier(own),
+            self._inputs(own, news_of),
+            scheduled=scheduled,
+            in_flight=in_flight,
+            budget=self.world.weather.budget,
+        )
+        match found:
+            case Step() | Idle():
+                return found
+            case Overtaken():
+                raise Lost
+            case Wait():
+                return None
+
+    def _turn(self) -> Process:
+        yield
+        yield from self._fold_imports()
+        self.client.sync(CNT)
+        self.state = self._load(self.state.frontier, self.state.runs)
+        shard = self._upper().time
+        if self.world.without(Mutation.RULE_16_JUMP) and shard > self.state.frontier:
+            self.state = replace(self.state, frontier=shard)
+        if self.world.without(Mutation.RULE_22_OWN) and shard > self.state.frontier:
+            idle = self._next(shard)
+            if isinstance(idle, Idle):
+                self.state = replace(self.state, frontier=shard)
+        match self._next(self.state.frontier):
+            case Step() as step:
+                self.disk.spark = (step.lower.time, step.upper.time)
+                yield from self._step(step)
+            case Idle() as idle:
+                yield from self._append(idle, ())
+                self.state = replace(self.state, frontier=idle.upper.time)
+                if self.world.chance(0.3):
+                    self._move_checkpoint(idle.lower.time, idle.upper.time)
+            case None:
+                yield from self._follow()
+
+    def _step(self, step: Step) -> Process:
+        lower, upper = step.lower.time, step.upper.time
+        wanted = [
+            piece
+            for name in IMPORTS
+            for piece in pieces(self.client.collection(name), lower, upper)
+        ]
+        if self.world.without(Mutation.RULE_21_HOLDS):
+            for name in IMPORTS:
+                for hold in (self._hold(name), CapabilityId(f"cnt.on.{name}")):
+                    yield from _downgrade(self.client, name, hold, hold_at(step.upper))
+            yield from self._fold_imports()
+            wanted = [
+                piece
+                for name in IMPORTS
+                for piece in pieces(self.client.collection(name), lower, upper)
+            ]
+        news: list[Contribution] = []
+        for piece in wanted:
+            news += contributions((yield from self._fetch(piece)))
+        state = State(upper, self.state.runs, (*self.state.contributions, *news))
+        output = changes(self.state, state)
+        if news:
+            run = self._write_run(str(lower), news)
+            state = replace(state, runs=(*state.runs, run))
+        for _ in range(self.world.rng.choice((1, 4))):
+            yield from self._idle_in_flight(upper)
+        yield from self._commit(step, output, state)
+
+    def _fetch(self, piece: Piece) -> Generator[None, None, tuple[Update, ...]]:
+        yield
+        content = self.world.fetch(piece.collection, piece.ref)
+        if content is not None:
+            return clipped(content, piece)
+        newest_state = self.world.groups[piece.collection].newest
+        if self._hold(piece.collection) in newest_state.capabilities:
+            raise WrongAnswer(f"{self.name}: a chunk is missing under a plan: {piece}")
+        self.disk.hydration = None
+        raise Lost
+
+    def _write_run(self, meaning: str, found: list[Contribution]) -> str:
+        """Write a run file, as a task does: perhaps once more, later (rule 19)."""
+        run, content = self.world.name("run"), tuple(found)
+        if self.world.without(Mutation.RULE_19_NAMES):
+            run = meaning
+        if self.world.chance(self.world.weather.zombie):
+            self.world.zombies.append(lambda: self.disk.runs.__setitem__(run, content))
+        self.disk.runs[run] = content
+        return run
+
+    def _commit(self, step: Step, output: Sequence[Update], state: State) -> Process:
+        """Chunks, then the checkpoint record, then the Append, then what is not needed goes."""
+        yield
+        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
+        record = Checkpoint(
+            "v1", self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
+        )
+        early = self.world.chance(0.5)
+        if early:
+            self.disk.records.append(record)
+        yield
+        yield from self._append(step, tuple(output))
+        self.state = state
+        if not early:
+            self.disk.records.append(record)
+        self.disk.hydration = None
+        self.disk.plan = {}
+        yield from self._follow()
+
+    def _follow(self) -> Process:
+        """Let go of what a restart will not need; holds follow what was read back (rule 21)."""
+        disk, upper = self.disk, self._upper()
+        found = list(disk.runs)
+        disk.records = list(retained(disk.records, upper))
+        records: list[Checkpoint | Hydration] = [*disk.records]
+        if disk.hydration is not None:
+            records.append(disk.hydration)
+        for run in removable(found, records, [self.state.runs]):
+            del disk.runs[run]
+        hold = holds(disk.records, upper, disk.hydration)
+        if self.world.without(Mutation.RULE_5_HOLD):
+            needed = newest(disk.records, upper)
+            hold = None if needed is None else frontier(needed.frontier)
+        if hold is None or not self.world.chance(0.5):
+            return
+        for name in IMPORTS:
+            yield from _downgrade(self.client, name, self._hold(name), hold)
+
+    def _move_checkpoint(self, lower: int, upper: int) -> None:
+        """An idle interval leaves the state as it is: its record may say so (rule 22)."""
+        self.disk.records = [
+            replace(r, frontier=Timestamp(upper)) if r.frontier == lower else r
+            for r in self.disk.records
+        ]
+
+    def _idle_in_flight(self, planned: int) -> Process:
+        """The idle path asks while a step is on its way."""
+        yield from self._fold_imports()
+        self.client.sync(CNT)
+        if not self.world.without(Mutation.RULE_22_FLIGHT):
+            assert self._next(self.state.frontier, in_flight=True) is None
+            return
+        idle = self._next(planned)
+        if isinstance(idle, Idle) and self._upper().time >= planned:
+            yield from self._append(idle, ())
+            self._move_checkpoint(self.state.frontier, idle.upper.time)
+
+    # Appends
+
+    def _append(self, step: Step | Idle, output: tuple[Update, ...]) -> Process:
+        """Append what is still open, until the shard is read back at or past the step."""
+        chunks = self._write_chunks(step, output)
+        stages: tuple[str, ...] = ()
+        if chunks and self.world.chance(0.3):
+            stages = yield from self._stage(chunks)
+        while True:
+            yield
+            open_ = clip(step, self._upper())
+            if open_ is None:
+                return
+            lower, upper = open_
+            if self.world.without(Mutation.RULE_17_UPPER):
+                lower = self._upper()
+            part = Part(
+                collection=CNT,
+                capability=WRITE,
+                lower=lower,
+                upper=upper,
+                chunks=() if stages else chunks,
+                stages=stages,
+                fingerprint="v1",
+            )
+            match (yield from self.client.submit(CNT, Append((part,)))):
+                case Appended():
+                    return
+                case ChunksReclaimed() | UnknownStage():
+                    chunks, stages = self._write_chunks(step, output), ()
+                case UpperMismatch():
+                    self.client.sync(CNT)
+                case _:
+                    pass
+
+    def _write_chunks(
+        self, step: Step | Idle, output: tuple[Update, ...]
+    ) -> tuple[ChunkRef, ...]:
+        if not output:
+            return ()
+        half = len(output) // 2 if self.world.chance(0.3) else 0
+        parts = [part for part in (output[:half], output[half:]) if part]
+        return tuple(
+            self.world.write(CNT, part, f"{CNT}-{step.lower}-{step.upper}-{number}")
+            for number, part in enumerate(parts)
+        )
+
+    def _stage(self, chunks: tuple[ChunkRef, ...]) -> Generator[None, None, tuple[str, ...]]:
+        body = Stage(
+            stage=self.world.name("s"), chunks=chunks, lease_ms=self.world.weather.lease
+        )
+        outcome = yield from self.client.submit(CNT, body)
+        return (body.stage,) if isinstance(outcome, Staged) else ()
+
+
+def contributions(updates: Iterable[Update]) -> list[Contribution]:
+    """What updates of the imports do to the counts, and when."""
+    found: list[Contribution] = []
+    for row, time, diff in updates:
+        key, until = row[0], row[2] if len(row) == 3 else None
+        assert key is not None
+        if until is None or time < until:
+            found.append((time, key, diff))
+            if until is not None:
+                found.append((until, key, -diff))
+    return found
+
+
+def changes(before: State, after: State) -> list[Update]:
+    """The output's updates between two states, at every time in between."""
+    count = before.counts()
+    found: list[Update] = []
+    due = sorted(c for c in after.contributions if before.frontier <= c[0] < after.frontier)
+    for time in sorted({c[0] for c in due}):
+        for key in sorted({c[1] for c in due if c[0] == time}):
+            old = count[key]
+            count[key] += sum(c[2] for c in due if c[:2] == (time, key))
+            if count[key] != old:
+                found += [
+                    ((key, rows), time, d) for rows, d in ((old, -1), (count[key], 1)) if rows
+                ]
+    return found
+
+
+def _described(batch: Batch) -> InputBatch:
+    size = sum(chunk.size for chunk in batch.chunks)
+    return InputBatch(frontier(batch.lower), batch.upper, size)
