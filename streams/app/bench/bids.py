@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +21,18 @@ KEYS = 50_000
 def messages(count: int, seed: int, keys: int = KEYS) -> pa.Array:
     """`count` bids as JSON text, auctions drawn evenly from `keys`."""
     rng = np.random.default_rng(seed)
+    return _json(rng.integers(0, keys, count), rng)
+
+
+def every_key(first: int, count: int) -> pa.Array:
+    """One bid on each of the auctions from `first` on."""
+    return _json(np.arange(first, first + count), np.random.default_rng(first))
+
+
+def _json(auctions: npt.NDArray[np.int64], rng: np.random.Generator) -> pa.Array:
+    count = len(auctions)
     columns = {
-        "auction": rng.integers(0, keys, count),
+        "auction": auctions,
         "bidder": rng.integers(0, 1_000_000, count),
         "price": rng.integers(1, 100_000, count),
         "ts": np.arange(count) / 8,

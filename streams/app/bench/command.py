@@ -1,5 +1,83 @@
 """`slackwater bench`: measure, print a table, and say what dominates."""
 
-import typer
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
-app = typer.Typer(help="Measure: throughput, freshness, change, dataflows, memory.")
+import typer
+from rich.console import Console
+
+from streams.app.bench import flow, state
+from streams.app.bench.change import change as measure_change
+from streams.app.bench.figures import Outcome, show, write
+
+app = typer.Typer(
+    help="Measure, on an environment of its own on this machine. Figures, not tests.",
+    no_args_is_help=True,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+Events = Annotated[int, typer.Option(help="How many events to publish.", min=100_000)]
+Seconds = Annotated[float, typer.Option(help="How long to measure.", min=5)]
+Rows = Annotated[int, typer.Option(help="Rows of state.", min=10_000)]
+
+_console = Console()
+
+
+def _say(text: str) -> None:
+    _console.print(f"[dim]{text}[/]")
+
+
+def _report(outcomes: Sequence[Outcome], json: Path | None) -> None:
+    show(outcomes, _console)
+    if json is not None:
+        write(outcomes, json)
+
+
+@app.command()
+def throughput(events: Events = 4_000_000, json: Json = None) -> None:
+    """JSON events through source and view until readable, as fast as it goes.
+
+    Example: slackwater bench throughput --events 2000000
+    """
+    _report([flow.throughput(_say, events)], json)
+
+
+@app.command()
+def freshness(seconds: Seconds = 60, json: Json = None) -> None:
+    """At 1,000 events a second: from flushed by the producer to readable in the view."""
+    _report([flow.freshness(_say, seconds)], json)
+
+
+@app.command()
+def change(json: Json = None) -> None:
+    """1,000 changes against 1e5 and against 1e7 rows of state, in a join and in a group by."""
+    _report([measure_change(_say)], json)
+
+
+@app.command()
+def dataflows(seconds: Seconds = 15, json: Json = None) -> None:
+    """The trigger time with 1, 20 and 100 views over one source."""
+    _report([flow.dataflows(_say, seconds)], json)
+
+
+@app.command()
+def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
+    """Bytes on disk and resident for each row of state."""
+    _report([state.memory(_say, rows)], json)
+
+
+@app.command(name="all")
+def everything(json: Json = None) -> None:
+    """All of them, one after the other: about six minutes.
+
+    Example: slackwater bench all --json figures.json
+    """
+    outcomes = [
+        flow.throughput(_say, 4_000_000),
+        flow.freshness(_say, 60),
+        measure_change(_say),
+        flow.dataflows(_say, 15),
+        state.memory(_say, 1_000_000),
+    ]
+    _report(outcomes, json)

@@ -16,7 +16,7 @@ from streams.errors import SlackwaterError
 DAY_S = 86_400.0
 
 
-def demo(
+def demo(  # noqa: PLR0913, PLR0917  one argument an option
     events: Annotated[
         int, typer.Option(help="How many messages to replay.", min=5_000)
     ] = 200_000,

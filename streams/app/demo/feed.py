@@ -69,7 +69,8 @@ _ONCE = """
     UNION ALL
     SELECT CAST(epoch(observed) AS BIGINT), 'weather', NULL, to_json({
                'origin': origin, 'observed': strftime(observed, '%Y-%m-%d %H:%M:%S'),
-               'temp': temp, 'wind_speed': wind_speed, 'visib': visib, 'precip': precip}), 0, 0
+               'temp': temp,
+               'wind_speed': round(wind_speed, 2), 'visib': visib, 'precip': precip}), 0, 0
     FROM (SELECT *, make_timestamp(year, month, day, hour, 0, 0) AS observed FROM weather)
 """
 

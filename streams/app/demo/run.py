@@ -289,7 +289,7 @@ class Show:
             ).to_pylist()
         }
         return [
-            f"{each.name}: {each.updates.num_rows} rows of {published.get(each.name, 0)} messages"
+            f"{each.name}: {each.updates.num_rows} rows, {published.get(each.name, 0)} messages"
             for each in sources
             if each.name != "plane_state"
             and each.updates.num_rows != published.get(each.name, 0)

@@ -29,7 +29,7 @@ SOURCES = (
        (tailnum VARCHAR, year BIGINT, type VARCHAR, manufacturer VARCHAR, model VARCHAR,
         seats BIGINT) FORMAT JSON ENVELOPE NONE""",
     """CREATE SOURCE weather FROM KAFKA (TOPIC 'weather')
-       (origin VARCHAR, observed TIMESTAMP, temp DECIMAL(9,2), wind_speed DECIMAL(12,5),
+       (origin VARCHAR, observed TIMESTAMP, temp DECIMAL(9,2), wind_speed DECIMAL(9,2),
         visib DECIMAL(9,2), precip DECIMAL(9,2)) FORMAT JSON ENVELOPE NONE""",
     """CREATE SOURCE flights FROM KAFKA (TOPIC 'flights')
        (id BIGINT, carrier VARCHAR, flight BIGINT, tailnum VARCHAR, origin VARCHAR,
