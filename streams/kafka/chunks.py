@@ -10,6 +10,7 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -36,6 +37,14 @@ _AT_ONCE = 500
 _POLL_S = 1.0
 
 
+class ChunkWrite(NamedTuple):
+    """Bodies, given with their row counts, and where they go."""
+
+    topic: Topic
+    bodies: Sequence[tuple[bytes, int]]
+    headers: Mapping[str, bytes]
+
+
 class KafkaChunks:
     """Chunk bodies in compacted topics. Clients are made by the first call."""
 
@@ -50,16 +59,33 @@ class KafkaChunks:
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
         """Store bodies side by side; one confirmed without an offset is written anew."""
+        return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Store the bodies of many topics in one flush; the references of each, in order.
+
+        Errors: as `write`; then any of them may have been stored, as orphans.
+        """
         with self._lock:
-            partitions = self._count(topic)
-        partition = uuid.uuid4().int % partitions
-        refs: list[ChunkRef | None] = [None] * len(bodies)
-        while missing := [index for index, ref in enumerate(refs) if ref is None]:
-            out = [_outgoing(topic, partition, *bodies[index], headers) for index in missing]
+            partitions = [uuid.uuid4().int % self._count(each.topic) for each in wanted]
+        missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
+        refs: dict[tuple[int, int], ChunkRef] = {}
+        while missing:
+            out = [
+                _outgoing(
+                    wanted[n].topic, partitions[n], *wanted[n].bodies[i], wanted[n].headers
+                )
+                for n, i in missing
+            ]
             sent = self._sender.send(out)
-            for index, record, delivered in zip(missing, out, sent, strict=True):
-                refs[index] = _ref(record, delivered, bodies[index][1])
-        return tuple(ref for ref in refs if ref is not None)
+            for (n, i), record, delivered in zip(missing, out, sent, strict=True):
+                ref = _ref(record, delivered, wanted[n].bodies[i][1])
+                if ref is not None:
+                    refs[n, i] = ref
+            missing = [place for place in missing if place not in refs]
+        return [
+            tuple(refs[n, i] for i in range(len(each.bodies))) for n, each in enumerate(wanted)
+        ]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, all partitions at once."""

@@ -95,6 +95,36 @@ def test_logs_are_added_and_removed_while_others_are_followed(storage, make):
     tail.close()
 
 
+def test_logs_come_and_go_while_another_thread_polls(storage, make):
+    logs = [make() for _ in range(10)]
+    tail = storage.logs.tail({})
+    entries: list[Entry] = []
+    done = threading.Event()
+
+    def pump() -> None:
+        while not done.is_set():
+            entries.extend(tail.poll(50))
+
+    thread = threading.Thread(target=pump)
+    thread.start()
+    for log in logs:
+        tail.add(log, START)
+        storage.logs.append([(log, b"a"), (log, b"b")])
+    deadline = time.monotonic() + 30
+    while len(entries) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    for log in logs[1:]:
+        tail.remove(log)
+    storage.logs.append([(log, b"c") for log in reversed(logs)])
+    while len(entries) < 21 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    done.set()
+    thread.join()
+    tail.close()
+    assert [each.value for each in entries if each.topic == logs[0]] == [b"a", b"b", b"c"]
+    assert len(entries) == 21
+
+
 def test_a_tail_of_nothing_waits_for_logs(storage, make):
     log = make()
     tail = storage.logs.tail({})

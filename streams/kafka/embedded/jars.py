@@ -9,6 +9,7 @@ does not know private certificate authorities), `mvn` does when there is one.
 """
 
 import contextlib
+import logging
 import shutil
 import subprocess
 import tempfile
@@ -17,6 +18,8 @@ from pathlib import Path
 
 from streams.errors import Determinate
 from streams.kafka.embedded.java import package_directory
+
+log = logging.getLogger(__name__)
 
 KAFKA_VERSION = "4.2.0"
 _LOG4J_VERSION = "2.25.3"  # the one that Kafka is built with; its slf4j binding is left to us
@@ -44,6 +47,7 @@ def kafka_jars(cache: Path, javas: Sequence[Path]) -> Path:
         return place
     cache.mkdir(parents=True, exist_ok=True)
     said: list[str] = []
+    log.info("fetching the broker's jars, once", extra={"cache": str(cache)})
     for name, fetch in _ways(javas):
         with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as scratch:
             libs = Path(scratch) / "libs"

@@ -1,0 +1,190 @@
+"""One consumer that follows many logs.
+
+Invariant: the consumer is touched by the polling thread alone. The client lets one thread in at
+a time and is not fair about it: beside a thread that polls in a loop, another one's call may
+never come through. So `add` and `remove` leave word, and the poll, which never sleeps for long,
+sees to it.
+
+Readers are `read_uncommitted`: the order of offsets alone decides (rule 1), and nobody's
+abandoned transaction may hold up a log.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from streams.errors import Corrupt, InvalidUsage, SlackwaterError
+from streams.ids import Offset, Topic
+from streams.kafka import clients
+from streams.kafka.faults import OUT_OF_RANGE, read_fault
+from streams.kafka.log import Entry, Truncated
+from streams.kafka.settings import ClientSettings
+
+log = logging.getLogger(__name__)
+
+MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
+PACE: Mapping[str, clients.Setting] = {
+    "fetch.wait.max.ms": 100,
+    "fetch.message.max.bytes": 1 << 20,
+}
+
+_AT_ONCE = 10_000  # entries handed out by one poll
+_NAP_S = 0.05  # how long word of `add` and `remove` may lie unread
+_LOOK_EVERY_S = 3.0  # how often followed topics are looked up
+_LOOK_TIMEOUT_S = 1.0
+
+
+class KafkaTail:
+    """Follows logs. `poll` and `close` take turns; `add` and `remove` may come from anywhere.
+
+    `require` raises unless all topics given are logs that exist.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        starts: Mapping[Topic, Offset],
+        require: Callable[[Collection[Topic]], None],
+    ) -> None:
+        self._require = require
+        self._consumer = clients.consumer(settings, MEANING, PACE)
+        self._polling = threading.Lock()  # whoever holds it may use the consumer
+        self._lock = threading.Lock()  # guards _next and _moves
+        self._next: dict[Topic, int] = {}
+        self._moves: list[tuple[Topic, Offset | None]] = []  # None: to be left
+        self._failures: deque[SlackwaterError] = deque()
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        self._unseen: frozenset[Topic] = frozenset()
+        self._closed = False
+        if starts:
+            require(starts)
+            self._next.update(starts)
+            self._consumer.incremental_assign(
+                [TopicPartition(topic, 0, start) for topic, start in starts.items()]
+            )
+
+    def add(self, topic: Topic, start: Offset) -> None:
+        """Follow one more log; it has to exist."""
+        self._require([topic])
+        with self._lock:
+            if topic in self._next:
+                raise InvalidUsage(f"log {topic} is already followed")
+            self._next[topic] = start
+            self._moves.append((topic, start))
+
+    def remove(self, topic: Topic) -> None:
+        """Follow one log less; passed over when it is not followed."""
+        with self._lock:
+            if self._next.pop(topic, None) is not None:
+                self._moves.append((topic, None))
+
+    def poll(self, wait_ms: int) -> tuple[Entry, ...]:
+        """What has come; the first entry ends the wait. A failure waits for its own poll."""
+        deadline = time.monotonic() + wait_ms / 1000
+        entries: tuple[Entry, ...] = ()
+        while not entries and not self._closed:
+            left = deadline - time.monotonic()
+            with self._polling:
+                entries = self._poll(max(0.0, min(left, _NAP_S)))
+            if left <= 0:
+                break
+        return entries
+
+    def _poll(self, wait_s: float) -> tuple[Entry, ...]:
+        entries: tuple[Entry, ...] = ()
+        if self._closed:
+            return entries
+        self._move()
+        self._look()
+        if not self._failures:
+            first = self._consumer.poll(wait_s)
+            if first is not None:
+                entries = self._entries([first, *self._consumer.consume(_AT_ONCE, 0)])
+        if self._failures and not entries:
+            raise self._failures.popleft()
+        return entries
+
+    def _move(self) -> None:
+        with self._lock:
+            moves, self._moves = self._moves, []
+        for topic, start in moves:
+            if start is None:
+                self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+            else:
+                self._consumer.incremental_assign([TopicPartition(topic, 0, start)])
+
+    def _entries(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
+        entries = []
+        with self._lock:
+            for message in messages:
+                topic, offset = Topic(message.topic() or ""), message.offset() or 0
+                error = message.error()
+                if error is not None:
+                    self._note(topic, error)
+                elif offset >= self._next.get(topic, offset + 1):
+                    entry = self._entry(topic, offset, message)
+                    if entry is not None:
+                        entries.append(entry)
+        return tuple(entries)
+
+    def _entry(self, topic: Topic, offset: int, message: Message) -> Entry | None:
+        """Rule 11: a record that does not carry the broker's append time halts its log."""
+        kind, at_ms = message.timestamp()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            wrong = Corrupt(
+                f"log {topic} at offset {offset}: expected the broker's append time, "
+                "found the writer's (message.timestamp.type must be LogAppendTime)"
+            )
+            self._leave(topic, wrong)
+            return None
+        self._next[topic] = offset + 1
+        return Entry(topic, Offset(offset), at_ms, message.value() or b"")
+
+    def _note(self, topic: Topic, error: KafkaError) -> None:
+        """Keep what cannot heal for the next poll; the client itself sees to the rest."""
+        if topic in self._next and (error.code() in OUT_OF_RANGE or not error.retriable()):
+            self._leave(topic, Truncated(topic, self._next[topic], error.str()))
+        elif error.fatal():
+            self._failures.append(read_fault("follow logs", error))
+        else:
+            log.warning("log reader is waiting", extra={"topic": topic, "cause": error.str()})
+
+    def _leave(self, topic: Topic, failure: SlackwaterError) -> None:
+        """The caller holds the lock."""
+        self._failures.append(failure)
+        del self._next[topic]
+        self._moves.append((topic, None))
+
+    def _look(self) -> None:
+        """Notice deleted topics, which the client waits for without a word.
+
+        One lookup may have asked a broker that lags; what is missing twice is gone.
+        """
+        if time.monotonic() < self._look_at:
+            return
+        try:
+            there = self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S).topics.keys()
+        except KafkaException:
+            there = self._next.keys()  # nobody answers: nothing is known
+        with self._lock:
+            unseen = frozenset(self._next.keys() - there)
+            for topic in unseen & self._unseen:
+                self._leave(topic, Truncated(topic, self._next[topic], "the topic is gone"))
+            self._unseen = unseen
+        self._look_at = time.monotonic() + _LOOK_EVERY_S
+
+    def close(self) -> None:
+        """Release the connection; polls return at once."""
+        self._closed = True
+        with self._polling:
+            self._consumer.close()
