@@ -12,10 +12,11 @@ dataflow's birth.
 
 import uuid
 from collections.abc import Iterable
+from dataclasses import replace
 
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.replica import work
-from streams.replica.descriptor import ChunkLoad
+from streams.replica.descriptor import ChunkLoad, Undo
 from streams.replica.flow import Build, Flow, Phase
 from streams.replica.inputs import View
 from streams.replica.spread import size_of
@@ -49,6 +50,26 @@ def _unit(flow: Flow, build: Build, view: View) -> Unit:
     share = work.share(flow, interval, build.runs, output)
     loads = build.slices[build.done]
     return Unit(kind="slice", flow=flow, share=share, loads=loads, ingest=build.ingest)
+
+
+def upgrade(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
+    """A hydration at the shard's upper that also takes back all that the shard says there.
+
+    So the first Append under a new fingerprint is the difference between what this version
+    computes and what an earlier one had appended (rule 24).
+    """
+    build = snapshot(flow, view, as_of, budget)
+    pieces = view.pieces(flow.id, MINIMUM_TIME, as_of)
+    if not pieces:
+        return build
+    topic = view.shards.data_topic(flow.id)
+    parts = work.slices_of(pieces, [piece.ref.size for piece in pieces], budget)
+    undone = [(Undo(flow.id, topic, part, as_of),) for part in parts]
+    return replace(
+        build,
+        slices=(*build.slices, *undone),
+        sizes=(*build.sizes, *(size_of(load) for (load,) in undone)),
+    )
 
 
 def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:

@@ -18,7 +18,7 @@ from typing import assert_never
 
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, clip
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.replica import report, work
@@ -59,6 +59,8 @@ class Attempt:
 
     def body(self) -> Body | None:
         """The event to append; None when there is nothing left to do."""
+        if self.failure is not None:
+            return None
         if self.to_stage is not None:
             return Stage(stage=self.to_stage, chunks=self.chunks, lease_ms=STAGE_LEASE_MS)
         if self.bounds is None:
@@ -90,6 +92,7 @@ class Committer:
                 continue
             attempts.append(self._attempt(unit, result))
         attempts.extend(self._quiet(each) for each in batch.quiet if not each.flow.gone)
+        self._check_topics(attempts)
         if any(attempt.chunks for attempt in attempts):
             self.scheduler.crash("after-chunks")
         began = time.monotonic()
@@ -99,6 +102,21 @@ class Committer:
             self.scheduler.crash("after-append")
         self._apply(attempts)
         return seconds
+
+    def _check_topics(self, attempts: Sequence[Attempt]) -> None:
+        """What was read came from the topics that the sources were made over.
+
+        Asked after reading: an id never comes back, so it was the same all the while.
+        """
+        read = [
+            each for each in attempts if each.offsets and each.offsets[0] != each.offsets[1]
+        ]
+        now = {each: self.scheduler.describe(each) for each in {_topic(a.flow) for a in read}}
+        for attempt in read:
+            source, info = attempt.flow.description.source, now[_topic(attempt.flow)]
+            assert source is not None
+            if info is None or info.id != source.topic_id:
+                attempt.failure = f'topic "{source.topic}" was re-created or deleted'
 
     def commit_quiet(self, quiet: Sequence[Quiet]) -> None:
         """Commit idle intervals alone, outside of any micro-batch."""
@@ -258,6 +276,11 @@ def _finish_build(flow: Flow, build: Build) -> None:
 def _give_up(flow: Flow) -> None:
     """A source's attempt was void; its state is still that of before."""
     flow.build, flow.phase = None, Phase.RUNNING
+
+
+def _topic(flow: Flow) -> Topic:
+    assert flow.description.source is not None
+    return flow.description.source.topic
 
 
 def _offsets(build: Build) -> tuple[Offsets, Offsets] | None:

@@ -62,7 +62,17 @@ class RawLoad:
     time: Timestamp
 
 
-Load = ChunkLoad | RawLoad
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """What an export said so far, to be taken back at `time`: an upgrade says it anew."""
+
+    dataflow: CollectionId
+    topic: Topic
+    pieces: tuple[Piece, ...]
+    time: Timestamp
+
+
+Load = ChunkLoad | RawLoad | Undo
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
-from streams.replica.descriptor import ChunkLoad, Load, RawLoad
+from streams.replica.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.replica.ingest import source
 from streams.replica.ingest.source import Resources
 from streams.storage import read
@@ -37,6 +38,9 @@ class Loader:
                     return found
                 replay = load.replay
                 return source.replay(replay.source, replay.columns, found, self.resources)
+            case Undo(topic=topic, pieces=pieces, time=time):
+                updates, errors = _at(self._fetch(topic, pieces), time)
+                return _negated(updates), _negated(errors)
             case RawLoad():
                 return source.load(
                     load.source, load.columns, load.slices, load.time, self.resources
@@ -54,6 +58,11 @@ class Loader:
 
 def _at(loaded: Loaded, time: Timestamp) -> Loaded:
     return read.advanced(loaded[0], time), read.advanced(loaded[1], time)
+
+
+def _negated(table: pa.Table) -> pa.Table:
+    index = table.schema.get_field_index("diff")
+    return table.set_column(index, "diff", pc.negate(table.column("diff")))
 
 
 def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:

@@ -15,14 +15,16 @@ import logging
 import os
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import CreateInstance
-from streams.ids import CapabilityId, CollectionId
+from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.raw import RawReader
+from streams.kafka.topics import Topics
 from streams.plan import json as plan_json
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
@@ -160,7 +162,7 @@ def assemble(
         pump=True,
     )
     shards.subscribe(lambda _: bell.ring())
-    watch = Watch(RawReader(config.kafka), bell.ring)
+    watch = Watch(RawReader(config.kafka), partial(_topic_id, broker.topics), bell.ring)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,
@@ -171,6 +173,7 @@ def assemble(
         buckets=instance.buckets,
         now_ms=_now_ms,
         ends=watch.ends,
+        describe=broker.topics.describe,
     )
     recorder = Recorder(scheduler, scheduler.store, config.checkpoint_ms)
     committer = Committer(scheduler, recorder)
@@ -185,10 +188,16 @@ def assemble(
     )
     for lane in lanes:
         lane.start()
+    scheduler.is_open = True
     for loop in loops:
         loop.start()
     sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
     return Machinery(config, shards, watch, scheduler, sinks, door, lanes, loops)
+
+
+def _topic_id(topics: Topics, topic: Topic) -> str | None:
+    found = topics.describe(topic)
+    return None if found is None else found.id
 
 
 def _now_ms() -> int:

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streams.compute.reclocking import Ends
 from streams.ids import CollectionId, Topic
+from streams.kafka.topics import TopicInfo
 from streams.replica import builds, descriptor, sources, spread, views
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
@@ -27,6 +27,7 @@ from streams.replica.crash import Crash
 from streams.replica.descriptor import Descriptor, Load
 from streams.replica.door import Question
 from streams.replica.flow import Flow, Phase, Trouble
+from streams.replica.ingest.ranges import Told
 from streams.replica.inputs import View
 from streams.replica.skew import Skew
 from streams.replica.work import Quiet, Unit
@@ -97,10 +98,13 @@ class Scheduler:
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
-    ends: Callable[[], Mapping[Topic, Mapping[int, Ends]]]
+    ends: Callable[[], Mapping[Topic, Told]]
+    describe: Callable[[Topic], TopicInfo | None]
     flows: dict[CollectionId, Flow] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopping: bool = False
+    is_open: bool = False
+    """Whether lanes get work: not before all have come up, for starting takes all cores."""
     skew: Skew = field(default_factory=Skew)
     lanes: dict[LaneName, Lane] = field(
         default_factory=lambda: {name: Lane(name) for name in LANES}
@@ -130,7 +134,7 @@ class Scheduler:
             heard = self.bell.wait(heard, left_ms)
 
     def _begin(self, lane: Lane, asked: float) -> MicroBatch | None:
-        if self.stopping:
+        if self.stopping or not self.is_open:
             return None
         units, quiet = self._choose(lane.name)
         if not units:

@@ -23,7 +23,6 @@ from streams.compute import reclocking
 from streams.compute.reclocking import (
     Broken,
     Clock,
-    Ends,
     Follow,
     Ingest,
     Ingestion,
@@ -37,6 +36,7 @@ from streams.replica import work
 from streams.replica.descriptor import ChunkLoad, RawLoad, Replay
 from streams.replica.flow import Build, Flow, OwnState, Phase
 from streams.replica.ingest import ranges
+from streams.replica.ingest.ranges import NotYet, Stalled, Told
 from streams.replica.inputs import View
 from streams.replica.views import output_of
 from streams.replica.work import Interval, Quiet, Unit
@@ -93,25 +93,33 @@ class Limits:
 def plan(
     flows: Iterable[Flow],
     view: View,
-    topics: Mapping[Topic, Mapping[int, Ends]],
+    topics: Mapping[Topic, Told],
     now_ms: int,
     limits: Limits,
 ) -> Plan:
     """Decide for every running source that is not busy and whose topic's ends are known."""
     clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
     decided: list[tuple[Flow, Ingestion]] = []
+    stuck: list[Stuck] = []
     for flow in flows:
         source = flow.description.source
         if source is None or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
             continue
-        ends = topics.get(source.topic)
-        if ends is not None:
-            shard = position(flow, view)
-            found = reclocking.next_interval(
-                flow.own.position, shard, ends, clock, limits.messages
-            )
-            decided.append((flow, found))
-    return _plan(decided, view, topics, now_ms, limits)
+        told = topics.get(source.topic)
+        if told is None:
+            continue
+        shard = position(flow, view)
+        match ranges.impediment(source, shard.offsets, told):
+            case Stalled(reason):
+                stuck.append(Stuck(flow, reason))
+            case NotYet():
+                pass
+            case None:
+                own = flow.own.position
+                found = reclocking.next_interval(own, shard, told.ends, clock, limits.messages)
+                decided.append((flow, found))
+    found_plan = _plan(decided, view, topics, now_ms, limits)
+    return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
 
 
 def position(flow: Flow, view: View) -> Position:
@@ -123,7 +131,7 @@ def position(flow: Flow, view: View) -> Position:
 def _plan(
     decided: list[tuple[Flow, Ingestion]],
     view: View,
-    topics: Mapping[Topic, Mapping[int, Ends]],
+    topics: Mapping[Topic, Told],
     now_ms: int,
     limits: Limits,
 ) -> Plan:
@@ -132,7 +140,7 @@ def _plan(
     for flow, found in decided:
         if isinstance(found, Ingest):
             assert flow.description.source is not None
-            ends = topics[flow.description.source.topic]
+            ends = topics[flow.description.source.topic].ends
             slices = ranges.slices(reclocking.ranges(found, ends))
             if ranges.length(slices) > limits.messages:
                 began.append(Began(flow, _first(flow, found, slices, limits.messages)))

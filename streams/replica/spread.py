@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import assert_never
 
-from streams.replica.descriptor import ChunkLoad, Load, RawLoad
+from streams.replica.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.replica.ingest import ranges
 
 LITTLE_BYTES = 256 << 10
@@ -40,6 +40,8 @@ def _parts(load: Load, tasks: int) -> Iterable[tuple[int, Load]]:
                 (task, replace(load, pieces=load.pieces[task::tasks]))
                 for task in range(min(tasks, len(load.pieces)))
             ]
+        case Undo():
+            return [(0, load)]
         case RawLoad():
             if tasks == 1 or ranges.length(load.slices) <= LITTLE_MESSAGES:
                 return [(0, load)]
@@ -55,6 +57,6 @@ def _is_whole(load: ChunkLoad) -> bool:
     return little or load.replay is not None
 
 
-def size_of(load: ChunkLoad) -> int:
+def size_of(load: ChunkLoad | Undo) -> int:
     """Bytes stored of the chunks a load names."""
     return sum(piece.ref.size for piece in load.pieces)

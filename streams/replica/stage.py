@@ -27,9 +27,11 @@ from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Emitted, Interval
 from streams.replica import loading, report, worker, writing
-from streams.replica.descriptor import Descriptor, Load, Runs, Share
+from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.loading import Loader
 from streams.replica.packed import Head, Kind, Message, blobs, pack, peek, rows, unpack
+from streams.trace.kernel import arrow_schema
+from streams.trace.updates import flatten
 
 log = logging.getLogger(__name__)
 
@@ -144,17 +146,20 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     began = time.perf_counter()
     plan = worker.plan(task.state, share.plan)
     tables: dict[int, pa.Table] = {}
+    undone: list[pa.Table] = []
     errors: list[pa.Table] = []
     for load in loads:
         updates, failed = loader.load(load)
-        tables[loading.index_of(load)] = updates
+        if isinstance(load, Undo):
+            undone.append(updates)
+        else:
+            tables[loading.index_of(load)] = updates
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)
     context = worker.context(task.state)
     emitted = engine.start(plan, tables, interval, task.batch.buckets, context)
-    if errors:
-        emitted = _with_errors(emitted, errors)
+    emitted = _with(emitted, undone, errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
 
@@ -217,6 +222,19 @@ def _since_ms(began: float) -> float:
     return (time.perf_counter() - began) * 1000
 
 
-def _with_errors(emitted: Emitted, errors: Sequence[pa.Table]) -> Emitted:
-    own = [] if emitted.errors is None else [emitted.errors]
-    return Emitted(emitted.packets, emitted.output, pa.concat_tables([*own, *errors]))
+def _with(
+    emitted: Emitted,
+    undone: Sequence[pa.Table],
+    errors: Sequence[pa.Table],
+    types: tuple[str, ...],
+) -> Emitted:
+    """What was emitted, and beside it what goes to the output as it came."""
+    if not undone and not errors:
+        return emitted
+    output, failed = emitted.output, emitted.errors
+    if undone:
+        own = [] if output is None else [output]
+        output = pa.Table.from_batches([flatten([*own, *undone], arrow_schema(types))])
+    if errors:
+        failed = pa.concat_tables([*([] if failed is None else [failed]), *errors])
+    return Emitted(emitted.packets, output, failed)

@@ -92,6 +92,10 @@ class Starter:
         if flow.is_source:
             self._resume_source(flow, view)
             return
+        before = view.state(flow.id).fingerprint
+        if before not in {"", flow.fingerprint}:
+            self._upgrade(flow, view, before)
+            return
         fitting = of_fingerprint([each.checkpoint for each in flow.records], flow.fingerprint)
         flow.records = tuple(each for each in flow.records if each.checkpoint in fitting)
         stored = self._stored_build(flow, view)
@@ -108,6 +112,26 @@ class Starter:
                 self.scheduler.fail(
                     flow, f"an import cannot be read at {as_of} any more: its since is {since}"
                 )
+
+    def _upgrade(self, flow: Flow, view: View, before: str) -> None:
+        """The shard was written under another fingerprint: say everything anew (rule 24)."""
+        state = view.state(flow.id)
+        if flow.fingerprint in state.fenced:
+            self.scheduler.fail(
+                flow, f"another version has taken over: {before}", for_good=True
+            )
+            return
+        if state.upper.is_empty:
+            flow.own, flow.phase = OwnState("", state.upper, {}), Phase.RUNNING
+            return
+        as_of = state.upper.time
+        if not can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
+            return  # asked again when the imports move
+        flow.records = ()
+        budget = self.scheduler.config.budgets.slice_bytes
+        flow.build, flow.own = builds.upgrade(flow, view, as_of, budget), _nothing(as_of)
+        flow.phase = Phase.BUILDING
+        log.info("dataflow is upgraded", extra={"dataflow": flow.id, "from": before})
 
     def _decide(
         self,

@@ -25,6 +25,7 @@ from streams.replica.recording import Recorder
 from streams.replica.scheduler import Scheduler
 from streams.replica.work import Quiet
 from streams.storage.events import Body, Downgrade
+from streams.storage.upkeep import keep_small
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +34,7 @@ HOLDS_EVERY_S = 2.0
 RECORDS_EVERY_S = 5.0
 GARBAGE_EVERY_S = 10.0
 LANES_EVERY_S = 0.5
+SHARDS_EVERY_S = 30.0
 MARGIN_S = 2.0
 """A run file may be that much older than it looks to the system's clock."""
 
@@ -88,10 +90,14 @@ class Keeper:
             ("records", RECORDS_EVERY_S, self._record),
             ("garbage", GARBAGE_EVERY_S, self._collect),
             ("lanes", LANES_EVERY_S, self._revive),
+            ("shards", SHARDS_EVERY_S, self._keep_small),
         ):
             if self.clock() >= self.due.get(name, 0.0):
                 self.due[name] = self.clock() + every_s
                 duty()
+
+    def _keep_small(self) -> None:
+        keep_small(self.scheduler.shards)
 
     def _revive(self) -> None:
         for lane in self.lanes:

@@ -7,7 +7,8 @@ micro-batch is given up, leaves orphans and nothing worse.
 from collections.abc import Sequence
 
 from schemas import chunk
-from streams.kafka.log import ChunkRef, Chunks
+from streams.kafka.chunks import ChunkWrite, KafkaChunks
+from streams.kafka.log import ChunkRef
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
 from streams.trace.kernel import arrow_schema
@@ -29,10 +30,13 @@ def bodies(
 
 
 def write(
-    chunks: Chunks, wanted: Sequence[tuple[Output | None, list[tuple[bytes, int]]]]
+    chunks: KafkaChunks, wanted: Sequence[tuple[Output | None, list[tuple[bytes, int]]]]
 ) -> list[tuple[ChunkRef, ...]]:
-    """Write the chunks of many dataflows; their references, in the order given."""
-    return [
-        chunks.write(output.topic, found, output.headers) if output and found else ()
+    """Write the chunks of many dataflows in one flush; their references, in the order given."""
+    some = [
+        ChunkWrite(output.topic, found, output.headers)
         for output, found in wanted
+        if output is not None and found
     ]
+    written = iter(chunks.write_all(some) if some else [])
+    return [next(written) if output and found else () for output, found in wanted]
