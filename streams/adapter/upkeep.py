@@ -111,8 +111,9 @@ class Upkeep:
         self._keeper.controller.poll(LISTEN_MS)
 
     def _beat(self) -> None:
-        catalog = self._keeper.catalog.sync()
         with self._lock:
+            # Read under the lock: a definition that is just being executed changes it.
+            catalog = self._keeper.catalog.sync()
             for item in catalog.ordered():
                 if item.id not in self._asked and self._asked.issuperset(item.inputs):
                     self.establish(item)

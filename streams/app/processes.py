@@ -80,13 +80,15 @@ class Child:
             started.set()
             code = self._process.wait()
             kill_group(self._process.pid, signal.SIGKILL)
+            if self._process.stdin is not None:
+                self._process.stdin.close()
             if self._stopping.is_set():
                 return
             lasted_s = time.monotonic() - began
             pause_s = _FIRST_PAUSE_S if lasted_s > _STABLE_S else pause_s
             log.warning(
                 "a process ended and is started again",
-                extra={"process": self.name, "code": code, "log": str(self.log_file)},
+                extra={"service": self.name, "code": code, "log": str(self.log_file)},
             )
             self._stopping.wait(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)

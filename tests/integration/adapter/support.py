@@ -1,0 +1,125 @@
+"""An environment on the test broker, raw topics in it, and a reader of output topics."""
+
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from schemas.keys import unpack
+from schemas.rows import decode_row
+from streams.app.environment import Environment, Settings
+from streams.errors import Determinate, InvalidStatement
+
+
+def open_environment(
+    bootstrap: str, directory: Path, points: Mapping[str, int] | None = None
+) -> Environment:
+    """A started environment with a namespace of its own on a running broker."""
+    settings = Settings(
+        directory=directory,
+        brokers=bootstrap,
+        namespace=f"t{uuid.uuid4().hex[:8]}",
+        points=points or {},
+    )
+    return Environment(settings).start()
+
+
+def raw_topic(bootstrap: str, partitions: int = 2) -> str:
+    """A new topic for a source to read."""
+    name = f"raw-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for done in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+        done.result()
+    return name
+
+
+@dataclass(frozen=True)
+class Written:
+    """A record of an output topic; `row` is None for a tombstone."""
+
+    key: tuple[object, ...]
+    time: int
+    row: Mapping[str, Any] | None
+
+
+def read_output(bootstrap: str, namespace: str, topic: str) -> list[Written]:
+    """Every record that a committed reader sees, decoded by the published schemas alone."""
+    schemas = {
+        message.key(): message.value().decode()
+        for message in read_all(bootstrap, f"{namespace}.schemas")
+    }
+    found = []
+    for message in read_all(bootstrap, topic):
+        value, (header,) = message.value(), message.headers()
+        assert header[0] == "slackwater-time"
+        row = None if value is None else decode_row(schemas[value[2:10]], value)
+        found.append(Written(unpack(message.key()), int(header[1]), row))
+    return found
+
+
+def read_all(bootstrap: str, topic: str) -> list[Any]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"reader-{uuid.uuid4().hex}",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, each, 0) for each in partitions])
+    found, ended = [], 0
+    while ended < len(partitions):
+        message = consumer.poll(30)
+        assert message is not None, f"topic {topic} does not answer"
+        if message.error():
+            ended += 1
+        else:
+            found.append(message)
+    consumer.close()
+    return found
+
+
+def contents(written: list[Written], time_: int) -> dict[tuple[object, ...], Mapping[str, Any]]:
+    """What a reader who keeps the last value of each key has at a time."""
+    now: dict[tuple[object, ...], Mapping[str, Any]] = {}
+    for each in written:
+        if each.time > time_:
+            continue
+        if each.row is None:
+            del now[each.key]  # a tombstone for what is not there is one too many
+        else:
+            assert now.get(each.key) != each.row, f"{each} changes nothing"
+            now[each.key] = each.row
+    return now
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 90) -> None:
+    """Wait until it holds, through everything that a dying coordinator says."""
+    deadline = time.monotonic() + seconds
+    last: Exception | None = None
+    while True:
+        try:
+            if condition():
+                return
+        except (Determinate, InvalidStatement) as error:
+            last = error
+        assert time.monotonic() < deadline, f"it never came true: {last}"
+        time.sleep(0.1)
+
+
+def upper(environment: Environment, kind: str, name: str) -> int:
+    """The upper of an object as SHOW tells it; 0 while there is none."""
+    for row in environment.sql(f"SHOW {kind}")[0].dicts():
+        if row["name"] == name:
+            found = row["upper"]
+            return found if isinstance(found, int) else 0
+    return 0

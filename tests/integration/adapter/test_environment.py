@@ -1,0 +1,239 @@
+"""Statements over HTTP against a whole environment: broker, coordinator, replica on Spark."""
+
+import itertools
+import random
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.app.environment import Environment
+from streams.errors import Determinate, InvalidStatement
+from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.adapter.support import (
+    contents,
+    eventually,
+    open_environment,
+    raw_topic,
+    read_output,
+    upper,
+)
+from tests.integration.replica.producing import Feed
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+numbers = itertools.count()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def orders(environment: Environment, broker: EmbeddedBroker) -> tuple[str, str]:
+    """A source over a new topic, and the topic."""
+    topic, name = raw_topic(broker.bootstrap), f"orders{next(numbers)}"
+    environment.sql(
+        f"CREATE SOURCE {name} FROM KAFKA (TOPIC '{topic}')"
+        " (id BIGINT, customer BIGINT, amount BIGINT) FORMAT JSON"
+    )
+    return name, topic
+
+
+def test_from_a_topic_to_an_answer_and_away_again(environment, broker) -> None:
+    name, topic = orders(environment, broker)
+    feed = Feed(broker.bootstrap)
+    feed.send(topic, [{"id": i, "customer": i % 3, "amount": i} for i in range(100)])
+    view = f"totals{next(numbers)}"
+    query = (
+        f"SELECT customer, count(*) AS n, sum(amount) AS total FROM {name} GROUP BY customer"
+    )
+    environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+    eventually(lambda: environment.sql(f"SELECT sum(n) FROM {view}")[0].rows == ((100,),))
+    (answer,) = environment.sql(f"SELECT * FROM {view} ORDER BY customer")
+    assert answer.columns == ("customer", "n", "total")
+    expected = tuple((c, len(range(c, 100, 3)), sum(range(c, 100, 3))) for c in range(3))
+    assert answer.rows == expected
+    # the same from scratch, at the very same time
+    as_of = answer.facts["as_of"]
+    (again,) = environment.sql(f"{query} ORDER BY customer AS OF {as_of}")
+    assert again.rows == expected
+    with pytest.raises(InvalidStatement, match=f"source {name} cannot be dropped"):
+        environment.sql(f"DROP SOURCE {name}")
+    assert "Reduce" in str(environment.sql(f"EXPLAIN {query}")[0].rows)
+    environment.sql(f"DROP MATERIALIZED VIEW {view}; DROP SOURCE {name}")
+    with pytest.raises(InvalidStatement):
+        environment.sql(f"SELECT * FROM {view}")
+    assert name not in [row[0] for row in environment.sql("SHOW SOURCES")[0].rows]
+
+
+def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
+    name, topic = orders(environment, broker)
+    feed = Feed(broker.bootstrap)
+    feed.send(topic, [{"id": 1, "customer": 1, "amount": 5}])
+    view = f"v{next(numbers)}"
+    environment.sql(
+        f"CREATE MATERIALIZED VIEW {view} AS"
+        f" SELECT customer, sum(amount)::BIGINT AS total FROM {name} GROUP BY customer"
+    )
+    eventually(lambda: len(environment.sql(f"SELECT * FROM {view}")[0].rows) == 1)
+    messages: list[dict[str, Any]] = []
+    done = threading.Event()
+
+    def subscribe() -> None:
+        for message in environment.client.stream(f"SUBSCRIBE {view}"):
+            messages.append(dict(message))
+            if done.is_set():
+                return
+
+    reader = threading.Thread(target=subscribe, daemon=True)
+    reader.start()
+    for amount in range(10):
+        feed.send(topic, [{"id": amount, "customer": amount % 2, "amount": amount}])
+        time.sleep(0.2)
+    # the odd ones are 5 and 1 + 3 + 5 + 7 + 9, the even ones 0 + 2 + 4 + 6 + 8
+    final = {(0, 20), (1, 30)}
+    eventually(lambda: set(environment.sql(f"SELECT * FROM {view}")[0].rows) == final)
+    (answer,) = environment.sql(f"SELECT * FROM {view}")
+    as_of = answer.facts["as_of"]
+    eventually(lambda: any((m.get("frontier") or 0) > as_of for m in messages))
+    done.set()
+    reader.join(30)
+    held: dict[tuple[object, ...], int] = {}
+    frontier = 0
+    for message in messages:
+        if message["type"] == "progress":
+            assert message["frontier"] >= frontier
+            frontier = message["frontier"]
+        for at, diff, *row in message.get("rows", []):
+            assert at >= frontier - 1 or frontier == 0, "a row came after its progress"
+            held[tuple(row)] = held.get(tuple(row), 0) + diff
+    assert {row for row, count in held.items() if count} == final
+    assert set(held.values()) <= {0, 1}
+
+
+def test_a_sink_writes_every_change_once_through_kills(environment, broker) -> None:
+    name, topic = orders(environment, broker)
+    view, sink, out = f"v{next(numbers)}", f"k{next(numbers)}", f"out-{next(numbers)}-{topic}"
+    environment.sql(
+        f"CREATE MATERIALIZED VIEW {view} AS SELECT customer, count(*) AS n,"
+        f" sum(amount)::BIGINT AS total FROM {name} GROUP BY customer HAVING count(*) < 40;"
+        f"CREATE SINK {sink} FROM {view} INTO KAFKA (TOPIC '{out}') KEY (customer)"
+    )
+    feed, rng = Feed(broker.bootstrap), random.Random(7)
+    stop = threading.Event()
+
+    def produce() -> None:
+        for _ in range(150):
+            rows = [{"id": i, "customer": rng.randrange(30), "amount": i} for i in range(10)]
+            feed.send(topic, rows)
+            if stop.wait(0.2):
+                return
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    for victim in ("replica", "coordinator", "replica"):
+        time.sleep(4)
+        environment.kill(victim)
+    producer.join()
+    moment = now_ms()
+    eventually(lambda: upper(environment, "SINKS", sink) > moment, 180)
+    written = read_output(broker.bootstrap, environment.settings.namespace, out)
+    assert [each.time for each in written] == sorted(each.time for each in written)
+    assert len({(each.time, each.key) for each in written}) == len(written)
+    since = int(str(environment.sql("SHOW MATERIALIZED VIEWS")[0].dicts()[-1]["since"]))
+    times = sorted({each.time for each in written if each.time >= since})
+    assert len(times) >= 10
+    for at in [*rng.sample(times, 8), times[-1], moment]:
+        rows = environment.sql(f"SELECT * FROM {view} AS OF {at}")[0].rows
+        expected = {(row[0],): row for row in rows}
+        actual = {key: tuple(row.values()) for key, row in contents(written, at).items()}
+        assert actual == expected, at
+
+
+def test_a_coordinator_may_die_at_any_moment(environment, broker) -> None:
+    name, topic = orders(environment, broker)
+    Feed(broker.bootstrap).send(
+        topic, [{"id": i, "customer": i, "amount": i} for i in range(5)]
+    )
+    eventually(lambda: environment.sql(f"SELECT count(*) FROM {name}")[0].rows == ((5,),))
+    (before,) = environment.sql(f"SELECT * FROM {name} ORDER BY id")
+    acknowledged: dict[str, object] = {}
+    names = [f"w{next(numbers)}" for _ in range(8)]
+    for number, view in enumerate(names):
+        if number % 3 == 1:
+            environment.kill("coordinator")
+        try:
+            (done,) = environment.sql(
+                f"CREATE MATERIALIZED VIEW {view} AS SELECT id + {number} AS id FROM {name}"
+            )
+            acknowledged[view] = done.facts["id"]
+        except (Determinate, InvalidStatement):
+            eventually(environment.client.is_healthy)
+    eventually(environment.client.is_healthy)
+    shown = {row[0]: row[1] for row in environment.sql("SHOW MATERIALIZED VIEWS")[0].rows}
+    assert acknowledged.items() <= shown.items()
+    assert len(set(shown.values())) == len(shown)
+    as_of = before.facts["as_of"]
+    (after,) = environment.sql(f"SELECT * FROM {name} ORDER BY id AS OF {as_of}")
+    assert after.rows == before.rows
+    for number, view in enumerate(names):
+        if view in acknowledged:
+            rows = environment.sql(f"SELECT id FROM {view} ORDER BY id")[0].rows
+            assert rows == tuple((i + number,) for i in range(5))
+
+
+POINTS = {
+    # the coordinator, in the second object that it makes
+    "after-catalog": 2,
+    "after-holds": 2,
+    "after-birth": 2,
+    "after-shard": 2,
+    "before-command": 2,
+    # the replica's sink
+    "before-transaction": 1,
+    "after-transaction": 2,
+}
+
+
+def runs(environment: Environment, text: str) -> bool:
+    return bool(environment.sql(text))
+
+
+def test_kill_9_between_any_two_steps_of_a_definition(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    environment = open_environment(broker.bootstrap, tmp_path, POINTS)
+    try:
+        topic = raw_topic(broker.bootstrap)
+        out = f"out-{topic}"
+        Feed(broker.bootstrap).send(topic, [{"id": i, "amount": i} for i in range(10)])
+        statements = {
+            "src": f"SOURCE src FROM KAFKA (TOPIC '{topic}')"
+            " (id BIGINT, amount BIGINT) FORMAT JSON",
+            "one": "MATERIALIZED VIEW one AS SELECT id, amount * 2 AS twice FROM src",
+            "two": "MATERIALIZED VIEW two AS SELECT count(*) AS n FROM one",
+            "k": f"SINK k FROM one INTO KAFKA (TOPIC '{out}') KEY (id)",
+        }
+        for words in statements.values():
+            kind, _, rest = words.partition(" VIEW ")
+            text = (
+                f"CREATE {kind} VIEW IF NOT EXISTS {rest}"
+                if rest
+                else f"CREATE {words.replace(' ', ' IF NOT EXISTS ', 1)}"
+            )
+            eventually(partial(runs, environment, text))
+        eventually(lambda: environment.sql("SELECT n FROM two")[0].rows == ((10,),), 180)
+        eventually(lambda: upper(environment, "SINKS", "k") > 0, 120)
+        shown = environment.sql("SHOW SOURCES; SHOW MATERIALIZED VIEWS; SHOW SINKS")
+        ids = [row[1] for answer in shown for row in answer.rows]
+        assert ids == ["s1", "u2", "u3", "k4"]
+        written = read_output(broker.bootstrap, environment.settings.namespace, out)
+        assert {each.key for each in written} == {(i,) for i in range(10)}
+        assert len(written) == 10
+        died = {file.name.removeprefix("crash-") for file in tmp_path.rglob("crash-*")}
+        assert died == set(POINTS)
+    finally:
+        environment.stop()
