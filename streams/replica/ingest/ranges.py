@@ -11,10 +11,14 @@ read, `impediment` says why, and it stays so until a person acts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from streams.compute.description import IngestionDescription
 from streams.compute.reclocking import Ends
-from streams.ids import Offset, Topic
+from streams.ids import Offset
+
+SETTLED = 20
+"""An answer given so many times in a row is not an old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,25 @@ class Stalled:
     """Why nothing can be read any more without leaving something out."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """What is known of the topic is older than the binding: ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A topic as the broker had it when last asked: its id (None: it is gone) and its ends.
+
+    `shrunk` are partitions whose end was seen to go back under this id, which no append-only
+    log does; `repeats` is how often in a row this was the answer.
+    """
+
+    id: str | None
+    ends: Mapping[int, Ends]
+    shrunk: tuple[int, ...] = ()
+    repeats: int = field(default=0, compare=False)
 
 
 def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
@@ -128,31 +151,33 @@ def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]
 
 
 def impediment(
-    topic: Topic,
-    ids: tuple[str, str | None],
-    bound: Mapping[int, int],
-    ends: Mapping[int, Ends],
-) -> Stalled | None:
-    """Why the topic can no longer be read on from the binding `bound`, or None.
+    source: IngestionDescription, bound: Mapping[int, int], told: Told
+) -> Stalled | NotYet | None:
+    """Why the topic cannot be read on from the binding `bound`, or None.
 
-    `ids` are the broker's id of the topic when the source was made, and now (None: it is
-    gone). A partition that is not in a binding is new, and must still hold its offset 0; only
-    an empty binding, that of a source which has read nothing, starts at whatever is held.
+    A partition that is not in a binding is new, and must still hold its offset 0; only an
+    empty binding, that of a source which has read nothing, starts at whatever is held. An end
+    before the binding is first taken for an old answer: another replica may know of more.
     """
-    expected_id, current_id = ids
-    if current_id is None:
-        return Stalled(f'topic "{topic}" does not exist')
-    if current_id != expected_id:
-        return Stalled(
-            f'topic "{topic}" was re-created: expected id {expected_id}, got {current_id}'
-        )
-    if not bound:
-        return None
-    for partition in sorted(set(bound) | set(ends)):
-        reason = _gap(bound.get(partition, 0), ends.get(partition))
+    name = f'topic "{source.topic}"'
+    if told.id is None:
+        return Stalled(f"{name} does not exist")
+    if told.id != source.topic_id:
+        return Stalled(f"{name} was re-created: expected id {source.topic_id}, got {told.id}")
+    if told.shrunk:
+        return Stalled(f"{name} has lost records at the end of partition {told.shrunk[0]}")
+    for partition in sorted(set(bound) | set(told.ends)) if bound else ():
+        reason = _gap(bound.get(partition, 0), told.ends.get(partition))
         if reason is not None:
-            return Stalled(f'topic "{topic}", partition {partition}: {reason}')
+            stalled = Stalled(f"{name}, partition {partition}: {reason}")
+            settled = told.repeats >= SETTLED or _overtaken(bound, told.ends)
+            return stalled if settled else NotYet()
     return None
+
+
+def _overtaken(bound: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
+    """Whether records are gone that were not read: no later answer brings them back."""
+    return any(bound.get(partition, 0) < each.low for partition, each in ends.items())
 
 
 def _gap(expected: int, ends: Ends | None) -> str | None:

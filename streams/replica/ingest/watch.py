@@ -1,8 +1,10 @@
 """The ends of the raw topics of all sources, asked for again and again by one thread.
 
-Invariant: `ends` gives for a topic only what the broker said of it while it was the topic last
-asked about: a topic that is gone, or that cannot be asked about, is left out, so that nothing
-is decided upon old ends. Whoever waits for news is rung when an end has moved.
+Invariant: what `ends` gives for a topic is the broker's last answer. A topic that could not be
+asked about just now is left out, so that nothing is decided upon old ends; one that is gone is
+there without an id. The id is asked for after the ends whenever these have moved: ends of a
+re-created topic are never told under the id of the one before. Whoever waits for news is rung
+when anything has moved.
 
 The thread asks every `pause_s`; a topic that stays quiet is asked less and less often, down to
 every `LONGEST_S`, and at once again when anything moves: a burst seldom comes alone.
@@ -12,16 +14,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from streams.compute.reclocking import Ends
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
+from streams.replica.ingest.ranges import Told
 
 log = logging.getLogger(__name__)
 
 SHORTEST_S = 0.02
+IDENTIFY_S = 1.0
 LONGEST_S = 0.2
 GROWTH = 1.25
 
@@ -41,19 +45,28 @@ class EndsReader(Protocol):
 
 @dataclass(slots=True)
 class _Watched:
-    """A topic: its ends as last told, when to ask again, and why that failed, if it did."""
+    """A topic: what was last told, when to ask again, and why that failed, if it did."""
 
-    ends: Mapping[int, Ends] | None = None
+    told: Told | None = None
+    identified_s: float = float("-inf")
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
     trouble: str = ""
 
 
 class Watch:
-    """Follows the ends of topics until it is closed; `ring` is called when one has moved."""
+    """Follows the ends of topics until it is closed; `ring` is called when one has moved.
 
-    def __init__(self, reader: EndsReader, ring: Callable[[], None]) -> None:
-        self._reader, self._ring = reader, ring
+    `identify` gives the broker's id of a topic, None when there is none.
+    """
+
+    def __init__(
+        self,
+        reader: EndsReader,
+        identify: Callable[[Topic], str | None],
+        ring: Callable[[], None],
+    ) -> None:
+        self._reader, self._identify, self._ring = reader, identify, ring
         self._lock = threading.Lock()
         self._topics: dict[Topic, _Watched] = {}
         self._stop = threading.Event()
@@ -72,19 +85,14 @@ class Watch:
         with self._lock:
             self._topics.pop(topic, None)
 
-    def ends(self) -> Mapping[Topic, Mapping[int, Ends]]:
-        """The ends of all topics that are followed and could be asked about."""
+    def ends(self) -> Mapping[Topic, Told]:
+        """What is known of the topics that are followed and could be asked about."""
         with self._lock:
             return {
-                topic: each.ends
+                topic: each.told
                 for topic, each in self._topics.items()
-                if each.ends is not None
+                if each.told is not None
             }
-
-    def troubles(self) -> Mapping[Topic, str]:
-        """Why a topic cannot be asked about."""
-        with self._lock:
-            return {t: each.trouble for t, each in self._topics.items() if each.trouble}
 
     def close(self) -> None:
         """Stop the thread and release the connection."""
@@ -110,22 +118,57 @@ class Watch:
         return min(LONGEST_S, max(0.001, next_s - time.monotonic()))
 
     def _ask(self, topic: Topic) -> bool:
-        """Whether the ends of the topic have moved."""
-        found: dict[int, Ends] | None = None
-        trouble = ""
-        try:
-            told = self._reader.ends(topic)
-            found = {partition: Ends(*told[partition]) for partition in told}
-        except Determinate as error:
-            trouble = str(error)
+        """Whether anything about the topic has moved."""
         with self._lock:
             watched = self._topics.get(topic)
-            if watched is None:
-                return False
-            moved = found != watched.ends
-            if trouble and trouble != watched.trouble:
-                log.warning("topic cannot be followed", extra={"topic": topic, "why": trouble})
-            watched.ends, watched.trouble = found, trouble
+        if watched is None:
+            return False
+        told, trouble = self._told(topic, watched)
+        if trouble and trouble != watched.trouble:
+            log.warning("topic cannot be followed", extra={"topic": topic, "reason": trouble})
+        with self._lock:
+            moved = told != watched.told
+            watched.told, watched.trouble = told, trouble
             watched.pause_s = SHORTEST_S if moved else min(LONGEST_S, watched.pause_s * GROWTH)
             watched.due_s = time.monotonic() + watched.pause_s
-            return moved
+        return moved
+
+    def _told(self, topic: Topic, watched: _Watched) -> tuple[Told | None, str]:
+        """The broker's answer, or why there is none."""
+        try:
+            found = self._reader.ends(topic)
+        except Determinate as error:
+            return self._gone(topic), str(error)
+        ends = {partition: Ends(*found[partition]) for partition in found}
+        before, now = watched.told, time.monotonic()
+        if (
+            before is not None
+            and before.ends == ends
+            and now < watched.identified_s + IDENTIFY_S
+        ):
+            return replace(before, repeats=before.repeats + 1), ""
+        watched.identified_s = now
+        try:
+            return _after(before, Told(self._identify(topic), ends)), ""
+        except Determinate as error:
+            return None, str(error)
+
+    def _gone(self, topic: Topic) -> Told | None:
+        """What to tell of a topic that has no ends: that there is none, if that is so."""
+        try:
+            return Told(None, {}) if self._identify(topic) is None else None
+        except Determinate:
+            return None
+
+
+def _after(before: Told | None, told: Told) -> Told:
+    """The answer, in the light of the one before."""
+    if before is None or before.id != told.id:
+        return told
+    shrunk = {p for p, each in told.ends.items() if each.high < before.ends.get(p, each).high}
+    same = before.ends == told.ends
+    return replace(
+        told,
+        shrunk=tuple(sorted(shrunk.union(before.shrunk))),
+        repeats=before.repeats + 1 if same else 0,
+    )

@@ -348,6 +348,16 @@ def test_a_source_without_columns_of_its_own_still_reads_every_message():
         (b'{"c":1.005}', 'column "c": expected DECIMAL(9,2), got 1.005'),
         (b'{"c":"1.50"}', 'column "c": expected DECIMAL(9,2), got "1.50"'),
         (b'{"d":1e400}', 'column "d": expected DOUBLE, got 1e400'),
+        (
+            b'{"d":1.7976931348623159e308}',
+            'column "d": expected DOUBLE, got 1.7976931348623159e308',
+        ),
+        (b'{"f":1e39}', 'column "f": expected FLOAT, got 1e39'),
+        (b'{"h":1e39}', 'column "h": expected HUGEINT, got 1e39'),
+        (
+            b'{"h":2e38}',
+            'column "h": expected HUGEINT, got 200000000000000000000000000000000000000',
+        ),
         (b'{"s":5}', 'column "s": expected VARCHAR, got 5'),
         (b'{"s":[ 1 ]}', 'column "s": expected VARCHAR, got [ 1 ]'),
         (b'{"b":1}', 'column "b": expected BOOLEAN, got 1'),

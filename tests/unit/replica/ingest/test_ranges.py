@@ -6,12 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.compute.description import IngestionDescription
 from streams.compute.reclocking import Ends
 from streams.ids import Offset, Topic
 from streams.replica.ingest import ranges
-from streams.replica.ingest.ranges import Slice, Stalled, assign, impediment, slices, windows
-
-TOPIC = Topic("events")
+from streams.replica.ingest.ranges import (
+    SETTLED,
+    NotYet,
+    Slice,
+    Stalled,
+    Told,
+    assign,
+    impediment,
+    slices,
+    windows,
+)
 
 
 @st.composite
@@ -74,41 +83,45 @@ def test_one_large_partition_keeps_all_tasks_busy():
     )
 
 
+SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="none")
+
+
 @pytest.mark.parametrize(
-    ("ids", "bound", "ends", "reason"),
+    ("bound", "told", "found"),
     [
-        (("a", "a"), {0: 5}, {0: Ends(2, 9)}, None),
-        (("a", "a"), {}, {0: Ends(7, 9)}, None),
-        (("a", "a"), {0: 5}, {0: Ends(0, 5), 1: Ends(0, 3)}, None),
-        (("a", None), {}, {}, 'topic "events" does not exist'),
+        ({0: 5}, Told("a", {0: Ends(2, 9)}), None),
+        ({}, Told("a", {0: Ends(7, 9)}), None),
+        ({0: 5}, Told("a", {0: Ends(0, 5), 1: Ends(0, 3)}), None),
+        ({}, Told(None, {}), 'topic "events" does not exist'),
         (
-            ("a", "b"),
             {0: 5},
-            {0: Ends(0, 9)},
+            Told("b", {0: Ends(0, 9)}),
             'topic "events" was re-created: expected id a, got b',
         ),
         (
-            ("a", "a"),
             {0: 5},
-            {0: Ends(8, 9)},
+            Told("a", {0: Ends(0, 9)}, shrunk=(0,)),
+            'topic "events" has lost records at the end of partition 0',
+        ),
+        (
+            {0: 5},
+            Told("a", {0: Ends(8, 9)}),
             'topic "events", partition 0: offsets 5 to 7 were deleted before they were read',
         ),
         (
-            ("a", "a"),
             {0: 5},
-            {0: Ends(0, 5), 1: Ends(2, 3)},
+            Told("a", {0: Ends(0, 5), 1: Ends(2, 3)}),
             'topic "events", partition 1: offsets 0 to 1 were deleted before they were read',
         ),
+        ({0: 5}, Told("a", {0: Ends(0, 4)}), NotYet()),
         (
-            ("a", "a"),
             {0: 5},
-            {0: Ends(0, 4)},
+            Told("a", {0: Ends(0, 4)}, repeats=SETTLED),
             'topic "events", partition 0: expected to reach offset 5, got an end at 4',
         ),
         (
-            ("a", "a"),
             {0: 5, 1: 0},
-            {0: Ends(0, 5)},
+            Told("a", {0: Ends(0, 5)}, repeats=SETTLED),
             'topic "events", partition 1: expected offset 0, got no such partition',
         ),
     ],
@@ -118,12 +131,14 @@ def test_one_large_partition_keeps_all_tasks_busy():
         "new partition",
         "gone",
         "re-created",
+        "shrunk",
         "overtaken",
         "new partition overtaken",
+        "old answer",
         "truncated",
         "partition lost",
     ],
 )
-def test_nothing_is_passed_over(ids, bound, ends, reason):
-    found = impediment(TOPIC, ids, bound, ends)
-    assert found == (None if reason is None else Stalled(reason))
+def test_nothing_is_passed_over(bound, told, found):
+    expected = Stalled(found) if isinstance(found, str) else found
+    assert impediment(SOURCE, bound, told) == expected

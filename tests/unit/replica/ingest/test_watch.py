@@ -1,0 +1,103 @@
+"""The watch tells what the broker said last, and rings when that is something new."""
+
+import threading
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from streams.compute.reclocking import Ends
+from streams.errors import Determinate
+from streams.ids import Offset, Topic
+from streams.replica.ingest.ranges import Told
+from streams.replica.ingest.watch import Watch
+
+TOPIC = Topic("events")
+ANSWER_S = 10.0
+
+
+class Broker:
+    """A broker with one topic; rings are counted, and waited for by what they told."""
+
+    def __init__(self) -> None:
+        self.id: str | None = "a"
+        self.high = 0
+        self.reachable = True
+        self.closed = False
+        self.moved = threading.Condition()
+        self.watch = Watch(self, lambda _: self.id, self.ring)
+
+    def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
+        if self.id is None or not self.reachable:
+            raise Determinate(f"no ends of {topic}")
+        return {0: (Offset(0), Offset(self.high))}
+
+    def close(self) -> None:
+        self.closed = True
+
+    def ring(self) -> None:
+        with self.moved:
+            self.moved.notify_all()
+
+    def tells(self, expected: Told | None) -> bool:
+        """Whether that is what is told after a ring, or already."""
+        with self.moved:
+            return self.moved.wait_for(
+                lambda: self.watch.ends().get(TOPIC) == expected, ANSWER_S
+            )
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    made = Broker()
+    yield made
+    made.watch.close()
+    assert made.closed
+
+
+def test_ends_are_told_as_they_move(broker):
+    assert broker.watch.ends() == {}
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    broker.high = 7
+    assert broker.tells(Told("a", {0: Ends(0, 7)}))
+
+
+def test_a_topic_that_cannot_be_asked_about_is_left_out(broker):
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    broker.reachable = False
+    assert broker.tells(None)
+    broker.reachable = True
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+
+
+def test_a_topic_that_is_gone_is_told_without_an_id(broker):
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    broker.id = None
+    assert broker.tells(Told(None, {}))
+
+
+def test_the_ends_of_a_re_created_topic_come_under_its_new_id(broker):
+    broker.high = 3
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 3)}))
+    broker.id, broker.high = "b", 2
+    assert broker.tells(Told("b", {0: Ends(0, 2)}))
+
+
+def test_an_end_that_goes_back_is_remembered(broker):
+    broker.high = 3
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 3)}))
+    broker.high = 2
+    assert broker.tells(Told("a", {0: Ends(0, 2)}, shrunk=(0,)))
+    broker.high = 9
+    assert broker.tells(Told("a", {0: Ends(0, 9)}, shrunk=(0,)))
+
+
+def test_a_topic_that_is_removed_is_told_no_more(broker):
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    broker.watch.remove(TOPIC)
+    assert broker.watch.ends() == {}
