@@ -175,7 +175,9 @@ class _Level:
         """What came of the call."""
         output = errors = None
         if self.output is not None:
-            rows = settle(self.output, self.scope.kernel)
+            rows = self.output
+            if not self.layout.settled[-1]:
+                rows = settle(rows, self.scope.kernel)
             output = pa.Table.from_batches([rows]) if rows.num_rows else None
         if self.errors:
             failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)

@@ -222,8 +222,8 @@ def extreme(of: Touched, before: pa.Array, search: Search) -> Extreme:
     pool = pa.concat_arrays([of.values.take(pa.array(few.place)), core])
     valid = np.concatenate((np.ones(len(better), np.bool_), ~_null(core)))
     rank = np.full(len(pool), NONE, np.int64)
-    found = order.ranks(order.comparable(pool.filter(pa.array(valid)), kernel))
-    rank[valid] = ~found if search.largest else found
+    compared = order.comparable(pool.filter(pa.array(valid)), kernel)
+    rank[valid] = order.directed(compared, largest=search.largest)
     swept = _sweep(few, base, moments, rank[: len(better)])
     least = np.minimum(swept, rank[len(better) :][moments.owner])
     return Extreme(before, _by_rank(pool, rank, least))
@@ -233,8 +233,8 @@ def _ranks(of: Touched, before: pa.Array, search: Search) -> tuple[Ints, Ints]:
     """The ranks of the entries, and for each group of the value last emitted, or NONE."""
     there = np.flatnonzero(~_null(before))
     last = order.comparable(before.take(pa.array(there)), search.kernel)
-    ranks = order.ranks(pa.concat_arrays([of.compared.take(pa.array(of.place)), last]))
-    ranks = ~ranks if search.largest else ranks
+    both = pa.concat_arrays([of.compared.take(pa.array(of.place)), last])
+    ranks = order.directed(both, largest=search.largest)
     own = np.full(len(before), NONE, np.int64)
     own[there] = ranks[len(of.place) :]
     return ranks[: len(of.place)], own

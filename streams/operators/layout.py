@@ -43,10 +43,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A plan made ready: the edges out of each node, and the shapes of the Reduces."""
+    """A plan made ready: the edges out of each node, and the shapes of the Reduces.
+
+    `settled` says of each node whether its updates never cancel each other.
+    """
 
     edges: tuple[tuple[Edge, ...], ...]
     shapes: dict[NodeId, reduce.Shape]
+    settled: tuple[bool, ...]
 
     def prepared(
         self, edge: Edge, dataflow: Dataflow, rows: pa.RecordBatch, kernel: Kernel
@@ -86,7 +90,23 @@ def layout(dataflow: Dataflow) -> Layout:
                 shapes[number] = _shape(dataflow, Reduce(source, everything, ()))
             case _:
                 pass
-    return Layout(tuple(tuple(each) for each in edges), shapes)
+    return Layout(tuple(tuple(each) for each in edges), shapes, _settled(dataflow))
+
+
+def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
+    """What a keyed operator emits is settled, and stays so while no column is dropped."""
+    settled: list[bool] = []
+    for node in dataflow.nodes:
+        match node:
+            case Reduce() | Distinct() | Upsert():
+                settled.append(True)
+            case Linear(input=source):
+                kept = {output.sql for output in node.outputs}
+                width = len(dataflow.types[source])
+                settled.append(settled[source] and kept >= {f"c{i}" for i in range(width)})
+            case _:
+                settled.append(False)
+    return tuple(settled)
 
 
 def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:

@@ -24,8 +24,15 @@ import pyarrow as pa
 from streams.operators.context import ERRORS, Stepped
 from streams.operators.tolerant import tolerant
 from streams.plan.physical import Expression, Linear
-from streams.trace.columns import Ints, combined, int64
-from streams.trace.kernel import EvaluationFailed, Kernel, arrow_schema, data_schema
+from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.kernel import (
+    EvaluationFailed,
+    Kernel,
+    StatementRefused,
+    arrow_schema,
+    arrow_type,
+    data_schema,
+)
 from streams.trace.updates import flatten
 
 _COLUMN = re.compile(r"c(\d+)")
@@ -143,7 +150,41 @@ def _tried(
         f"WITH tried AS MATERIALIZED (SELECT {', '.join(tries)} FROM {_source(types, kernel)}) "
         f"SELECT {', '.join(parts)} FROM tried"
     )
-    return kernel.prepare(sql, t=rows.schema).run(rows)
+    try:
+        return kernel.careful.prepare(sql, t=rows.schema).run(rows)
+    except (StatementRefused, EvaluationFailed):
+        # TRY refuses `error(...)`, and does not catch every failure.
+        columns = {}
+        for i, each in enumerate(expressions):
+            columns[f"v{i}"], columns[f"f{i}"] = _bisected(each, rows, types, kernel)
+        return pa.table(columns)
+
+
+def _bisected(
+    expression: Expression, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
+) -> tuple[pa.ChunkedArray, pa.Array]:
+    """An expression's values, and where it failed: rows are halved until one stands alone.
+
+    Cost: O(failing rows * log(rows)) calls of DuckDB.
+    """
+    sql = f"SELECT {expression.sql} AS v FROM {_source(types, kernel)}"
+    statement = kernel.prepare(sql, t=rows.schema)
+    failed = np.zeros(rows.num_rows, np.bool_)
+    kind = arrow_type(expression.type)
+    pieces, todo = [pa.chunked_array([], kind)], [(0, rows.num_rows)]
+    while todo:
+        start, end = todo.pop()
+        try:
+            pieces.append(statement.run(rows.slice(start, end - start))["v"].cast(kind))
+        except EvaluationFailed:
+            if end - start == 1:
+                failed[start] = True
+                pieces.append(pa.chunked_array([pa.nulls(1, kind)]))
+            else:
+                middle = (start + end) // 2
+                todo += [(middle, end), (start, middle)]  # the last one first: in order
+    chunks = [chunk for piece in pieces for chunk in piece.chunks]
+    return pa.chunked_array(chunks, kind), pa.array(failed)
 
 
 def _predicates(
@@ -175,15 +216,10 @@ def _outputs(
     return {f"c{i}": combined(tried[f"v{i}"]) for i in range(len(outputs))}, first
 
 
-def _flags(column: pa.ChunkedArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    flags = (
-        combined(column).fill_null(value_to_fill(column))
-        if column.null_count
-        else combined(column)
-    )
-    return np.asarray(flags.to_numpy(zero_copy_only=False), np.bool_)
-
-
-def value_to_fill(_: pa.ChunkedArray) -> pa.Scalar:
-    """NULL counts as false: a predicate that is not true drops the row."""
-    return pa.scalar(value=False)
+def _flags(column: pa.ChunkedArray) -> Flags:
+    """Where a boolean column is true; NULL is not."""
+    flags = combined(column.cast(pa.bool_()))
+    there = np.asarray(flags.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    values = np.asarray(flags.to_numpy(zero_copy_only=False))
+    result: Flags = there & (values == True)  # noqa: E712 - NULLs make this an array of objects
+    return result

@@ -47,35 +47,15 @@ class Shape:
     types: tuple[pa.DataType, ...]
     slots: tuple[Slot, ...]
     sorted_arguments: tuple[int, ...]
-
-    @property
-    def key_fields(self) -> list[pa.Field]:
-        """The key columns."""
-        return [pa.field(f"k{i}", self.types[key]) for i, key in enumerate(self.node.keys)]
-
-    @property
-    def partial(self) -> pa.Schema:
-        """What `partial` sends: totals by (key, time)."""
-        fields = [*self.key_fields, pa.field("time", pa.int64()), pa.field("n", pa.int64())]
-        for index, slot in enumerate(self.slots):
-            fields += slot.fields(index)
-        return pa.schema(fields)
-
-    @property
-    def state(self) -> pa.Schema:
-        """The runs of the keyed arrangement: totals, and the min and max last emitted."""
-        more = [pa.field("n", pa.int64())]
-        for index, slot in enumerate(self.slots):
-            more += slot.fields(index)
-        for index, aggregate in enumerate(self.extremes):
-            assert aggregate.argument is not None
-            more.append(pa.field(f"m{index}", extremes.stored(self.types[aggregate.argument])))
-        return keyed.schema([field.type for field in self.key_fields], more)
+    partial: pa.Schema
+    """What `partial` sends: totals by (key, time)."""
+    state: pa.Schema
+    """The runs of the keyed arrangement: totals, and each min and max last emitted."""
 
     @property
     def extremes(self) -> list[Aggregate]:
         """The aggregates that are minima and maxima."""
-        return [each for each in self.node.aggregates if each.function in {"min", "max"}]
+        return _extremes(self.node)
 
 
 def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
@@ -89,7 +69,27 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         for each in node.aggregates
         if each.argument is not None and (each.distinct or each.function in {"min", "max"})
     }
-    return Shape(node, tuple(types), slots, tuple(sorted(wanted)))
+    keys = [pa.field(f"k{i}", types[key]) for i, key in enumerate(node.keys)]
+    sums = [pa.field("n", pa.int64())]
+    for index, slot in enumerate(slots):
+        sums += slot.fields(index)
+    last = [
+        pa.field(f"m{index}", extremes.stored(types[each.argument]))
+        for index, each in enumerate(_extremes(node))
+        if each.argument is not None
+    ]
+    return Shape(
+        node=node,
+        types=tuple(types),
+        slots=slots,
+        sorted_arguments=tuple(sorted(wanted)),
+        partial=pa.schema([*keys, pa.field("time", pa.int64()), *sums]),
+        state=keyed.schema([key.type for key in keys], [*sums, *last]),
+    )
+
+
+def _extremes(node: Reduce) -> list[Aggregate]:
+    return [each for each in node.aggregates if each.function in {"min", "max"}]
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
@@ -177,7 +177,7 @@ def _ordered(
     minima: dict[int, Extreme] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
     kept: dict[str, list[RunName]] = {}
-    keys = [field.type for field in of.key_fields]
+    keys = [of.types[key] for key in of.node.keys]
     for argument in of.sorted_arguments:
         name, kind = extremes.name(argument), of.types[argument]
         names = runs.get(name, [])

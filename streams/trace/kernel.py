@@ -14,8 +14,10 @@ import functools
 import itertools
 import re
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -23,11 +25,19 @@ import pyarrow as pa
 from streams.errors import SlackwaterError
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
+MOST_PREPARED = 4000
+"""Statements a kernel keeps ready; about 10 KB each."""
+
 _BOOL8 = pa.bool8()
+_Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
 
 
 class EvaluationFailed(SlackwaterError):
     """DuckDB raised while it evaluated a statement: some row's expression failed."""
+
+
+class StatementRefused(SlackwaterError):
+    """DuckDB does not accept a statement, whatever the rows."""
 
 
 class Port:
@@ -54,6 +64,8 @@ class Prepared:
 
     execute: Callable[[], pa.Table]
     ports: tuple[Port, ...]
+    number: int
+    names: tuple[str, ...]
 
     def run(self, *tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The statement's answer over these tables.
@@ -75,9 +87,11 @@ class Kernel:
     def __init__(
         self, memory_limit: str = "1GB", temp_directory: str = "", *, lossless: bool = True
     ) -> None:
+        self._limits = memory_limit, temp_directory
         self._connection = _connect(memory_limit, temp_directory, lossless=lossless)
+        self._careful: Kernel | None = None
         self._names = itertools.count()
-        self._prepared: dict[tuple[str, tuple[tuple[str, pa.Schema], ...]], Prepared] = {}
+        self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
         self._rendered: dict[str, bool] = {}
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -97,12 +111,35 @@ class Kernel:
         """A statement made ready; `{name}` in `sql` stands for the port of that name.
 
         Equal statements over equal schemas share one.
+
+        Errors: StatementRefused; EvaluationFailed when a constant in it fails.
         """
         key = (sql, tuple(ports.items()))
         found = self._prepared.get(key)
         if found is None:
             found = self._prepared[key] = self._make(sql, ports)
+            if len(self._prepared) > MOST_PREPARED:
+                self._forget(self._prepared.popitem(last=False)[1])
+        else:
+            self._prepared.move_to_end(key)
         return found
+
+    @property
+    def careful(self) -> "Kernel":
+        """A kernel for statements with TRY: one that computes nothing outside of it.
+
+        DuckDB's elimination of common subexpressions moves what two TRYs share out of both, and
+        its failure with it.
+        """
+        if self._careful is None:
+            careful = Kernel(*self._limits)
+            careful.set("disabled_optimizers", "common_subexpressions")
+            self._careful = careful
+        return self._careful
+
+    def set(self, name: str, value: str) -> None:
+        """Change a setting of the connection."""
+        self._execute(f"SET {name} = '{value}'")
 
     def columns(self, definitions: str) -> list[tuple[str, str]]:
         """The names and types of columns defined as in CREATE TABLE: `a BIGINT, b VARCHAR`.
@@ -134,13 +171,21 @@ class Kernel:
         for name, port in ports.items():
             self._connection.register(names[name], port)
         text = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], sql)
-        self._connection.execute(f"PREPARE statement_{number} AS {text}")
+        self._execute(f"PREPARE statement_{number} AS {text}")
         execute = functools.partial(self._run, f"EXECUTE statement_{number}")
-        return Prepared(execute, tuple(ports.values()))
+        return Prepared(execute, tuple(ports.values()), number, tuple(names.values()))
+
+    def _forget(self, statement: Prepared) -> None:
+        """Give back a statement that was not used for long."""
+        self._execute(f"DEALLOCATE statement_{statement.number}")
+        for name in statement.names:
+            self._connection.unregister(name)
 
     def _execute(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
+        except (duckdb.BinderException, duckdb.ParserException) as error:
+            raise StatementRefused(str(error)) from error
         except duckdb.Error as error:
             raise EvaluationFailed(str(error)) from error
 
@@ -211,10 +256,20 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
 
 def arrow_schema(types: Sequence[str]) -> pa.Schema:
     """The schema of a collection of these DuckDB types: c0 .. cn, then time and diff."""
-    fields = [pa.field(f"c{index}", arrow_type(each)) for index, each in enumerate(types)]
-    return pa.schema([*fields, pa.field("time", pa.int64()), pa.field("diff", pa.int64())])
+    return _arrow_schema(tuple(types))
 
 
 def data_schema(types: Sequence[str]) -> pa.Schema:
     """The schema of a collection's data alone: c0 .. cn."""
+    return _data_schema(tuple(types))
+
+
+@functools.lru_cache(maxsize=4096)
+def _arrow_schema(types: tuple[str, ...]) -> pa.Schema:
+    more = [pa.field("time", pa.int64()), pa.field("diff", pa.int64())]
+    return pa.schema([*_data_schema(types), *more])
+
+
+@functools.lru_cache(maxsize=4096)
+def _data_schema(types: tuple[str, ...]) -> pa.Schema:
     return pa.schema([(f"c{index}", arrow_type(each)) for index, each in enumerate(types)])

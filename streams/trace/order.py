@@ -23,6 +23,7 @@ Raw: TypeAlias = Ints | npt.NDArray[np.float64] | npt.NDArray[np.uint64]
 """Ranks, or bytes: what two values are compared by."""
 
 _LOWEST = np.iinfo(np.int64).min
+_HIGHEST = np.iinfo(np.int64).max
 _LARGEST_RANKED_PRECISION = 18
 _LARGEST_PACKED = 1 << 62
 
@@ -86,6 +87,15 @@ def ranks(array: pa.Array) -> Ints:
         return np.empty(0, np.int64)
     ordered: Ints = pc.rank(array, tiebreaker="dense").to_numpy().astype(np.int64)
     return ordered
+
+
+def directed(array: pa.Array, *, largest: bool) -> Ints:
+    """Ranks by which the value wanted comes first, all below the largest integer."""
+    result = ranks(array)
+    result = ~result if largest else result
+    if len(result) and result.max() == _HIGHEST:
+        result = np.unique(result, return_inverse=True)[1]
+    return result
 
 
 def reader(column: pa.Array) -> Callable[[Ints], Comparable]:

@@ -269,10 +269,8 @@ def _settle(
     number = np.full(int(max(start.owner.max(), touched.owner.max(initial=0))) + 1, -1)
     number[start.owner[todo]] = np.arange(len(todo))
     passed = np.flatnonzero(number[touched.owner] >= 0)
-    ranks = order.ranks(
-        pa.concat_arrays([read.compared, touched.compared.take(pa.array(passed))])
-    )
-    ranks = ~ranks if largest else ranks
+    skipped = touched.compared.take(pa.array(passed))
+    ranks = order.directed(pa.concat_arrays([read.compared, skipped]), largest=largest)
     rank = ranks[: len(read.which)]
     judged = rank < _horizon(cursors, read, rank, todo)[read.which]
     whose = np.concatenate((read.which, number[touched.owner[passed]]))

@@ -27,6 +27,9 @@ from streams.trace.columns import Ints, Words, spans, uint64
 LARGEST_MERGE = 1 << 30
 """Bytes beyond which a run is left alone: it bounds the time and the memory of one merge."""
 
+SMALL_RUN = 1 << 18
+"""Bytes up to which a new run stays in memory, in the worker that wrote it."""
+
 RunName = list[str | int]
 """A run as a checkpoint names it, in JSON: its file name and its number of rows."""
 
@@ -51,12 +54,16 @@ class RunCache:
         run = self._open.get(path)
         if run is None:
             rows = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-            run = self._open[path] = Run(rows, np.frombuffer(rows.column(0).buffers()[1], "u8"))
+            run = self._open[path] = Run(rows, uint64(rows.column(0)))
             if len(self._open) > self.limit:
                 self._open.popitem(last=False)
         else:
             self._open.move_to_end(path)
         return run
+
+    def put(self, path: str, run: Run) -> None:
+        """A run that was just written here need not be opened."""
+        self._open[path] = run
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +84,17 @@ class RunFiles:
         if not rows.num_rows:
             return []
         name = self.new_name()
-        with (
-            pa.OSFile(str(self.directory / name), "wb") as file,
-            pa.ipc.new_file(file, rows.schema) as writer,
-        ):
-            writer.write_batch(rows)
+        path = str(self.directory / name)
+        if rows.nbytes <= SMALL_RUN:
+            # In one piece, and kept: opening it again costs more than all its bytes.
+            buffer = pa.BufferOutputStream()
+            _write(buffer, rows)
+            with Path(path).open("wb", buffering=0) as file:
+                file.write(buffer.getvalue())
+            self.cache.put(path, Run(rows, uint64(rows.column(0))))
+        else:
+            with pa.OSFile(path, "wb") as sink:
+                _write(sink, rows)
         return [[name, rows.num_rows]]
 
     def victims(self, names: Sequence[RunName], rows: int) -> int:
@@ -95,6 +108,11 @@ class RunFiles:
             rows += int(size)
             count += 1
         return count
+
+
+def _write(sink: pa.NativeFile, rows: pa.RecordBatch) -> None:
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_batch(rows)
 
 
 def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:

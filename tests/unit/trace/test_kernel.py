@@ -1,0 +1,89 @@
+"""The kernel: prepared statements see the table of the moment; types come back as they went."""
+
+import pyarrow as pa
+import pytest
+
+from streams.trace import kernel as kernels
+from streams.trace.kernel import (
+    EvaluationFailed,
+    Kernel,
+    StatementRefused,
+    arrow_schema,
+    arrow_type,
+)
+from tests.support.flows import kernel
+
+SCHEMA = pa.schema([("x", pa.int64())])
+
+
+def test_a_prepared_statement_sees_each_new_table() -> None:
+    statement = kernel().prepare("SELECT sum(x)::BIGINT AS s FROM {t}", t=SCHEMA)
+    got = [
+        statement.run(pa.table({"x": [n, n]}, schema=SCHEMA))["s"][0].as_py() for n in range(4)
+    ]
+    assert got == [0, 2, 4, 6]
+
+
+def test_equal_statements_are_prepared_once() -> None:
+    one = kernel().prepare("SELECT x + 1 AS y FROM {t}", t=SCHEMA)
+    assert kernel().prepare("SELECT x + 1 AS y FROM {t}", t=SCHEMA) is one
+
+
+def test_statements_that_were_not_used_for_long_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kernels, "MOST_PREPARED", 3)
+    own = Kernel()
+    table = pa.table({"x": [1]})
+    for n in [0, 1, 2, 3, 4, 1, 0]:
+        statement = own.prepare(f"SELECT x + {n} AS y FROM {{t}}", t=SCHEMA)
+        assert statement.run(table)["y"].to_pylist() == [1 + n]
+    assert len(own._prepared) == 3
+
+
+def test_a_failing_row_is_told_from_a_wrong_statement() -> None:
+    statement = kernel().prepare("SELECT 1 // x AS y FROM {t}", t=SCHEMA)
+    with pytest.raises(EvaluationFailed):
+        statement.run(pa.table({"x": [0]}))
+    assert statement.run(pa.table({"x": [1]}))["y"].to_pylist() == [1]
+    with pytest.raises(StatementRefused):
+        kernel().prepare("SELECT nothing_of_this_name FROM {t}", t=SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "170141183460469231731687303715884105727::HUGEINT",
+        "340282366920938463463374607431768211455::UHUGEINT",
+        "true",
+        "'00000000-0000-0000-0000-0000000000ff'::UUID",
+        "'{\"a\": 1}'::JSON",
+        "'12:00:00+02'::TIMETZ",
+        "INTERVAL '1 month 2 days 3 microseconds'",
+        "{'a': [true, NULL]}",
+        "'0101'::BIT",
+    ],
+)
+def test_types_come_back_as_they_went(value: str) -> None:
+    answer = kernel().query(f"SELECT {value} AS x")
+    kind = kernel().query("SELECT typeof(x) AS t FROM t", t=answer)["t"][0].as_py()
+    assert kind == kernel().query(f"SELECT typeof({value}) AS t")["t"][0].as_py()
+    assert answer.schema.field(0).type == arrow_type(kind)
+    same = kernel().query(f"SELECT x = {value} AS same FROM t", t=answer)
+    assert same["same"][0].as_py()
+
+
+def test_what_arrow_cannot_carry_is_known() -> None:
+    assert not kernel().round_trips("ENUM('a', 'b')")
+    assert kernel().round_trips("DECIMAL(4,1)")
+    assert arrow_type("ENUM('a', 'b')") == pa.string()
+    assert arrow_schema(["BOOLEAN"]).field(0).type == pa.bool_()
+
+
+def test_columns_are_read_as_create_table_reads_them() -> None:
+    assert kernel().columns('a BIGINT, "B c" DECIMAL(4, 1)[]') == [
+        ("a", "BIGINT"),
+        ("B c", "DECIMAL(4,1)[]"),
+    ]
+    with pytest.raises(EvaluationFailed):
+        kernel().columns("a NO_SUCH_TYPE")

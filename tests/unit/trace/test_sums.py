@@ -1,0 +1,119 @@
+"""Sums beyond 64 bits and of floats are exact: against Python's integers and fractions."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.trace import floats, limbs
+from streams.trace.columns import Groups
+from tests.support.examples import examples
+
+weights = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62))
+GROUPS = 3
+
+
+def groups_of(count: int) -> Groups:
+    return Groups(np.arange(count) % GROUPS, np.arange(GROUPS))
+
+
+def stored(digits: limbs.Digits) -> list[int]:
+    width = 4 * len(digits)
+    size = digits.shape[1]
+    array = pa.Array.from_buffers(pa.binary(width), size, [None, limbs.to_bytes(digits)])
+    return [int.from_bytes(each, "little", signed=True) for each in array.to_pylist()]
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), weights), min_size=1, max_size=20))
+@examples(60)
+def test_weighted_sums_of_integers(pairs: list[tuple[int, int]]) -> None:
+    values = np.array([value for value, _ in pairs], np.int64)
+    counts = np.array([weight for _, weight in pairs], np.int64)
+    digits = limbs.of_integers(values, limbs.NARROW)
+    sums = limbs.weighted_sums(groups_of(len(pairs)), digits, counts)
+    want = [sum(v * w for v, w in pairs[g::GROUPS]) for g in range(GROUPS)]
+    assert limbs.fits(sums, limbs.NARROW).tolist() == [-(2**127) <= w < 2**127 for w in want]
+    if all(-(2**127) <= each < 2**127 for each in want):
+        assert stored(sums) == want
+        array = pa.Array.from_buffers(pa.binary(16), GROUPS, [None, limbs.to_bytes(sums)])
+        assert stored(limbs.carry(limbs.of_bytes(array, limbs.WIDE))) == want
+        assert stored(limbs.of_bytes(array[1:], limbs.NARROW)) == want[1:]
+    for bound in (10**5, 10**18, 10**38, 2**53 + 1):
+        below = limbs.magnitude_below(sums, bound).tolist()
+        assert below == [abs(each) < bound for each in want]
+
+
+def test_unsigned_values_are_not_negative() -> None:
+    digits = limbs.of_integers(np.array([2**64 - 1], np.uint64), limbs.NARROW)
+    assert stored(limbs.carry(digits)) == [2**64 - 1]
+
+
+doubles = st.floats(width=64)
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+def nearest(fraction: Fraction) -> float:
+    try:
+        return float(fraction)
+    except OverflowError:
+        return math.inf if fraction > 0 else -math.inf
+
+
+@given(
+    st.lists(
+        st.tuples(finite, st.one_of(st.integers(-3, 3), weights)), min_size=1, max_size=20
+    ),
+    st.randoms(),
+)
+@examples(150)
+def test_sums_of_doubles_are_rounded_once(pairs: list[tuple[float, int]], chance) -> None:
+    want = [
+        nearest(sum((Fraction(v) * w for v, w in pairs[g::GROUPS]), Fraction(0)))
+        for g in range(GROUPS)
+    ]
+    owned = [(g % GROUPS, *pair) for g, pair in enumerate(pairs)]
+    for _ in range(2):
+        owner = np.array([g for g, _, _ in owned])
+        values = np.array([v for _, v, _ in owned], np.float64)
+        entries = floats.split(values, np.array([w for _, _, w in owned]), owner)
+        assert floats.nearest(entries, GROUPS).tolist() == want
+        kept = floats.carried(floats.gather(entries))
+        assert floats.nearest(floats.load(floats.store(kept, GROUPS)), GROUPS).tolist() == want
+        chance.shuffle(owned)
+
+
+@given(st.lists(doubles, min_size=1, max_size=8))
+@examples(60)
+def test_infinities_and_nan_decide_and_can_be_retracted(values: list[float]) -> None:
+    owner, ones = np.zeros(len(values), np.int64), np.ones(len(values), np.int64)
+    array = np.array(values)
+    entries = floats.split(array, ones, owner)
+    with np.errstate(all="ignore"):
+        special = [each for each in values if not math.isfinite(each)]
+        got = floats.nearest(entries, 1)[0]
+        if special:
+            want = sum(special)
+            assert got == want or (math.isnan(got) and math.isnan(want))
+        else:
+            assert got == nearest(sum(map(Fraction, values), Fraction(0)))
+    gone = floats.join(entries, floats.split(array, -ones, owner))
+    assert floats.nearest(gone, 1).tolist() == [0.0]
+    assert not len(floats.gather(gone).owner)
+
+
+def test_half_is_rounded_to_even_at_every_place() -> None:
+    for exponent in (-1074, -1000, -31, 0, 33, 900):
+        unit = math.ldexp(1.0, exponent)
+        for mantissa in (2**52, 2**52 + 1, 2**53 - 1):
+            if exponent + 53 > 1023:
+                continue
+            big = math.ldexp(float(mantissa), exponent + 1)
+            for small, want in ((unit, None), (unit * 1.5, None)):
+                exact = Fraction(big) + Fraction(small)
+                entries = floats.split(
+                    np.array([big, small]), np.ones(2, np.int64), np.zeros(2, np.int64)
+                )
+                assert floats.nearest(entries, 1)[0] == float(exact), (exponent, mantissa, want)
