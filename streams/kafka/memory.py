@@ -8,11 +8,19 @@ import uuid
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
+from streams.errors import (
+    Corrupt,
+    Determinate,
+    Indeterminate,
+    InvalidUsage,
+    SlackwaterError,
+)
 from streams.ids import Offset, Topic
 from streams.kafka.log import ChunkRef, Entry, Tail, Truncated
 from streams.kafka.memory_store import Store
-from streams.kafka.topics import Topics
+from streams.kafka.topics import TopicKind, Topics
+
+_APPEND_TIMED = frozenset({TopicKind.LOG, TopicKind.DATA})
 
 
 class MemoryTail:
@@ -51,11 +59,11 @@ class MemoryTail:
     def _take(self) -> tuple[Entry, ...]:
         entries: list[Entry] = []
         for topic, position in list(self._next.items()):
-            if reason := self._lost(topic, position):
+            if failure := self._failure(topic, position):
                 if entries:
                     break  # hand out what was read first; the next poll raises
                 self.remove(topic)
-                raise Truncated(topic, position, reason)
+                raise failure
             records = self._store.log(topic).since(position)
             entries.extend(
                 Entry(topic, record.offset, record.at_ms, record.value or b"")
@@ -64,6 +72,17 @@ class MemoryTail:
             if records:
                 self._next[topic] = records[-1].offset + 1
         return tuple(entries)
+
+    def _failure(self, topic: Topic, position: int) -> SlackwaterError | None:
+        if reason := self._lost(topic, position):
+            return Truncated(topic, position, reason)
+        kind = self._store.topic(topic).spec.kind
+        if position < self._store.log(topic).end and kind not in _APPEND_TIMED:
+            return Corrupt(
+                f"log {topic} at offset {position}: expected the broker's append time, "
+                f"found the writer's, as in any {kind} topic"
+            )
+        return None
 
     def _lost(self, topic: Topic, position: int) -> str:
         info = self._store.describe(topic)

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Corrupt, Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
@@ -158,6 +158,19 @@ def test_append_times_come_from_the_broker_and_do_not_regress(storage, make):
     times = [each.at_ms for each in read(tail, 3)]
     assert times == sorted(times)
     assert abs(times[0] - before) < 5_000
+    tail.close()
+
+
+def test_records_without_the_brokers_append_time_halt_their_log_alone(storage, make):
+    """Rule 11: the fold's clock is the broker's, or there is no fold."""
+    raw, log = make(TopicKind.RAW), make()
+    tail = storage.logs.tail({raw: START})
+    storage.logs.append([(raw, b"x"), (log, b"a")])
+    with pytest.raises(Corrupt, match="expected the broker's append time"):
+        read(tail, 1)
+    tail.add(log, START)
+    assert [each.value for each in read(tail, 1)] == [b"a"]
+    assert tail.poll(100) == ()
     tail.close()
 
 

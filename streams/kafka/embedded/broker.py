@@ -45,7 +45,7 @@ class EmbeddedBroker:
         cache: Path | None = None,
         java_home: Path | None = None,
         heap_mb: int = 512,
-        start_timeout_s: float = 90,
+        start_timeout_s: float = 120,
     ) -> None:
         self._directory = directory.absolute()
         self._cache = cache or default_cache()
