@@ -1,16 +1,22 @@
 """The command line. Exit codes: 0 done, 1 failed or wrong, 2 usage, 3 no environment."""
 
 import importlib
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from streams.app import service
-from streams.app.bench import command as bench
-from streams.app.demo import command as demo
 from streams.app.sql import sql
 from streams.app.up import up
+
+
+def asked_for(arguments: Sequence[str]) -> str:
+    """The command that is asked for, if any."""
+    return next((each for each in arguments if not each.startswith("-")), "")
+
 
 app = typer.Typer(
     name="slackwater",
@@ -21,8 +27,15 @@ app = typer.Typer(
 )
 app.command()(up)
 app.command()(sql)
-app.command()(demo.demo)
-app.add_typer(bench.app, name="bench")
+
+# The demo and the benchmarks load the engine, which takes seconds: only where they are wanted,
+# or where all commands are listed.
+if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica"}:
+    from streams.app.bench import command as bench
+    from streams.app.demo import command as demo
+
+    app.command()(demo.demo)
+    app.add_typer(bench.app, name="bench")
 
 Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 

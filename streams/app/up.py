@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from streams.app.environment import Environment, Settings
+from streams.app.environment import MASTER, Environment, Settings
 from streams.errors import Determinate, InvalidUsage
 
 DIRECTORY = Path(".slackwater")
@@ -41,19 +41,16 @@ def up(
     Broker (unless --brokers), coordinator and one replica; whichever dies is started again.
 
     Examples:
-
         slackwater up
-
         slackwater up --brokers kafka.example:9092 --client security.protocol=SSL
     """
     console = Console(stderr=True)
-    chosen = {"master": master} if master else {}
     settings = Settings(
         directory=directory.absolute(),
         brokers=brokers,
         client=client_settings(client or []),
         namespace=namespace,
-        **chosen,
+        master=master or MASTER,
     )
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())

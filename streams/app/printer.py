@@ -1,0 +1,115 @@
+"""Results on the screen: tables for people, lines of JSON for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from streams.app.client import Message
+
+ROWS_AT_ONCE = 200
+"""How many rows of a long answer are shown together; a table is laid out for all its rows."""
+
+WIDE = 10_000
+"""Columns of an output that is no terminal: nothing is folded."""
+
+
+def console_for(stream_is_terminal: bool) -> Console:  # noqa: FBT001  a fact of the stream
+    """Standard output, as wide as it is."""
+    return Console() if stream_is_terminal else Console(width=WIDE)
+
+
+class Printer:
+    """Shows messages as they come. One text at a time."""
+
+    def __init__(self, console: Console, *, as_json: bool) -> None:
+        self._console, self._as_json = console, as_json
+        self._columns: Sequence[Mapping[str, str]] = []
+        self._rows: list[Sequence[object]] = []
+        self._frontier: object = -1
+
+    def show(self, message: Message) -> bool:
+        """Show one message; False when it tells of a failure."""
+        if self._as_json:
+            text = json.dumps(message, ensure_ascii=False)
+            self._console.out(text, highlight=False)
+            return message["type"] != "error"
+        return self._show(message)
+
+    def fail(self, message: str) -> None:
+        """Show a failure of our own."""
+        error = {"message": message, "detail": "", "hint": ""}
+        self.show({"type": "error", "error": error})
+
+    def flush(self) -> None:
+        """Show the rows that have come."""
+        if self._columns and self._rows:
+            self._console.print(self._table())
+        self._rows = []
+
+    def _show(self, message: Message) -> bool:
+        match message:
+            case {"type": "columns", "columns": list(columns)}:
+                self._columns = columns
+            case {"type": "rows", "rows": list(rows)}:
+                self._add(rows)
+            case {"type": "progress", "frontier": time}:
+                self._progress(time)
+            case {"type": "notice", "message": str(text)}:
+                self._console.print(f"[yellow]notice:[/] {escape(text)}", highlight=False)
+            case {"type": "complete", "tag": str(tag)}:
+                self._complete(tag)
+            case {"type": "error", "error": dict(error)}:
+                self._error(error)
+            case _:
+                pass
+        return message["type"] != "error"
+
+    def _add(self, rows: Sequence[Sequence[object]]) -> None:
+        self._rows += rows
+        if len(self._rows) >= ROWS_AT_ONCE:
+            self.flush()
+
+    def _progress(self, time: object) -> None:
+        self.flush()
+        if time != self._frontier:
+            said = "complete" if time is None else f"complete before {time}"
+            self._console.print(f"[dim]-- {said}[/]", highlight=False)
+        self._frontier = time
+
+    def _complete(self, tag: str) -> None:
+        if self._columns and not self._rows and tag.endswith(" 0"):
+            self._console.print(self._table())
+        self.flush()
+        self._console.print(f"[dim]{escape(tag)}[/]", highlight=False)
+        self._columns, self._frontier = [], -1
+
+    def _error(self, error: Mapping[str, str]) -> None:
+        self.flush()
+        self._columns, self._frontier = [], -1
+        lines = [f"[red]error:[/] {escape(error['message'])}"]
+        lines += [
+            f"{part}: {escape(error[part])}" for part in ("detail", "hint") if error[part]
+        ]
+        self._console.print("\n  ".join(lines), highlight=False, soft_wrap=True)
+
+    def _table(self) -> Table:
+        table = Table(header_style="bold")
+        for index, column in enumerate(self._columns):
+            numbers = all(isinstance(row[index], int | float) for row in self._rows)
+            table.add_column(
+                escape(column["name"]),
+                justify="right" if numbers and self._rows else "left",
+                overflow="fold",
+            )
+        for row in self._rows:
+            table.add_row(*(_cell(value) for value in row))
+        return table
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "[dim]null[/]"
+    return escape(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

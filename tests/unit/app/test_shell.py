@@ -1,0 +1,78 @@
+import io
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from streams.app.client import Client, Message
+from streams.app.main import app, asked_for
+from streams.app.printer import Printer
+from streams.app.sql import run, statements
+from streams.errors import Determinate
+
+
+def typed(*lines: str | type[BaseException]) -> list[str]:
+    source = iter(lines)
+
+    def ask(prompt: str) -> str:
+        line = next(source, EOFError)
+        if not isinstance(line, str):
+            raise line
+        return line
+
+    return list(statements(ask))
+
+
+def test_a_statement_ends_with_a_semicolon() -> None:
+    assert typed("", "SELECT 1", "", "  + 1;", "SHOW SINKS;") == [
+        "SELECT 1\n\n  + 1;",
+        "SHOW SINKS;",
+    ]
+
+
+def test_ctrl_c_throws_away_what_was_typed() -> None:
+    assert typed("SELECT 1", KeyboardInterrupt, "SELECT 2;") == ["SELECT 2;"]
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "\\q"])
+def test_words_that_leave(word) -> None:
+    assert typed("SELECT 1;", word, "SELECT 2;") == ["SELECT 1;"]
+
+
+class Scripted(Client):
+    def stream(self, text: str) -> Iterator[Message]:
+        yield {"type": "notice", "message": text}
+        if text == "fail":
+            yield {"type": "error", "error": {"message": "no", "detail": "", "hint": ""}}
+        if text == "gone":
+            raise Determinate("no coordinator answers")
+        if text == "subscribe":
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("text", "succeeded"), [("ok", True), ("fail", False), ("gone", False), ("subscribe", True)]
+)
+def test_whether_a_text_succeeded(text, succeeded) -> None:
+    printer = Printer(Console(file=io.StringIO()), as_json=False)
+    assert run(Scripted("http://nowhere"), text, printer) is succeeded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["sql", "-c", "SELECT 1"], 3),
+        (["sql", "--nonsense"], 2),
+        (["sql", "missing.sql"], 2),
+        (["nonsense"], 2),
+    ],
+)
+def test_exit_codes(arguments, code, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(app, arguments).exit_code == code
+
+
+def test_the_command_that_is_asked_for() -> None:
+    assert asked_for(["--help"]) == ""
+    assert asked_for(["-v", "sql", "-c", "up"]) == "sql"
