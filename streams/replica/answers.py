@@ -47,6 +47,10 @@ class Answers:
         self.status.pop(export, None)
         self.writer.write(self.nonce, [Frontiers(export, EMPTY, EMPTY)])
 
+    def refused(self, export: CollectionId, message: str) -> None:
+        """Say that a dataflow cannot run here: its plan is not understood."""
+        self.writer.write(self.nonce, [Status(export, Phase.FAILED.value, message)])
+
     def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
         """Write what is new."""
         if not self.nonce:

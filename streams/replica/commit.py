@@ -199,13 +199,12 @@ class Committer:
         runs = report.merge(flow.plan, build.runs, result)
         after = replace(build, done=build.done + 1, runs=runs)
         if after.done < len(build.slices):
-            stage = build.incarnation if chunks and build.writes else None
-            staged = replace(after, stages=(build.incarnation,)) if stage else after
+            staged = replace(after, staged=build.staged or bool(chunks))
             return Attempt(
                 flow=flow,
                 bounds=None,
                 chunks=chunks,
-                to_stage=stage,
+                to_stage=build.stage if chunks else None,
                 counted=lambda: _put_build(flow, staged),
             )
         bounds = self._open_part(unit) if build.writes else None
@@ -213,7 +212,7 @@ class Committer:
             flow=flow,
             bounds=bounds,
             chunks=chunks,
-            stages=build.stages,
+            stages=(build.stage,) if build.staged else (),
             offsets=_offsets(build),
             counted=lambda: _finish_build(flow, after),
         )

@@ -12,6 +12,7 @@ the scheduler's lock. Its phases:
 which is what rule 22 asks for.
 """
 
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -21,7 +22,6 @@ from streams.compute.description import DataflowDescription
 from streams.compute.reclocking import Ingest, Position
 from streams.compute.stepping import Step
 from streams.ids import CapabilityId, CollectionId, Timestamp
-from streams.kafka.log import ChunkRef
 from streams.plan.physical import Dataflow
 from streams.progress import Antichain
 from streams.replica.descriptor import Load, Runs
@@ -64,9 +64,10 @@ class Record:
 class Build:
     """Work on one interval in several micro-batches, of which only the last one appends.
 
-    `runs`, `chunks` and `stages` are what the `done` slices have come to. Without `writes` the
-    output is thrown away: the shard has it. `ingest` is given for the first interval of a
-    source, whose loads are messages; `offsets` is the binding at `upper`, for any source.
+    `runs` is the state after the `done` slices; their output is `staged` under the name
+    `stage`, if there is any. Without `writes` it is thrown away: the shard has it. `ingest` is
+    given for the first interval of a source, whose loads are messages; `offsets` is the binding
+    at `upper`, for any source.
     """
 
     incarnation: str
@@ -78,8 +79,8 @@ class Build:
     sizes: tuple[int, ...]
     done: int = 0
     runs: Mapping[int, Runs] = field(default_factory=dict)
-    chunks: tuple[ChunkRef, ...] = ()
-    stages: tuple[str, ...] = ()
+    stage: str = field(default_factory=lambda: uuid.uuid4().hex)
+    staged: bool = False
     ingest: Ingest | None = None
     offsets: Offsets | None = None
 

@@ -21,22 +21,21 @@ from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import CreateInstance
-from streams.ids import CapabilityId, CollectionId, Topic
+from streams.errors import SlackwaterError
+from streams.ids import CollectionId, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.raw import RawReader
 from streams.kafka.topics import Topics
-from streams.plan import json as plan_json
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
 from streams.replica.commit import Committer
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash import Crash
 from streams.replica.door import Door
-from streams.replica.fingerprint import fingerprint, plan_name
 from streams.replica.flow import Flow
-from streams.replica.ingest import plan as ingest_plan
 from streams.replica.ingest.watch import Watch
 from streams.replica.lane import Lane
+from streams.replica.new_flow import new_flow
 from streams.replica.recording import Recorder
 from streams.replica.scheduler import LANES, Scheduler
 from streams.replica.sinks import Sinks
@@ -70,27 +69,9 @@ class Machinery:
             self.sinks.create(description)
             return
         scheduler = self.scheduler
-        source = description.source
-        if source is not None:
-            self.watch.add(source.topic)
-        plan = (
-            plan_json.loads(description.plan)
-            if source is None
-            else ingest_plan.dataflow(source, description.columns)
-        )
-        text = plan_json.dumps(plan)
-        name = plan_name(text)
-        scheduler.store.put_plan(name, text)
-        flow = Flow(
-            description=description,
-            plan=plan,
-            plan_name=name,
-            fingerprint=fingerprint(text, scheduler.buckets),
-            holds={
-                each.collection: CapabilityId(f"{each.hold}@{self.config.name}")
-                for each in description.imports
-            },
-        )
+        if description.source is not None:
+            self.watch.add(description.source.topic)
+        flow = new_flow(description, self.config.name, scheduler.buckets, scheduler.store)
         with scheduler.lock:
             scheduler.flows[flow.id] = flow
         scheduler.bell.ring()
@@ -108,13 +89,22 @@ class Machinery:
         heard = 0
         while flow.busy:  # what is under way of it still looks at its shards
             heard = scheduler.bell.wait(heard, DROP_POLL_MS)
+        scheduler.store.forget(export)
+        self._release(flow)
+        self._leave(flow)
+
+    def _release(self, flow: Flow) -> None:
+        """Give up this replica's holds; a hold that stays keeps history, and nothing worse."""
+        open_ = self.shards.groups()
         events: list[tuple[str, Body]] = [
             (each.group, Drop(each.collection, flow.holds[each.collection]))
             for each in flow.description.imports
+            if each.group in open_
         ]
-        self.shards.submit(events)
-        scheduler.store.forget(export)
-        self._leave(flow)
+        try:
+            self.shards.submit(events)
+        except SlackwaterError as failure:
+            log.warning("holds stay", extra={"dataflow": flow.id, "reason": str(failure)})
 
     def _leave(self, flow: Flow) -> None:
         """Stop following what no other dataflow needs."""

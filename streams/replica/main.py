@@ -34,7 +34,7 @@ from streams.compute.session import (
     Write,
 )
 from streams.compute.writer import ResponseWriter
-from streams.errors import InvalidUsage
+from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.replica.answers import Answers
@@ -135,7 +135,10 @@ class _Server:
         assert self.machinery is not None
         if self.may_write:
             for description in self.waiting.values():
-                self.machinery.create(description)
+                try:
+                    self.machinery.create(description)
+                except SlackwaterError as refused:
+                    self.answers.refused(description.export, str(refused))
             self.waiting.clear()
 
     def _drop(self, export: CollectionId, *, silent: bool) -> None:

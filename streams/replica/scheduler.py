@@ -13,6 +13,7 @@ Spark or a file of a task.
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -58,11 +59,8 @@ class MicroBatch:
     decided: float
     began_at: float
     """By the system's clock, in seconds: no run file of it is older."""
-
-    @property
-    def step(self) -> str:
-        """Its name, and its descriptor's."""
-        return f"{self.lane}-{self.seq}"
+    step: str
+    """Its name, and its descriptor's: never used twice, for workers keep what they read."""
 
     def flows(self) -> list[Flow]:
         """The dataflows that it moves."""
@@ -118,7 +116,8 @@ class Scheduler:
             return self._latest(lane, question["start"])
         with self.lock:
             batch = lane.current
-            return batch.tasks if batch is not None and batch.seq == question["seq"] else 0
+            known = batch is not None and batch.seq == question["seq"]
+            return [batch.step, batch.tasks] if batch is not None and known else ["", 0]
 
     def _latest(self, lane: Lane, start: object) -> object:
         asked = time.monotonic()
@@ -151,6 +150,7 @@ class Scheduler:
             asked=asked,
             decided=time.monotonic(),
             began_at=time.time(),
+            step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
         )
         descriptor.write(self.store.directory, self._describe(batch, tasks))
         for flow in batch.flows():

@@ -76,9 +76,10 @@ class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class
 
     def partitions(self, start: Offset, end: Offset) -> list[Task]:  # noqa: ARG002  Spark's
         """The tasks of the micro-batch that `end` names; none when it is gone."""
-        tasks = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
-        assert isinstance(tasks, int)
-        return [Task(self._state, f"{self._lane}-{end['seq']}", i) for i in range(tasks)]
+        found = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
+        assert isinstance(found, list)
+        step, tasks = found
+        return [Task(self._state, step, index) for index in range(tasks)]
 
     def read(self, partition: Task) -> Iterator["pa.RecordBatch"]:
         """Round 0, in a task."""

@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import duckdb
 import pyarrow as pa
 
 from streams.compute.description import (
@@ -34,6 +33,7 @@ from streams.storage import read
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Right
 from streams.storage.shards import Shards
+from tests.support import judging
 
 BUCKETS = 2
 
@@ -176,64 +176,21 @@ class Bench:
         )
 
     def updates(self, name: str) -> tuple[pa.Table, pa.Table]:
-        """Everything a collection ever said, up to its upper."""
-        state = self.shards.state(CollectionId(name))
-        found = read.pieces(state, Timestamp(0), state.upper.time)
-        return read.load(self.shards.chunks, self.shards.data_topic(CollectionId(name)), found)
+        """Everything a collection ever said up to its upper, and its errors."""
+        return judging.updates(self.shards, self.relations[name])
 
     def table(self, name: str) -> pa.Table:
-        """The updates of the contents, under the user's names, with _time and _diff."""
-        updates, errors = self.updates(name)
+        found, errors = self.updates(name)
         assert errors.num_rows == 0, errors.to_pylist()
-        names = [column.name for column in self.relations[name].columns]
-        if updates.num_columns == 2:
-            kinds = [column.type for column in self.relations[name].columns]
-            empty = duckdb.connect().sql(
-                "SELECT " + ", ".join(f"NULL::{k} AS c{i}" for i, k in enumerate(kinds))
-            )
-            base = empty.to_arrow_table().slice(0, 0)
-            updates = base.append_column("time", pa.array([], pa.int64())).append_column(
-                "diff", pa.array([], pa.int64())
-            )
-        return updates.rename_columns([*names, "_time", "_diff"])
+        return found
 
 
-def judge(bench: Bench, view: str, query: str, inputs: Sequence[str], times: int = 40) -> int:
-    """Compare a view with DuckDB over its inputs at many times; how many were tried."""
-    con = duckdb.connect()
-    con.execute("SET integer_division=true; SET default_null_order='postgres'")
-    con.execute("SET TimeZone='UTC'")
-    tables = {name: bench.table(name) for name in inputs}
-    got = bench.table(view)
+def judge(bench: Bench, view: str, query: str, inputs: Sequence[str]) -> int:
+    """Compare a view with DuckDB at many times; how many."""
     upper = min(bench.upper(name) for name in [view, *inputs])
-    since = bench.descriptions[view].as_of
-    moments = {since, upper - 1}
-    for table in [got, *tables.values()]:
-        moments.update(t for t in table["_time"].to_pylist() if since <= t < upper)
-    picked = sorted(moments)
-    step = max(1, len(picked) // times)
-    picked = sorted({*picked[::step], picked[-1]})
-    for time_ in picked:
-        for name, table in tables.items():
-            con.register(f"u_{name}", table)
-            columns = ", ".join(f'"{c}"' for c in table.column_names[:-2])
-            con.execute(
-                f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT {columns} FROM ('
-                f"SELECT {columns}, sum(_diff)::BIGINT AS _n FROM u_{name} "
-                f"WHERE _time <= {time_} GROUP BY ALL HAVING _n <> 0), range(_n)"
-            )
-        con.register("got", got)
-        columns = ", ".join(f'"{c}"' for c in got.column_names[:-2])
-        have = (
-            f"SELECT {columns}, sum(_diff)::BIGINT AS _n FROM got WHERE _time <= {time_} "
-            "GROUP BY ALL HAVING _n <> 0"
-        )
-        want = f"SELECT *, count(*)::BIGINT AS _n FROM ({query}) GROUP BY ALL"
-        extra = con.sql(f"({have}) EXCEPT ALL ({want})").fetchall()
-        lacking = con.sql(f"({want}) EXCEPT ALL ({have})").fetchall()
-        assert not extra, (view, time_, "extra", extra[:5], "lacking", lacking[:5])
-        assert not lacking, (view, time_, "lacking", lacking[:5])
-    return len(picked)
+    tables = {name: bench.table(name) for name in inputs}
+    bounds = (bench.descriptions[view].as_of, upper)
+    return judging.judge(query, bench.table(view), tables, bounds)
 
 
 def open_bench(bootstrap: str) -> Bench:

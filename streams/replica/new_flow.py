@@ -1,0 +1,39 @@
+"""From a dataflow's description to a flow that is about to start."""
+
+from streams.compute.description import DataflowDescription
+from streams.ids import CapabilityId
+from streams.plan import json as plan_json
+from streams.replica.checkpoints import Store
+from streams.replica.fingerprint import fingerprint, plan_name
+from streams.replica.flow import Flow
+from streams.replica.ingest import plan as ingest_plan
+
+
+def new_flow(
+    description: DataflowDescription, replica: str, buckets: int, store: Store
+) -> Flow:
+    """The flow, its plan put where workers find it.
+
+    `replica` names this replica's own holds on the imports, beside those of the dataflow.
+
+    Errors: InvalidUsage when the plan or the source's keys are not understood.
+    """
+    source = description.source
+    plan = (
+        plan_json.loads(description.plan)
+        if source is None
+        else ingest_plan.dataflow(source, description.columns)
+    )
+    text = plan_json.dumps(plan)
+    name = plan_name(text)
+    store.put_plan(name, text)
+    return Flow(
+        description=description,
+        plan=plan,
+        plan_name=name,
+        fingerprint=fingerprint(text, buckets),
+        holds={
+            each.collection: CapabilityId(f"{each.hold}@{replica}")
+            for each in description.imports
+        },
+    )

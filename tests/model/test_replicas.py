@@ -1,0 +1,185 @@
+"""Replicas that race, idle, die and come back are exact at every time."""
+
+import json
+import random
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from streams.ids import CollectionId, Topic
+from streams.replica.config import Budgets
+from streams.replica.scheduler import LANES
+from tests.support import judging
+from tests.support.sparkless import Dead, Replica, World
+
+pytestmark = pytest.mark.slow
+
+ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
+PEOPLE = (("id", "BIGINT"), ("name", "VARCHAR"))
+POINTS = ("before-chunks", "after-chunks", "after-append")
+VIEWS = {
+    "totals": (
+        "SELECT customer, count(*) AS n, sum(amount) AS total, min(amount) AS least "
+        "FROM orders GROUP BY customer",
+        ("orders",),
+    ),
+    "named": (
+        "SELECT p.name, sum(t.total) AS total, max(t.n) AS most "
+        "FROM totals t JOIN people p ON t.customer = p.id GROUP BY p.name",
+        ("totals", "people"),
+    ),
+    "everything": ("SELECT count(*) AS n, sum(amount) AS total FROM orders", ("orders",)),
+}
+
+
+class Market:
+    """Two sources and three views, with random messages."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.world = World()
+        self.world.patch(monkeypatch)
+        self.orders = self.world.raw("raw-orders")
+        self.people = self.world.raw("raw-people")
+        self.sent = 0
+        self.produce(self.rng.randrange(30))
+        self.world.source("orders", ORDERS, self.orders)
+        self.world.source("people", PEOPLE, self.people, keys=("id",))
+
+    def views(self) -> None:
+        for name, (query, _) in VIEWS.items():
+            self.world.view(name, query)
+
+    def produce(self, count: int) -> None:
+        rng = self.rng
+        for _ in range(count):
+            row = {"id": self.sent, "customer": rng.randrange(6), "amount": rng.randrange(9)}
+            self.sent += 1
+            self._send(self.orders, rng.randrange(2), None, json.dumps(row).encode())
+            if rng.random() < 0.4:
+                key = rng.randrange(8)
+                value = None if rng.random() < 0.3 else {"name": f"p{rng.randrange(3)}"}
+                body = None if value is None else json.dumps(value).encode()
+                self._send(self.people, key % 2, json.dumps({"id": key}).encode(), body)
+
+    def _send(
+        self, topic: Topic, partition: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        self.world.send(topic, partition, key, value)
+
+    def check(self) -> None:
+        world = self.world
+        world.shards.sync()
+        tables = {}
+        for name, relation in world.relations.items():
+            tables[name], errors = judging.updates(world.shards, relation)
+            assert judging.net(errors) == {}
+        assert sorted(tables["orders"]["id"].to_pylist()) == list(range(self.sent))
+        for name, (query, inputs) in VIEWS.items():
+            since = next(d.as_of for d in world.descriptions if d.export == name)
+            upper = min(world.upper(each) for each in (name, *inputs))
+            given = {each: tables[each] for each in inputs}
+            judging.judge(query, tables[name], given, (since, upper), times=25)
+
+
+def settle(market: Market, replica: Replica) -> None:
+    """Let time pass, and the replica catch up with it."""
+    market.world.now += 40_000
+    replica.settle()
+
+
+def test_one_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path / "a")
+    for _ in range(6):
+        market.produce(20)
+        settle(market, replica)
+    market.check()
+
+
+def test_hydration_in_slices(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    market = Market(monkeypatch, 2)
+    small = Budgets(step_bytes=1, slice_bytes=1, messages=7)
+    replica = Replica(market.world, "a", tmp_path / "a", budgets=small)
+    for _ in range(5):
+        market.produce(30)
+        settle(market, replica)
+    market.views()
+    for _ in range(3):
+        market.produce(5)
+        settle(market, replica)
+    market.check()
+
+
+def test_another_version_corrects_what_it_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 3)
+    market.views()
+    old = Replica(market.world, "a", tmp_path / "a")
+    settle(market, old)
+    market.produce(30)
+    settle(market, old)
+    new = Replica(market.world, "b", tmp_path / "b", salt="2", budgets=Budgets(slice_bytes=1))
+    market.produce(10)
+    settle(market, new)
+    market.produce(10)
+    settle(market, new)
+    market.check()
+    for name in VIEWS:
+        state = market.world.shards.state(CollectionId(name))
+        assert state.fingerprint.endswith("2")
+
+
+def act_at_random(replica: Replica, rng: random.Random) -> None:
+    """One of the things that a replica's threads do."""
+    acts: list[Literal["start", "idle", "keep", "ingest", "steady", "hydrate"]]
+    acts = ["start", "idle", "keep", *LANES]
+    match rng.choice(acts):
+        case "start":
+            replica.start()
+        case "idle":
+            replica.idle()
+        case "keep":
+            replica.keeper.run_once()
+        case "ingest" | "steady" | "hydrate" as lane:
+            replica.step(lane)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_replicas_race_die_and_return(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    market = Market(monkeypatch, seed)
+    rng, world = market.rng, market.world
+    small = Budgets(step_bytes=rng.choice([1, 2000]), slice_bytes=1, messages=9)
+
+    def begin(name: str) -> Replica:
+        return Replica(world, name, tmp_path / name, rng.choice([small, Budgets()]))
+
+    replicas = [begin("a"), begin("b")]
+    for round_ in range(150):
+        if round_ == 30:
+            market.views()
+        world.now += rng.choice([0, 0, 1, 2, 300])
+        act = rng.random()
+        if act < 0.2:
+            market.produce(rng.randrange(6))
+        number = rng.randrange(2)
+        replica = replicas[number]
+        if 0.2 <= act < 0.24:
+            name = replica.name if rng.random() < 0.7 else f"{replica.name}'"
+            replicas[number] = begin(name)
+            continue
+        replica.die_at(*([rng.choice(POINTS)] if act > 0.97 else []))
+        try:
+            replica.follow()
+            act_at_random(replica, rng)
+        except Dead:
+            replicas[number] = begin(replica.name)
+    for replica in replicas:
+        replica.die_at()
+        settle(market, replica)
+    market.check()

@@ -1,0 +1,81 @@
+"""The judge of a maintained view: DuckDB's answer over its inputs' contents, time by time."""
+
+from collections.abc import Mapping
+
+import duckdb
+import pyarrow as pa
+
+from streams.ids import CollectionId, Timestamp
+from streams.plan.compile import Relation
+from streams.storage import read
+from streams.storage.shards import Shards
+from streams.trace.kernel import arrow_schema
+
+
+def updates(shards: Shards, relation: Relation) -> tuple[pa.Table, pa.Table]:
+    """Everything a collection ever said up to its upper, and its errors.
+
+    Shape: the user's names, then _time and _diff.
+    """
+    state = shards.state(CollectionId(relation.id))
+    pieces = read.pieces(state, Timestamp(0), state.upper.time)
+    found, errors = read.load(shards.chunks, shards.data_topic(relation.id), pieces)
+    if found.num_columns == 2:
+        found = arrow_schema([column.type for column in relation.columns]).empty_table()
+    names = [column.name for column in relation.columns]
+    return found.rename_columns([*names, "_time", "_diff"]), errors
+
+
+def judge(
+    query: str,
+    got: pa.Table,
+    inputs: Mapping[str, pa.Table],
+    bounds: tuple[int, int],
+    times: int = 40,
+) -> int:
+    """Compare at many times of [lower, upper), all those of a change if they are few enough.
+
+    Returns how many times were tried. Errors: AssertionError with what was there too much, and
+    what was lacking.
+    """
+    con = duckdb.connect()
+    con.execute("SET integer_division=true; SET default_null_order='postgres'")
+    con.execute("SET TimeZone='UTC'; SET threads=1")
+    moments = {bounds[0], bounds[1] - 1}
+    for table in [got, *inputs.values()]:
+        moments.update(t for t in table["_time"].to_pylist() if bounds[0] <= t < bounds[1])
+    ordered = sorted(moments)
+    picked = sorted({*ordered[:: max(1, len(ordered) // times)], ordered[-1]})
+    for time_ in picked:
+        for name, table in inputs.items():
+            con.register("u", table)
+            con.execute(
+                f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT {_columns(table)} FROM ('
+                f"{_contents('u', table, time_)}), range(_n)"
+            )
+        con.register("got", got)
+        have = _contents("got", got, time_)
+        want = f"SELECT *, count(*)::BIGINT AS _n FROM ({query}) GROUP BY ALL"
+        extra = con.sql(f"({have}) EXCEPT ALL ({want})").fetchall()
+        lacking = con.sql(f"({want}) EXCEPT ALL ({have})").fetchall()
+        assert not extra + lacking, (time_, "extra", extra[:9], "lacking", lacking[:9])
+    return len(picked)
+
+
+def _columns(table: pa.Table) -> str:
+    return ", ".join(f'"{name}"' for name in table.column_names[:-2])
+
+
+def _contents(name: str, table: pa.Table, time_: int) -> str:
+    return (
+        f"SELECT {_columns(table)}, sum(_diff)::BIGINT AS _n FROM {name} "
+        f"WHERE _time <= {time_} GROUP BY ALL HAVING _n <> 0"
+    )
+
+
+def net(errors: pa.Table) -> dict[str, int]:
+    """The errors that are left in the end."""
+    left: dict[str, int] = {}
+    for row in errors.to_pylist():
+        left[row["error"]] = left.get(row["error"], 0) + row["diff"]
+    return {text: count for text, count in left.items() if count}

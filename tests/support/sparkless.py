@@ -1,0 +1,327 @@
+"""Replicas without Spark: all of a replica's own code, with rounds run as plain calls.
+
+What Spark does for a replica is little that decides anything: it carries blobs to buckets and
+calls our functions. Here a loop does that, over the strict broker in memory and a clock that a
+test moves; so thousands of micro-batches, races and deaths fit in seconds.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from streams.compute.description import (
+    DataflowDescription,
+    ImportDescription,
+    IngestionDescription,
+)
+from streams.compute.reclocking import Ends
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.kafka.chunks import ChunkWrite
+from streams.kafka.log import ChunkRef
+from streams.kafka.memory import MemoryBroker, MemoryChunks
+from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory_store import Store as MemoryStore
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.operators.engine import Context
+from streams.plan import json as plan_json
+from streams.plan.compile import Relation, compile_view
+from streams.plan.physical import Column
+from streams.replica import report, scheduler, stage, worker
+from streams.replica.bell import Bell
+from streams.replica.checkpoints import Store
+from streams.replica.commit import Committer
+from streams.replica.config import Budgets, ReplicaConfig
+from streams.replica.crash import Crash
+from streams.replica.flow import Flow
+from streams.replica.ingest.ranges import Told
+from streams.replica.ingest.source import Resources
+from streams.replica.new_flow import new_flow
+from streams.replica.packed import SCHEMA, blobs, peek
+from streams.replica.recording import Recorder
+from streams.replica.scheduler import LANES, LaneName, Scheduler
+from streams.replica.starting import Starter
+from streams.replica.upkeep import Idler, Keeper
+from streams.storage.description import Description
+from streams.storage.events import Acquire, Right
+from streams.storage.shards import Shards
+from streams.trace.kernel import Kernel
+
+BUCKETS = 2
+START_MS = 1_000_000
+
+
+class Dead(Exception):
+    """A replica reached the point where it dies."""
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """Raises where a real replica would be killed."""
+
+    points: frozenset[str] = frozenset()
+
+    def __call__(self, point: str) -> None:
+        if point in self.points:
+            raise Dead(point)
+
+
+class AllChunks(MemoryChunks):
+    """Chunks in memory that are written as a worker's are."""
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
+
+
+@dataclass
+class World:
+    """A broker in memory, its clock, and what a coordinator made of it."""
+
+    now: int = START_MS
+    broker: MemoryBroker = field(init=False)
+    shards: Shards = field(init=False)
+    relations: dict[str, Relation] = field(default_factory=dict)
+    descriptions: list[DataflowDescription] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.broker = MemoryBroker(self.now_ms)
+        self.shards = self.client()
+
+    def now_ms(self) -> int:
+        return self.now
+
+    def client(self) -> Shards:
+        broker = self.broker
+        return Shards(broker.logs, broker.chunks, broker.topics, now_ms=self.now_ms)
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the stages of this process work against this broker."""
+        kernel = Kernel()
+        resources = Resources(MemoryRawReader(self.broker.store), kernel)
+        chunks = AllChunks(self.broker.store)
+
+        def context(state: str) -> Context:
+            return Context(Path(state) / "runs", kernel, lambda: uuid.uuid4().hex)
+
+        monkeypatch.setattr(worker, "context", context)
+        monkeypatch.setattr(worker, "chunks", lambda _: chunks)
+        monkeypatch.setattr(worker, "resources", lambda _, __: resources)
+        monkeypatch.setattr(scheduler, "LONG_POLL_MS", 0)
+
+    def raw(self, name: str, partitions: int = 2) -> Topic:
+        topic = Topic(name)
+        self.broker.topics.create([TopicSpec(topic, partitions, TopicKind.RAW)])
+        return topic
+
+    def send(
+        self, topic: Topic, partition: int, key: bytes | None, value: bytes | None
+    ) -> None:
+        store: MemoryStore = self.broker.store
+        with store.changed:
+            store.partition(topic, partition).append(self.now, key, value, {})
+
+    def source(
+        self,
+        name: str,
+        columns: Sequence[tuple[str, str]],
+        topic: Topic,
+        keys: tuple[str, ...] = (),
+    ) -> None:
+        info = self.broker.topics.describe(topic)
+        assert info is not None
+        typed = tuple(Column(*each) for each in columns)
+        self._make(name, typed, "source", self.now, keys)
+        self.descriptions.append(
+            DataflowDescription(
+                export=CollectionId(name),
+                kind="ingestion",
+                name=name,
+                group=name,
+                columns=typed,
+                as_of=Timestamp(self.now),
+                capability=CapabilityId(f"{name}.write"),
+                source=IngestionDescription(
+                    topic=topic,
+                    topic_id=info.id,
+                    envelope="upsert" if keys else "none",
+                    keys=keys,
+                ),
+            )
+        )
+
+    def view(self, name: str, query: str) -> None:
+        compiled = compile_view(query, self.relations)
+        imports = [each.collection for each in compiled.dataflow.imports]
+        holds = {each: CapabilityId(f"{name}.reads.{each}") for each in imports}
+        self.shards.submit(
+            [
+                (each, Acquire(collection=each, capability=holds[each], right=Right.READ))
+                for each in imports
+            ]
+        )
+        self.shards.sync()
+        since = [self.shards.state(each).since.time for each in imports]
+        as_of = Timestamp(max([START_MS, *since]))
+        self._make(name, compiled.columns, "view", as_of, ())
+        self.descriptions.append(
+            DataflowDescription(
+                export=CollectionId(name),
+                kind="view",
+                name=name,
+                group=name,
+                columns=compiled.columns,
+                as_of=as_of,
+                imports=tuple(ImportDescription(e, e, holds[e]) for e in imports),
+                plan=plan_json.dumps(compiled.dataflow),
+                capability=CapabilityId(f"{name}.write"),
+            )
+        )
+
+    def _make(
+        self,
+        name: str,
+        columns: tuple[Column, ...],
+        kind: str,
+        since: int,
+        keys: tuple[str, ...],
+    ) -> None:
+        described = Description(tuple((c.name, c.type) for c in columns), keys, kind)
+        self.shards.create(name, CollectionId(name), described, Timestamp(since))
+        self.relations[name] = Relation(CollectionId(name), columns)
+
+    def upper(self, name: str) -> int:
+        return self.shards.state(CollectionId(name)).upper.time
+
+
+@dataclass
+class Replica:
+    """One replica's parts, driven by hand."""
+
+    world: World
+    name: str
+    state: Path
+    budgets: Budgets = field(default_factory=Budgets)
+    salt: str = ""
+    scheduler: Scheduler = field(init=False)
+    committer: Committer = field(init=False)
+    starter: Starter = field(init=False)
+    idler: Idler = field(init=False)
+    keeper: Keeper = field(init=False)
+
+    def __post_init__(self) -> None:
+        config = ReplicaConfig(
+            name=self.name,
+            kafka=ClientSettings("memory:0"),
+            commands=Topic("commands"),
+            responses=Topic("responses"),
+            state=self.state,
+            budgets=self.budgets,
+            checkpoint_ms=3,
+        )
+        store = Store(self.state)
+        self.scheduler = Scheduler(
+            config=config,
+            shards=self.world.client(),
+            store=store,
+            bell=Bell(),
+            crash=Crash(),
+            buckets=BUCKETS,
+            now_ms=self.world.now_ms,
+            ends=self._ends,
+            describe=self.world.broker.topics.describe,
+        )
+        self.scheduler.is_open = True
+        recorder = Recorder(self.scheduler, store, config.checkpoint_ms)
+        self.committer = Committer(self.scheduler, recorder)
+        self.starter = Starter(self.scheduler, store)
+        self.idler = Idler(self.scheduler, self.committer)
+        self.keeper = Keeper(self.scheduler, store, recorder, (), clock=self._seconds)
+
+    def _seconds(self) -> float:
+        return self.world.now / 3.0
+
+    def die_at(self, *points: str) -> None:
+        self.scheduler.crash = Deadly(frozenset(points))  # type: ignore[assignment]
+
+    def _ends(self) -> dict[Topic, Told]:
+        reader = MemoryRawReader(self.world.broker.store)
+        told = {}
+        for flow in self.scheduler.flows.values():
+            if flow.description.source is not None:
+                topic = flow.description.source.topic
+                info = self.world.broker.topics.describe(topic)
+                ends = {p: Ends(*each) for p, each in reader.ends(topic).items()}
+                told[topic] = Told(None if info is None else info.id, ends)
+        return told
+
+    def follow(self) -> None:
+        """Take over every dataflow that there is."""
+        for description in self.world.descriptions:
+            if description.export not in self.scheduler.flows:
+                flow = new_flow(description, self.name, BUCKETS, self.scheduler.store)
+                flow.fingerprint += self.salt
+                self.scheduler.flows[flow.id] = flow
+
+    def start(self) -> None:
+        self.starter.start_all()
+
+    def idle(self) -> None:
+        self.scheduler.shards.sync()
+        self.idler.move()
+
+    def step(self, lane: LaneName) -> bool:
+        """One micro-batch of a lane, if there is something to do."""
+        shards, planned = self.scheduler.shards, self.scheduler
+        if shards.groups():
+            shards.sync()
+        planned.answer({"ask": "latest", "lane": lane, "start": {}})
+        batch = planned.current(lane)
+        if batch is None:
+            return False
+        rows = [
+            pair
+            for index in range(batch.tasks)
+            for pair in blobs(stage.start_round(str(self.state), batch.step, index))
+        ]
+        for level in range(1, batch.depth + 1):
+            rows = [
+                pair
+                for bucket in range(BUCKETS)
+                for pair in blobs(
+                    stage.advance_round(level, str(self.state), _sent(rows, bucket))
+                )
+            ]
+        results = report.gather(peek(blob) for _, blob in rows)
+        self.committer.commit(batch, results)
+        self.scheduler.finish(batch)
+        return True
+
+    def settle(self) -> None:
+        """Do everything there is to do now."""
+        self.follow()
+        for _ in range(200):
+            self.start()
+            busy = [self.step(lane) for lane in LANES]
+            self.idle()
+            if not any(busy) and self._is_through():
+                return
+        raise AssertionError({f.id: (f.phase, f.trouble) for f in self._flows()})
+
+    def _flows(self) -> list[Flow]:
+        return list(self.scheduler.flows.values())
+
+    def _is_through(self) -> bool:
+        self.world.shards.sync()
+        return all(self.world.upper(flow.id) > self.world.now for flow in self._flows())
+
+
+def _sent(rows: Sequence[tuple[int, pa.Buffer]], bucket: int) -> list[pa.RecordBatch]:
+    mine = [(b, blob.to_pybytes()) for b, blob in rows if b == bucket]
+    if not mine:
+        return []
+    columns = [pa.array([b for b, _ in mine], pa.int32()), pa.array([x for _, x in mine])]
+    return [pa.RecordBatch.from_arrays(columns, schema=SCHEMA)]
