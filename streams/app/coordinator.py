@@ -7,7 +7,7 @@ from pathlib import Path
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import serve
-from streams.app.service import Service
+from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms, until_told
 from streams.kafka.broker import KafkaBroker
 from streams.replica.crash import Crash
@@ -15,8 +15,6 @@ from streams.replica.crash import Crash
 log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.5
-FENCED = 3
-"""Exit code of a coordinator that another one has taken over from."""
 
 
 def run(service: Service) -> int:

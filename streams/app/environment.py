@@ -19,7 +19,7 @@ from typing import IO, Self
 
 from streams.app.client import Answer, Client
 from streams.app.processes import Child
-from streams.app.service import Service
+from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -131,6 +131,7 @@ class Environment:
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
+            frozenset({FENCED}) if name == "coordinator" else frozenset(),
         )
         self.children[name] = child
         self._stack.callback(child.stop)
@@ -149,8 +150,18 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`; it comes back by itself."""
-        self.children[name].kill()
+        """`kill -9` one of `coordinator`, `replica`, or `all`; they come back by themselves."""
+        for each in self.children.values():
+            if name in {each.name, "all"}:
+                each.kill()
+
+    @property
+    def successor(self) -> str:
+        """What to say when another environment has taken over this namespace; else empty."""
+        if not any(each.is_over for each in self.children.values()):
+            return ""
+        where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
+        return f"another environment has taken over {where}"
 
     def stop(self) -> None:
         """End everything this environment started."""

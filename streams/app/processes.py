@@ -27,13 +27,19 @@ _PATIENCE_S = 10.0
 
 @dataclass(slots=True)
 class Child:
-    """A supervised process: `start` keeps it running until `stop`."""
+    """A supervised process: `start` keeps it running until `stop`.
+
+    After an exit code in `final` it is not started again, for it would only end again, and
+    `is_over` is true.
+    """
 
     name: str
     command: Sequence[str]
     log_file: Path
     environment: Mapping[str, str] = field(default_factory=dict)
+    final: frozenset[int] = frozenset()
     starts: int = 0
+    is_over: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -78,11 +84,20 @@ class Child:
             self._process = self._spawn()
             self.starts += 1
             started.set()
+            if self._stopping.is_set():  # `stop` may have looked before it was there
+                kill_group(self._process.pid, signal.SIGKILL)
             code = self._process.wait()
             kill_group(self._process.pid, signal.SIGKILL)
             if self._process.stdin is not None:
                 self._process.stdin.close()
             if self._stopping.is_set():
+                return
+            if code in self.final:
+                log.error(
+                    "a process ended for good",
+                    extra={"service": self.name, "code": code, "log": str(self.log_file)},
+                )
+                self.is_over = True
                 return
             lasted_s = time.monotonic() - began
             pause_s = _FIRST_PAUSE_S if lasted_s > _STABLE_S else pause_s

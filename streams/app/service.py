@@ -11,6 +11,9 @@ from pathlib import Path
 
 from streams.kafka.settings import ClientSettings
 
+FENCED = 3
+"""Exit code of a coordinator that another one has taken over from."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:

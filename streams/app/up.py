@@ -61,9 +61,16 @@ def up(
             console.print(f"SQL          [green]{environment.client.url}/sql[/]")
             console.print(f"logs         {settings.directory / 'logs'}")
             console.print("ready: try [bold]slackwater sql[/] in another terminal; Ctrl-C ends")
-            stopping.wait()
+            _stay(environment, stopping)
     except KeyboardInterrupt:
         console.print("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
         console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(1) from error
+
+
+def _stay(environment: Environment, stopping: threading.Event) -> None:
+    """Return when told to stop. Errors: InvalidUsage when another environment took over."""
+    while not stopping.wait(1):
+        if environment.successor:
+            raise InvalidUsage(environment.successor)

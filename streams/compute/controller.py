@@ -36,6 +36,9 @@ from streams.progress import EMPTY
 
 log = logging.getLogger(__name__)
 
+HEARD = 10_000
+"""How many responses are kept after they were heard."""
+
 
 def command_topic(namespace: str, instance: str) -> Topic:
     """Where an instance's commands stand."""
@@ -72,8 +75,9 @@ class Controller:
         self._reduced_to = 0
         self._last_hello = last_hello(logs, self._commands)
         self._observed = Observed()
-        responses = response_topic(settings.namespace, instance)
-        self._responses = ResponseReader(logs, responses, nonce="")
+        self._response_topic = response_topic(settings.namespace, instance)
+        self._responses = ResponseReader(logs, self._response_topic, nonce="")
+        self._forgotten = self._responses.position
 
     @property
     def observed(self) -> Observed:
@@ -115,11 +119,18 @@ class Controller:
         with self._lock:
             for message in messages:
                 self._observed = self._observed.step(message)
+        self._truncate_responses()
         return bool(messages)
 
     def close(self) -> None:
         """Say and hear nothing more."""
         self._responses.close()
+
+    def _truncate_responses(self) -> None:
+        """Delete what was heard, now and then: a later controller asks everybody anew."""
+        if self._responses.position - self._forgotten >= HEARD:
+            self._forgotten = self._responses.position
+            self._logs.truncate(self._response_topic, self._forgotten)
 
     def _write(self, commands: Sequence[Command]) -> None:
         self._writer.write(commands)

@@ -131,12 +131,15 @@ class Hearing:
 
 
 class ResponseReader:
-    """Responses to one iteration, from the topic's end at its opening on."""
+    """Responses to one iteration, from the topic's end at its opening on.
+
+    `position` is the offset of the next record: what lies before it was heard.
+    """
 
     def __init__(self, logs: Logs, topic: Topic, nonce: str) -> None:
         self._topic, self._hearing = topic, Hearing(nonce)
-        _, end = logs.bounds(topic)
-        self._tail = logs.tail({topic: end})
+        _, self.position = logs.bounds(topic)
+        self._tail = logs.tail({topic: self.position})
 
     def restart(self, nonce: str) -> None:
         """From here on only responses to the iteration `nonce` count."""
@@ -146,6 +149,7 @@ class ResponseReader:
         """The responses that have come and count."""
         heard: list[ResponseMessage] = []
         for entry in self._tail.poll(wait_ms):
+            self.position = Offset(entry.offset + 1)
             self._hearing, message = self._hearing.step(decode_response(entry.value))
             if message is not None:
                 heard.append(message)

@@ -57,6 +57,15 @@ def test_a_child_that_dies_comes_back_and_its_group_goes_with_it(tmp_path) -> No
         child.stop()
 
 
+def test_some_ends_are_final(tmp_path) -> None:
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    child = Child("c", command, tmp_path / "log", final=frozenset({3}))
+    child.start()
+    eventually(lambda: child.is_over)
+    assert child.starts == 1
+    child.stop()
+
+
 def test_stop_ends_the_whole_group_for_good(tmp_path) -> None:
     child = family(tmp_path / "log")
     child.start()

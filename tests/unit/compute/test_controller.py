@@ -135,6 +135,20 @@ def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
     assert CreateDataflow(description(U1)) in commands
 
 
+def test_responses_that_were_heard_are_deleted_in_time(logs, monkeypatch) -> None:
+    monkeypatch.setattr("streams.compute.controller.HEARD", 10)
+    one = controller(logs)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    for number in range(25):
+        replica.writer.write(replica.session.nonce, [Frontiers(U1, frontier(number))])
+        one.poll(0)
+    low, end = logs.bounds(response_topic("sw", "default"))
+    assert (low, end) == (20, 25)
+    assert one.observed.conditions[U1].write == frontier(24)
+
+
 def observe(*responses) -> Observed:
     observed = Observed()
     for number, (replica, response) in enumerate(responses):
