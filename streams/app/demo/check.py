@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streams.ids import Timestamp
 from streams.trace.kernel import Kernel
@@ -26,6 +27,11 @@ class History:
     updates: pa.Table
     since: Timestamp
     upper: Timestamp
+
+    @property
+    def is_grow_only(self) -> bool:
+        """Whether every update adds one row, so that nothing ever cancels."""
+        return bool(pc.all(pc.equal(self.updates.column("diff"), 1)).as_py())
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +79,13 @@ def verify(
 def contents(history: History, time: Timestamp, kernel: Kernel) -> pa.Table:
     """The rows of a collection at `time`, repeated by multiplicity, under their own names."""
     columns = ", ".join(f'c{i} AS "{name}"' for i, name in enumerate(history.names))
-    plain = ", ".join(f"c{i}" for i in range(len(history.names)))
+    if not history.is_grow_only:
+        plain = ", ".join(f"c{i}" for i in range(len(history.names)))
+        source = f"""(SELECT {plain}, CAST(sum(diff) AS BIGINT) AS n FROM updates
+                      WHERE time <= {time} GROUP BY ALL HAVING sum(diff) <> 0), range(n)"""
+        return kernel.query(f"SELECT {columns} FROM {source}", updates=history.updates)
     return kernel.query(
-        f"""SELECT {columns} FROM (
-              SELECT {plain}, CAST(sum(diff) AS BIGINT) AS n FROM updates WHERE time <= {time}
-              GROUP BY ALL HAVING sum(diff) <> 0
-            ), range(n)""",
-        updates=history.updates,
+        f"SELECT {columns} FROM updates WHERE time <= {time}", updates=history.updates
     )
 
 

@@ -168,10 +168,26 @@ class Show:
         with Progress(console=self.console, transient=True) as progress:
             for statement in progress.track(statements, description="creating views"):
                 self.environment.sql(statement)
-        for kind in ("SOURCES", "MATERIALIZED VIEWS"):
-            for row in self.environment.sql(f"SHOW {kind}")[0].dicts():
-                self.ids[str(row["name"])] = CollectionId(str(row["id"]))
+        for row in self._conditions():
+            self.ids[str(row["name"])] = CollectionId(str(row["id"]))
         self.shards.open(*self.ids.values())
+        with self.console.status("waiting for Spark to start"):
+            self._await_running()
+
+    def _await_running(self) -> None:
+        """Wait until the replica steps every source and view: it has a JVM to start."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while any(row["status"] != "running" for row in self._conditions()):
+            if time.monotonic() > deadline:
+                raise Determinate(self._stuck("the replica does not run all views"))
+            time.sleep(PAGE_EVERY_S)
+
+    def _conditions(self) -> list[dict[str, object]]:
+        return [
+            row
+            for kind in ("SOURCES", "MATERIALIZED VIEWS")
+            for row in self.environment.sql(f"SHOW {kind}")[0].dicts()
+        ]
 
     def _freshness(self) -> Freshness:
         ids = self.ids
@@ -236,8 +252,7 @@ class Show:
             raise Determinate(self._stuck("the views do not reach the sources"))
 
     def _stuck(self, what: str) -> str:
-        rows = self.environment.sql("SHOW MATERIALIZED VIEWS")[0].dicts()
-        rows += self.environment.sql("SHOW SOURCES")[0].dicts()
+        rows = self._conditions()
         told = "; ".join(f"{r['name']}: {r['status']} {r['detail']}" for r in rows)
         return f"{what} after {SETTLE_TIMEOUT_S:.0f} s: {told}"
 
