@@ -39,6 +39,14 @@ def raw_topic(bootstrap: str, partitions: int = 2) -> str:
     return name
 
 
+def topics(bootstrap: str, prefix: str) -> list[str]:
+    """The topics whose names begin so."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    return sorted(
+        each for each in admin.list_topics(timeout=30).topics if each.startswith(prefix)
+    )
+
+
 @dataclass(frozen=True)
 class Written:
     """A record of an output topic; `row` is None for a tombstone."""
@@ -102,7 +110,7 @@ def contents(written: list[Written], time_: int) -> dict[tuple[object, ...], Map
     return now
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 90) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 240) -> None:
     """Wait until it holds, through everything that a dying coordinator says."""
     deadline = time.monotonic() + seconds
     last: Exception | None = None

@@ -19,6 +19,7 @@ from tests.integration.adapter.support import (
     open_environment,
     raw_topic,
     read_output,
+    topics,
     upper,
 )
 from tests.integration.replica.producing import Feed
@@ -50,7 +51,9 @@ def test_from_a_topic_to_an_answer_and_away_again(environment, broker) -> None:
     query = (
         f"SELECT customer, count(*) AS n, sum(amount) AS total FROM {name} GROUP BY customer"
     )
-    environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+    (made,) = environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+    mine = f"{environment.settings.namespace}.{made.facts['id']}."
+    assert len(topics(broker.bootstrap, mine)) == 2
     eventually(lambda: environment.sql(f"SELECT sum(n) FROM {view}")[0].rows == ((100,),))
     (answer,) = environment.sql(f"SELECT * FROM {view} ORDER BY customer")
     assert answer.columns == ("customer", "n", "total")
@@ -67,6 +70,7 @@ def test_from_a_topic_to_an_answer_and_away_again(environment, broker) -> None:
     with pytest.raises(InvalidStatement):
         environment.sql(f"SELECT * FROM {view}")
     assert name not in [row[0] for row in environment.sql("SHOW SOURCES")[0].rows]
+    eventually(lambda: not topics(broker.bootstrap, mine))
 
 
 def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
