@@ -231,8 +231,8 @@ class Changed:
         """At each moment the row before it retracted and the row after it inserted."""
         old, after = self.states
         has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
-        one = self._rows(old, self.had, [each.before for each in self.minima], kernel)
-        two = self._rows(after, has, [each.after for each in self.minima], kernel)
+        one = self._rows(old, self.had, [each.before for each in self.minima])
+        two = self._rows(after, has, [each.after for each in self.minima])
         columns = [
             pa.concat_arrays([a, b]) for a, b in zip(one.columns, two.columns, strict=True)
         ]
@@ -256,9 +256,7 @@ class Changed:
         error = np.concatenate((one.error, two.error))
         return output, self._errors(error[previous], error[current])
 
-    def _rows(
-        self, state: Totals, alive: Flags, minima: Sequence[pa.Array], kernel: Kernel
-    ) -> _Rows:
+    def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
         error[state.rows < 0] = len(self.of.node.aggregates)
         least = iter(minima)
@@ -267,7 +265,7 @@ class Changed:
                 assert aggregate.argument is not None
                 columns.append(_unstored(next(least), self.of.types[aggregate.argument]))
                 continue
-            value = results.value(aggregate, state, self.of.slots, self.of.types, kernel)
+            value = results.value(aggregate, state, self.of.slots, self.of.types)
             columns.append(value.column)
             if value.failed is not None:
                 error = np.where((error < 0) & value.failed & alive, index, error)

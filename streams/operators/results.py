@@ -4,25 +4,25 @@
     sum(x)      NULL over no values; of a type that holds it, or an error
     avg(x)      NULL over no values; a double
 
-`avg` of integers is double(sum) / count and of decimals double(sum, as a decimal) / count:
-both are what DuckDB 2.0 computes, bit for bit (its sum is exact, so its order cannot show).
-`sum` of doubles is the exact sum rounded once, `avg` of doubles that divided by the count:
-here DuckDB's own answer depends on the order of rows, and ours is the one they surround.
+Each is a function of the group's contents alone. `avg` of integers and decimals is the exact
+quotient rounded once: what DuckDB's own `avg` computes. (Its optimizer may make sum / count of
+it, with two roundings, as it suits the rest of the query and the statistics: then the last bit
+differs.) `sum` of doubles is the exact sum rounded once, `avg` of doubles that divided by the
+count: DuckDB's answer depends on the order of rows, and ours is the one they surround.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streams.errors import InvalidUsage
-from streams.operators.totals import COUNTED, FLOAT, Slot, Sum, Totals
+from streams.operators.totals import FLOAT, Slot, Sum, Totals
 from streams.plan.physical import Aggregate
 from streams.trace import floats, limbs
-from streams.trace.columns import Flags
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.columns import Flags, Ints
+from streams.trace.kernel import arrow_type
 
 _EXACT_DOUBLE = 1 << 53
 
@@ -40,7 +40,6 @@ def value(
     totals: Totals,
     slots: Sequence[Slot],
     types: Sequence[pa.DataType],
-    kernel: Kernel,
 ) -> Values:
     """The values of one linear aggregate.
 
@@ -48,12 +47,8 @@ def value(
     """
     if aggregate.argument is None:
         return Values(_counted(totals.rows, aggregate.type))
-    index = next(
-        i
-        for i, slot in enumerate(slots)
-        if (slot.argument, slot.distinct) == (aggregate.argument, aggregate.distinct)
-        and (slot.kind != COUNTED or aggregate.function == "count")
-    )
+    key = (aggregate.argument, aggregate.distinct)
+    index = next(i for i, slot in enumerate(slots) if (slot.argument, slot.distinct) == key)
     counts = totals.counts[index]
     if aggregate.function == "count":
         return Values(_counted(counts, aggregate.type))
@@ -69,10 +64,10 @@ def value(
     digits = _digits(totals.sums[index])
     if aggregate.function == "sum":
         return _sum(digits, none, arrow_type(aggregate.type))
-    return _average(digits, counts, source, kernel)
+    return _average(digits, counts, source)
 
 
-def _counted(counts: npt.NDArray[np.int64], kind: str) -> pa.Array:
+def _counted(counts: Ints, kind: str) -> pa.Array:
     if kind != "HUGEINT":
         return pa.array(counts).cast(arrow_type(kind))
     digits = limbs.carry(limbs.of_integers(counts, limbs.NARROW))
@@ -106,31 +101,18 @@ def _stored(digits: limbs.Digits, missing: Flags, kind: pa.DataType) -> pa.Array
     return plain if storage is kind else pa.ExtensionArray.from_storage(kind, plain)
 
 
-def _average(
-    digits: limbs.Digits, counts: npt.NDArray[np.int64], source: pa.DataType, kernel: Kernel
-) -> Values:
+def _average(digits: limbs.Digits, counts: Ints, source: pa.DataType) -> Values:
+    """The exact sum divided by the count, rounded to the nearest double once."""
     none = counts == 0
-    scale = source.scale if pa.types.is_decimal(source) else 0
+    scale = 10**source.scale if pa.types.is_decimal(source) else 1
     failed = ~limbs.fits(digits, limbs.NARROW)
-    if scale and not failed.all():
-        failed |= ~limbs.magnitude_below(digits, 10**38)
-    doubles = limbs.to_double(digits[: limbs.NARROW])
-    if scale:
-        small = limbs.magnitude_below(digits, _EXACT_DOUBLE + 1)
-        doubles = doubles / 10.0**scale
-        if not small.all():
-            doubles = np.where(small, doubles, _decimal_doubles(digits, failed, scale, kernel))
-    result = doubles / np.where(none, 1, counts)
+    numbers = np.where(none, 1, counts)
+    # A quotient of two exact doubles is rounded once; Python's of integers is so at any size.
+    result = limbs.to_double(digits) / (numbers * float(scale))
+    small = limbs.magnitude_below(digits, _EXACT_DOUBLE) & (numbers < _EXACT_DOUBLE // scale)
+    large = np.flatnonzero(~small & ~none & ~failed)
+    if len(large):
+        below = numbers[large].astype(object) * scale
+        result[large] = (limbs.to_objects(digits[:, large]) / below).astype(np.float64)
     column = pa.array(result, mask=none | failed)
     return Values(column, failed if failed.any() else None)
-
-
-def _decimal_doubles(
-    digits: limbs.Digits, failed: Flags, scale: int, kernel: Kernel
-) -> npt.NDArray[np.float64]:
-    """DuckDB's own cast of large decimals to double."""
-    kind = pa.decimal128(38, scale)
-    statement = kernel.prepare("SELECT x::DOUBLE AS x FROM {t}", t=pa.schema([("x", kind)]))
-    numbers = _stored(digits, failed, kind)
-    answer = statement.run(pa.table([numbers], ["x"]))["x"]
-    return np.asarray(answer.to_numpy(), np.float64)

@@ -44,7 +44,7 @@ from streams.plan.physical import Column
 from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel import Kernel, arrow_schema, arrow_type
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,6 @@ class Maintained:
     _updates: pa.RecordBatch
     _errors: pa.RecordBatch
     _kernel: Kernel
-    _reader: Kernel
 
     @property
     def updates(self) -> pa.Table:
@@ -70,8 +69,9 @@ class Maintained:
     def at(self, time: int) -> pa.Table:
         """The contents at `time`, each row as often as it is there, in no order.
 
-        Arrow types are those DuckDB gives by default. Rows whose expressions failed are
-        missing here and show in `errors_at`; in production such a read fails.
+        Arrow types are DuckDB's lossless ones, but HUGEINT is a decimal of 38 digits. Rows
+        whose expressions failed are missing here and show in `errors_at`; in production such
+        a read fails.
 
         Errors: InvalidUsage when `time` lies outside [since, upper).
         """
@@ -102,7 +102,8 @@ class Maintained:
         ]
         text = ", ".join([*casts, *([more] if more else [])])
         # names are quoted, types are DuckDB's own
-        return self._reader.query(f"SELECT {text} FROM updates", updates=rows)  # noqa: S608
+        table = self._kernel.query(f"SELECT {text} FROM updates", updates=rows)  # noqa: S608
+        return _readable(table)
 
 
 def maintain(  # noqa: PLR0913 - few are needed at once, and a public function keeps its shape
@@ -148,6 +149,22 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         local = LocalDataflow(compiled.dataflow, Path(directory), buckets, merge_factor, kernel)
         return _run(local, compiled, rows, (since, uppers))
+
+
+def _readable(table: pa.Table) -> pa.Table:
+    """HUGEINT as decimals, which Python shows as numbers; the bytes are the same."""
+    kind = pa.decimal128(38, 0)
+    for index, field in enumerate(table.schema):
+        if field.type == arrow_type("HUGEINT"):
+            chunks = [_as_decimals(chunk.storage) for chunk in table.column(index).chunks]
+            column = pa.chunked_array(chunks, kind)
+            table = table.set_column(index, pa.field(field.name, kind), column)
+    return table
+
+
+def _as_decimals(storage: pa.Array) -> pa.Array:
+    kind = pa.decimal128(38, 0)
+    return pa.Array.from_buffers(kind, len(storage), storage.buffers(), -1, storage.offset)
 
 
 def _quoted(name: str) -> str:
@@ -206,5 +223,4 @@ def _run(
         _updates=trace.consolidate(trace.flatten(outputs, schema), local.kernel),
         _errors=trace.consolidate(trace.flatten(errors, ERRORS), local.kernel),
         _kernel=local.kernel,
-        _reader=Kernel(lossless=False),
     )

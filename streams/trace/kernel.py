@@ -84,11 +84,9 @@ class Prepared:
 class Kernel:
     """One DuckDB connection with the settings of rule 34 and its prepared statements."""
 
-    def __init__(
-        self, memory_limit: str = "1GB", temp_directory: str = "", *, lossless: bool = True
-    ) -> None:
+    def __init__(self, memory_limit: str = "1GB", temp_directory: str = "") -> None:
         self._limits = memory_limit, temp_directory
-        self._connection = _connect(memory_limit, temp_directory, lossless=lossless)
+        self._connection = _connect(memory_limit, temp_directory)
         self._careful: Kernel | None = None
         self._names = itertools.count()
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
@@ -199,15 +197,13 @@ class Kernel:
             raise EvaluationFailed(str(error)) from error
 
 
-def _connect(
-    memory_limit: str, temp_directory: str, *, lossless: bool = True
-) -> duckdb.DuckDBPyConnection:
+def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:")
     settings = {
         "threads": "1",
         "memory_limit": f"'{memory_limit}'",
         "TimeZone": "'UTC'",
-        "arrow_lossless_conversion": "true" if lossless else "false",
+        "arrow_lossless_conversion": "true",
         "integer_division": "true",
         "default_null_order": "'postgres'",
         "autoinstall_known_extensions": "false",

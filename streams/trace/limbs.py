@@ -92,16 +92,18 @@ def weighted_sums(groups: Groups, digits: Digits, weights: Ints) -> Digits:
 
 
 def to_double(digits: Digits) -> npt.NDArray[np.float64]:
-    """The nearest double as DuckDB's cast of HUGEINT finds it; of four carried digits.
+    """A double near each number; the number itself where that is below 2^53."""
+    result = np.zeros(digits.shape[1], np.float64)
+    for digit in reversed(digits):
+        result = result * 2.0**BASE_BITS + digit
+    return result
 
-    Source: DuckDB, Hugeint::TryCast<double>: both halves become doubles and are added, except
-    that small negative numbers are taken from their complement.
-    """
-    low = digits[0].view(np.uint64) | (digits[1].view(np.uint64) << np.uint64(BASE_BITS))
-    high = digits[2] | (digits[3] << BASE_BITS)
-    usual = low.astype(np.float64) + high.astype(np.float64) * 2.0**64
-    small = -(np.uint64(0xFFFFFFFFFFFFFFFF) - low).astype(np.float64) - 1
-    result: npt.NDArray[np.float64] = np.where(high == -1, small, usual)
+
+def to_objects(digits: Digits) -> npt.NDArray[np.object_]:
+    """The numbers as Python's integers."""
+    result = np.zeros(digits.shape[1], object)
+    for digit in reversed(digits):
+        result = (result << BASE_BITS) + digit.astype(object)
     return result
 
 

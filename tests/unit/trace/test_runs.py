@@ -103,7 +103,7 @@ def test_multiset_adds_up(
     assert {r: n for r, n in got.items() if n} == {r: n for r, n in truth.items() if n}
     if factor == 1000:
         assert len(names) <= 1
-        assert sum(int(rows) for _, rows in names) <= len(truth)
+        assert any(truth.values()) or not names
 
 
 words = ["", "a", "b", "ba", "zz", "ä"]
