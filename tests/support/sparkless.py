@@ -6,7 +6,7 @@ test moves; so thousands of micro-batches, races and deaths fit in seconds.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +43,7 @@ from streams.replica.ingest.source import Resources
 from streams.replica.new_flow import new_flow
 from streams.replica.packed import SCHEMA, blobs, peek
 from streams.replica.recording import Recorder
+from streams.replica.report import Result
 from streams.replica.scheduler import LANES, LaneName, Scheduler
 from streams.replica.starting import Starter
 from streams.replica.upkeep import Idler, Keeper
@@ -206,6 +207,7 @@ class Replica:
     state: Path
     budgets: Budgets = field(default_factory=Budgets)
     salt: str = ""
+    results: dict[LaneName, Mapping[CollectionId, Result]] = field(default_factory=dict)
     scheduler: Scheduler = field(init=False)
     committer: Committer = field(init=False)
     starter: Starter = field(init=False)
@@ -270,14 +272,18 @@ class Replica:
         self.starter.start_all()
 
     def idle(self) -> None:
-        self.scheduler.shards.sync()
         self.idler.move()
 
-    def step(self, lane: LaneName) -> bool:
-        """One micro-batch of a lane, if there is something to do."""
-        shards, planned = self.scheduler.shards, self.scheduler
-        if shards.groups():
-            shards.sync()
+    def sync(self) -> None:
+        """Hear of everything that others did."""
+        if self.scheduler.shards.groups():
+            self.scheduler.shards.sync()
+
+    def begin(self, lane: LaneName) -> bool:
+        """Decide a micro-batch of a lane and run its tasks; nothing is committed yet."""
+        if lane in self.results:
+            return False
+        planned = self.scheduler
         planned.answer({"ask": "latest", "lane": lane, "start": {}})
         batch = planned.current(lane)
         if batch is None:
@@ -295,10 +301,22 @@ class Replica:
                     stage.advance_round(level, str(self.state), _sent(rows, bucket))
                 )
             ]
-        results = report.gather(peek(blob) for _, blob in rows)
-        self.committer.commit(batch, results)
-        self.scheduler.finish(batch)
+        self.results[lane] = report.gather(peek(blob) for _, blob in rows)
         return True
+
+    def commit(self, lane: LaneName) -> None:
+        """Commit what was begun in a lane, if anything was."""
+        batch = self.scheduler.current(lane)
+        if batch is not None and lane in self.results:
+            self.committer.commit(batch, self.results.pop(lane))
+            self.scheduler.finish(batch)
+
+    def step(self, lane: LaneName) -> bool:
+        """One micro-batch of a lane, if there is something to do."""
+        self.sync()
+        found = self.begin(lane)
+        self.commit(lane)
+        return found
 
     def settle(self) -> None:
         """Do everything there is to do now."""
@@ -306,6 +324,7 @@ class Replica:
         for _ in range(200):
             self.start()
             busy = [self.step(lane) for lane in LANES]
+            self.sync()
             self.idle()
             if not any(busy) and self._is_through():
                 return
