@@ -152,7 +152,8 @@ def assemble(
         pump=True,
     )
     shards.subscribe(lambda _: bell.ring())
-    watch = Watch(RawReader(config.kafka), partial(_topic_id, broker.topics), bell.ring)
+    topic_id = partial(_topic_id, broker.topics)
+    watch = Watch(RawReader(config.kafka), topic_id, bell.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,

@@ -97,13 +97,19 @@ def plan(
     now_ms: int,
     limits: Limits,
 ) -> Plan:
-    """Decide for every running source that is not busy and whose topic's ends are known."""
-    clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
+    """Decide for every running source that is not busy and whose topic's ends are known.
+
+    No interval goes beyond the moment at which the ends were asked for: what was acknowledged
+    before a time is in the contents at that time, unless more waits than a micro-batch takes.
+    """
     decided: list[tuple[Flow, Ingestion]] = []
     stuck: list[Stuck] = []
-    for flow in flows:
+    ready = [flow for flow in flows if flow.own and flow.is_ready(Phase.RUNNING, now_ms)]
+    now_ms = _known_ms(ready, topics, now_ms)
+    clock = Clock(now_ms, limits.tick_ms, limits.skew_ms)
+    for flow in ready:
         source = flow.description.source
-        if source is None or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
+        if source is None or flow.own is None:
             continue
         told = topics.get(source.topic)
         if told is None:
@@ -120,6 +126,13 @@ def plan(
                 decided.append((flow, found))
     found_plan = _plan(decided, view, topics, now_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
+
+
+def _known_ms(flows: Iterable[Flow], topics: Mapping[Topic, Told], now_ms: int) -> int:
+    """The last moment that all that is known of these sources' topics is younger than."""
+    sources = [flow.description.source for flow in flows]
+    told = [topics[each.topic] for each in sources if each is not None and each.topic in topics]
+    return min([now_ms, *(each.asked_ms for each in told if each.asked_ms is not None)])
 
 
 def position(flow: Flow, view: View) -> Position:

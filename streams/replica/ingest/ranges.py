@@ -55,13 +55,16 @@ class Told:
     """A topic as the broker had it when last asked: its id (None: it is gone) and its ends.
 
     `shrunk` are partitions whose end was seen to go back under this id, which no append-only
-    log does; `repeats` is how often in a row this was the answer.
+    log does; `repeats` is how often in a row this was the answer. `asked_ms` is the wall clock
+    before the ends were asked for (None: just now): whatever was acknowledged by then is below
+    them.
     """
 
     id: str | None
     ends: Mapping[int, Ends]
     shrunk: tuple[int, ...] = ()
     repeats: int = field(default=0, compare=False)
+    asked_ms: int | None = field(default=None, compare=False)
 
 
 def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:

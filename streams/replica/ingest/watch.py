@@ -65,8 +65,10 @@ class Watch:
         reader: EndsReader,
         identify: Callable[[Topic], str | None],
         ring: Callable[[], None],
+        now_ms: Callable[[], int],
     ) -> None:
         self._reader, self._identify, self._ring = reader, identify, ring
+        self._now_ms = now_ms
         self._lock = threading.Lock()
         self._topics: dict[Topic, _Watched] = {}
         self._stop = threading.Event()
@@ -135,6 +137,7 @@ class Watch:
 
     def _told(self, topic: Topic, watched: _Watched) -> tuple[Told | None, str]:
         """The broker's answer, or why there is none."""
+        asked_ms = self._now_ms()
         try:
             found = self._reader.ends(topic)
         except Determinate as error:
@@ -146,10 +149,10 @@ class Watch:
             and before.ends == ends
             and now < watched.identified_s + IDENTIFY_S
         ):
-            return replace(before, repeats=before.repeats + 1), ""
+            return replace(before, repeats=before.repeats + 1, asked_ms=asked_ms), ""
         watched.identified_s = now
         try:
-            return _after(before, Told(self._identify(topic), ends)), ""
+            return _after(before, Told(self._identify(topic), ends, asked_ms=asked_ms)), ""
         except Determinate as error:
             return None, str(error)
 

@@ -24,9 +24,15 @@ class Broker:
         self.reachable = True
         self.closed = False
         self.moved = threading.Condition()
-        self.watch = Watch(self, lambda _: self.id, self.ring)
+        self.clock = 0
+        self.watch = Watch(self, lambda _: self.id, self.ring, self.now_ms)
+
+    def now_ms(self) -> int:
+        self.clock += 1
+        return self.clock
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
+        self.clock += 100
         if self.id is None or not self.reachable:
             raise Determinate(f"no ends of {topic}")
         return {0: (Offset(0), Offset(self.high))}
@@ -60,6 +66,13 @@ def test_ends_are_told_as_they_move(broker):
     assert broker.tells(Told("a", {0: Ends(0, 0)}))
     broker.high = 7
     assert broker.tells(Told("a", {0: Ends(0, 7)}))
+
+
+def test_the_answer_is_dated_from_before_the_question(broker):
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 0)}))
+    told = broker.watch.ends()[TOPIC]
+    assert told.asked_ms % 101 == 1
 
 
 def test_a_topic_that_cannot_be_asked_about_is_left_out(broker):
