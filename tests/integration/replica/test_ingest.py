@@ -5,9 +5,10 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]  # re-exported
@@ -15,11 +16,12 @@ from pyspark.sql import SparkSession
 
 from streams.compute.codec import decode_response
 from streams.compute.protocol import Status
-from streams.ids import CollectionId, Offset, Topic
+from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.replica.config import Budgets
 from streams.replica.main import Replica
+from streams.storage import read
 from tests.integration.replica.conftest import config_of
 from tests.integration.replica.support import Bench, now_ms
 
@@ -68,15 +70,22 @@ class Raw:
 
 
 def settle(bench: Bench, name: str, timeout_s: float = 120) -> None:
-    """Wait until the source has passed the present moment."""
+    """Wait until the source has passed the present moment, and so has all that was sent."""
     bench.wait_upper(name, now_ms(), timeout_s)
+
+
+def history(bench: Bench, name: str) -> tuple[pa.Table, pa.Table]:
+    """Everything the shard says: updates c0 .. cn, time, diff; and errors."""
+    state = bench.shards.state(CollectionId(name))
+    wanted = read.pieces(state, Timestamp(0), state.upper.time)
+    return read.load(bench.shards.chunks, bench.shards.data_topic(state.id), wanted)
 
 
 def contents(
     bench: Bench, name: str, at: int | None = None
 ) -> tuple[Counter[Row], Counter[str]]:
     """Rows and error texts with their counts, at a time or at the last one."""
-    updates, errors = bench.updates(name)
+    updates, errors = history(bench, name)
     rows: Counter[Row] = Counter()
     for *row, moment, diff in zip(*(c.to_pylist() for c in updates.columns), strict=True):
         if at is None or moment <= at:
@@ -90,7 +99,7 @@ def contents(
 
 
 def times_of(bench: Bench, name: str) -> list[int]:
-    updates, errors = bench.updates(name)
+    updates, errors = history(bench, name)
     return sorted({*updates["time"].to_pylist(), *errors["time"].to_pylist()})
 
 
@@ -118,19 +127,54 @@ def stalled(bench: Bench, name: str, reason: str) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A replica in a thread of this process."""
+
+    replica: Replica
+    thread: threading.Thread
+
+    def end(self) -> None:
+        self.replica.stop()
+        self.thread.join(60)
+        assert not self.thread.is_alive()
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Start]:
+    """Starts replicas, each in a state directory that is named."""
+    running: list[Running] = []
+
+    def begin(state: str = "state", budgets: Budgets | None = None) -> Running:
+        config = config_of(bench, tmp_path / state, state)
+        config = replace(config, budgets=budgets or Budgets())
+        replica = Replica(config, spark)
+        thread = threading.Thread(target=replica.run, daemon=True)
+        thread.start()
+        running.append(Running(replica, thread))
+        return running[-1]
+
+    yield begin
+    for each in running:
+        each.end()
+
+
 def row(n: int | None, k: str | None) -> Row:
     return (n, k)
 
 
 def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic()
     raw = Raw(broker.bootstrap, topic)
     raw.send([(None, json.dumps({"n": i, "k": "old"})) for i in range(50)])
     raw.send([(None, '{"n":"x"}'), (None, b"\xff"), (None, None), (None, '{"k":"π"}')], 1)
     bench.source("events", COLUMNS, topic)
-    run()
+    start()
     settle(bench, "events")
     first = times_of(bench, "events")
     assert len(first) == 1, "one time for all that stood there"
@@ -157,17 +201,17 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
 
 
 def test_upsert_is_the_latest_message_of_each_key_at_every_time(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic(1)
     raw = Raw(broker.bootstrap, topic)
     raw.send([('"a"', '{"n":-1}'), ('"a"', '{"n":-2}'), ('{"k":"b"}', '{"n":-3}')])
     bench.source("latest", COLUMNS, topic, keys=("k",))
-    run()
+    start()
     settle(bench, "latest")
     assert contents(bench, "latest") == (Counter([row(-2, "a"), row(-3, "b")]), Counter())
-    for start in range(0, 200, 10):
-        raw.send([(json.dumps(f"k{i % 7}"), message_of(i)) for i in range(start, start + 10)])
+    for first in range(0, 200, 10):
+        raw.send([(json.dumps(f"k{i % 7}"), message_of(i)) for i in range(first, first + 10)])
         time.sleep(0.05)
     raw.send([(None, '{"n":1}'), ("nokey", '{"n":1}')])
     settle(bench, "latest")
@@ -225,33 +269,10 @@ def key_of(raw: bytes | None) -> str | None:
     return str(found["k"] if isinstance(found, dict) else found)
 
 
-@pytest.fixture
-def run_with(
-    spark: SparkSession, bench: Bench, tmp_path: Path
-) -> Iterator[Callable[[Budgets], Replica]]:
-    """Starts one replica with other budgets."""
-    running: list[tuple[Replica, threading.Thread]] = []
-
-    def start(budgets: Budgets) -> Replica:
-        config = replace(config_of(bench, tmp_path / "small", "small"), budgets=budgets)
-        replica = Replica(config, spark)
-        thread = threading.Thread(target=replica.run, daemon=True)
-        thread.start()
-        running.append((replica, thread))
-        return replica
-
-    yield start
-    for replica, _ in running:
-        replica.stop()
-    for _, thread in running:
-        thread.join(30)
-        assert not thread.is_alive()
-
-
 @pytest.mark.parametrize("keys", [(), ("k",)], ids=["none", "upsert"])
 def test_a_first_snapshot_in_many_slices_has_one_time(
     bench: Bench,
-    run_with: Callable[[Budgets], Replica],
+    start: Start,
     broker: EmbeddedBroker,
     keys: tuple[str, ...],
 ) -> None:
@@ -262,7 +283,7 @@ def test_a_first_snapshot_in_many_slices_has_one_time(
             [(f'"k{i % 90}"', f'{{"n":{i},"k":"k{i % 90}"}}') for i in range(count)], partition
         )
     bench.source("large", COLUMNS, topic, keys=keys)
-    run_with(Budgets(messages=130))
+    start(budgets=Budgets(messages=130))
     settle(bench, "large")
     assert len(times_of(bench, "large")) == 1
     rows, errors = contents(bench, "large")
@@ -280,12 +301,12 @@ def test_a_first_snapshot_in_many_slices_has_one_time(
 
 
 def test_time_goes_on_when_nothing_comes(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic()
     Raw(broker.bootstrap, topic).send([(None, '{"n":1}')])
     bench.source("idle", COLUMNS, topic)
-    run()
+    start()
     settle(bench, "idle")
     before, bound = times_of(bench, "idle"), binding(bench, "idle")
     for _ in range(3):
@@ -295,11 +316,11 @@ def test_time_goes_on_when_nothing_comes(
 
 
 def test_a_source_over_an_empty_topic_ticks_and_then_reads(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic()
     bench.source("empty", COLUMNS, topic)
-    run()
+    start()
     settle(bench, "empty")
     assert contents(bench, "empty") == (Counter(), Counter())
     Raw(broker.bootstrap, topic).send([(None, '{"n":1}')], 1)
@@ -310,9 +331,8 @@ def test_a_source_over_an_empty_topic_ticks_and_then_reads(
 @pytest.mark.parametrize("keeps_state", [True, False], ids=["state kept", "state lost"])
 def test_a_restart_goes_on_from_the_binding(
     bench: Bench,
-    run: Callable[..., Replica],
+    start: Start,
     broker: EmbeddedBroker,
-    tmp_path: Path,
     *,
     keeps_state: bool,
 ) -> None:
@@ -321,37 +341,36 @@ def test_a_restart_goes_on_from_the_binding(
     bench.source("latest", COLUMNS, topic, keys=("k",))
     bench.source("all", COLUMNS, other)
 
-    def send(start: int, stop: int) -> None:
-        raw.send([(json.dumps(f"k{i % 7}"), message_of(i)) for i in range(start, stop)])
-        plain.send([(None, f'{{"n":{i}}}') for i in range(start, stop)])
+    def send(first: int, stop: int) -> None:
+        raw.send([(json.dumps(f"k{i % 7}"), message_of(i)) for i in range(first, stop)])
+        plain.send([(None, f'{{"n":{i}}}') for i in range(first, stop)])
 
     send(0, 60)
-    first = run("r1", tmp_path / "first")
+    earlier = start("first")
     settle(bench, "latest")
     send(60, 120)
     settle(bench, "latest")
-    first.stop()
+    earlier.end()
     send(120, 160)
-    second = run("r2", tmp_path / ("first" if keeps_state else "second"))
+    start("first" if keeps_state else "second")
     for name in ("latest", "all"):
         settle(bench, name)
     send(160, 230)
     for name in ("latest", "all"):
         settle(bench, name)
-    second.stop()
     check_prefixes(bench, raw)
     assert contents(bench, "all")[0] == Counter(row(i, None) for i in range(230))
     assert binding(bench, "all") == {0: 230}
 
 
 def test_a_new_partition_is_read_from_its_beginning(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic(1)
     raw = Raw(broker.bootstrap, topic)
     raw.send([(None, '{"n":0}')])
     bench.source("grows", COLUMNS, topic)
-    run()
+    start()
     settle(bench, "grows")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for answer in admin.create_partitions([NewPartitions(topic, 2)]).values():
@@ -365,13 +384,13 @@ def test_a_new_partition_is_read_from_its_beginning(
 
 
 def test_only_committed_messages_are_read(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic(1)
     raw = Raw(broker.bootstrap, topic, **{"transactional.id": f"tx-{topic}"})
     raw.begin()
     bench.source("committed", COLUMNS, topic)
-    run()
+    start()
     raw.transaction(['{"n":0}', '{"n":1}'], commit=True)
     raw.transaction(['{"n":-1}'], commit=False)
     raw.transaction(['{"n":2}'], commit=True)
@@ -384,13 +403,13 @@ def test_only_committed_messages_are_read(
 
 
 def test_a_topic_that_was_re_created_stalls_its_source_alone(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic, other = bench.raw_topic(1), bench.raw_topic(1)
     Raw(broker.bootstrap, topic).send([(None, '{"n":0}')])
     bench.source("doomed", COLUMNS, topic)
     bench.source("sound", COLUMNS, other)
-    run()
+    start()
     settle(bench, "doomed")
     bench.broker.topics.delete([topic])
     assert stalled(bench, "doomed", f'topic "{topic}" does not exist')
@@ -412,18 +431,18 @@ def wait_until_created(bench: Bench, topic: Topic) -> None:
 
 
 def test_retention_that_overtakes_a_source_stalls_it(
-    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    bench: Bench, start: Start, broker: EmbeddedBroker
 ) -> None:
     topic = bench.raw_topic(1)
     raw = Raw(broker.bootstrap, topic)
     raw.send([(None, f'{{"n":{i}}}') for i in range(5)])
     bench.source("slow", COLUMNS, topic)
-    first = run()
+    first = start()
     settle(bench, "slow")
-    first.stop()
+    first.end()
     raw.send([(None, f'{{"n":{i}}}') for i in range(5, 9)])
     bench.broker.logs.truncate(topic, Offset(7))
-    run("r2")
+    start()
     reason = "partition 0: offsets 5 to 6 were deleted before they were read"
     assert stalled(bench, "slow", reason)
     assert contents(bench, "slow")[0] == Counter(row(i, None) for i in range(5))
