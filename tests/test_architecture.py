@@ -79,8 +79,8 @@ ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
     # interfaces that other people's libraries ask us to implement, at the doors
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
-    "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn", "UnixStreamServer",
-    "ThreadingHTTPServer", "ThreadingUnixStreamServer",
+    "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn",
+    "UnixStreamServer", "ThreadingHTTPServer", "ThreadingUnixStreamServer",
 }  # fmt: skip
 
 
@@ -156,10 +156,14 @@ def test_inheritance_only_from_the_allowed_bases() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+# Stands between Spark and the Python it starts, and hands the whole environment on unread.
+HANDS_ON = "streams.replica.launcher"
+
+
 def test_only_the_composition_root_reads_the_environment() -> None:
     wrong = []
     for module, path, tree in modules():
-        if within(module, "streams.app"):
+        if within(module, "streams.app") or module == HANDS_ON:
             continue
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and ast.unparse(node) in {

@@ -40,7 +40,7 @@ from streams.kafka.broker import KafkaBroker
 from streams.replica.answers import Answers
 from streams.replica.config import ReplicaConfig
 from streams.replica.machinery import Machinery, assemble
-from streams.replica.spark import open_session
+from streams.replica.spark import spark_session
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +67,7 @@ class Replica:
             stack.callback(broker.close)
             spark = self._spark
             if spark is None:
-                spark = open_session(config.spark, config.state)
-                stack.callback(spark.stop)
+                spark = stack.enter_context(spark_session(config.spark, config.state))
             name = f"{config.name}-{uuid.uuid4().hex[:8]}"
             answers = Answers(ResponseWriter(broker.logs, config.responses, name))
             reader = CommandReader(broker.logs, config.commands)

@@ -4,22 +4,20 @@ A replica has one session in its driver process. The JVM is a child which exits 
 driver's end of its standard input closes, and it stays in the driver's process group, so that
 killing the group kills both.
 
-The JVM finds the Python of its workers in the environment alone: `PYSPARK_PYTHON` is set by
-whoever starts the process (`streams.app`); here it is only checked.
+On this machine workers run the Python that we run ourselves, and are started through the
+nursery. On a cluster it is what the environment's `PYSPARK_PYTHON` says, which must have this
+package installed.
 """
 
-import logging
-import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from streams.errors import InvalidUsage
+from streams.replica.nursery import nursery
 from streams.replica.source import SlackwaterSource
-
-log = logging.getLogger(__name__)
 
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -36,23 +34,22 @@ class SparkSettings:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_session(settings: SparkSettings, state: Path) -> SparkSession:
-    """The session, with our data source registered.
-
-    Errors: InvalidUsage when workers would run another Python than this one.
-    """
-    builder = SparkSession.builder.master(settings.master).appName("slackwater")
-    for key, value in {**_defaults(settings, state), **settings.extra}.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    python = session.sparkContext.pythonExec
-    if python != sys.executable:
-        raise InvalidUsage(
-            f"environment PYSPARK_PYTHON: expected {sys.executable}, got {python}"
-        )
-    session.dataSource.register(SlackwaterSource)
-    return session
+@contextmanager
+def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession]:
+    """The session, with our data source registered; stopped at the end."""
+    with ExitStack() as stack:
+        local = settings.master.startswith("local")
+        python = stack.enter_context(nursery()) if local else None
+        builder = SparkSession.builder.master(settings.master).appName("slackwater")
+        for key, value in {**_defaults(settings, state), **settings.extra}.items():
+            builder = builder.config(key, value)
+        session = builder.getOrCreate()
+        stack.callback(session.stop)
+        session.sparkContext.setLogLevel("ERROR")
+        if python is not None:
+            session.sparkContext.pythonExec = str(python)
+        session.dataSource.register(SlackwaterSource)
+        yield session
 
 
 def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:

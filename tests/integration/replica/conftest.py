@@ -1,7 +1,5 @@
 """One Spark session for all tests of replicas, and an instance for each."""
 
-import os
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,16 +10,14 @@ from pyspark.sql import SparkSession
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.config import ReplicaConfig
 from streams.replica.main import Replica
-from streams.replica.spark import SparkSettings, open_session
+from streams.replica.spark import SparkSettings, spark_session
 from tests.integration.replica.support import Bench, open_bench
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    session = open_session(SparkSettings(), tmp_path_factory.mktemp("spark"))
-    yield session
-    session.stop()
+    with spark_session(SparkSettings(), tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture

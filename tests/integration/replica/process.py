@@ -37,7 +37,6 @@ def start(
             stdin=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
         )
 
 

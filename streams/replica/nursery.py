@@ -1,0 +1,117 @@
+"""A process that has imported PySpark once, and forks a ready one for each of Spark's starts.
+
+    python -m streams.replica.nursery SOCKET
+
+`streams.replica.launcher` tells it what to run. It ends when its standard input does, that is,
+with the driver. It must stay single-threaded: a fork copies one thread and every lock.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
+
+from streams.replica import launcher
+
+PRELOADED = (
+    "pandas",
+    "pyarrow",
+    "streams.replica.source",
+    launcher.DAEMON,
+    *launcher.NURSED,
+)
+
+
+@contextmanager
+def nursery() -> Iterator[Path]:
+    """A running nursery; the path of the executable that Spark is to start as its Python."""
+    with TemporaryDirectory(prefix="slackwater-") as directory:
+        address = Path(directory) / "nursery"
+        command = [sys.executable, "-m", "streams.replica.nursery", str(address)]
+        python = Path(directory) / "python"
+        started = [sys.executable, "-S", launcher.__file__, str(address)]
+        python.write_text(f'#!/bin/sh\nexec {" ".join(map(quote, started))} "$@"\n')
+        python.chmod(0o700)
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603  ours
+            try:
+                yield python
+            finally:
+                process.kill()
+
+
+def serve(address: str) -> None:
+    """Import, then fork for whoever asks."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for our children
+    with socket.socket(socket.AF_UNIX) as door:
+        door.bind(address)
+        door.listen()
+        while True:
+            connection, _ = door.accept()
+            with connection:
+                if os.fork() == 0:
+                    door.close()
+                    _child(connection)
+
+
+def _child(connection: socket.socket) -> None:
+    """Become what was asked for; never returns."""
+    code = launcher.FAILED
+    try:
+        size, files, _, _ = socket.recv_fds(connection, 4, 3)
+        request = connection.makefile("rb").read(int.from_bytes(size, "big"))
+        command, environment = json.loads(request)
+        connection.sendall(b"%d\n" % os.getpid())
+        for number, file in enumerate(files):
+            os.dup2(file, number)
+        code = _run(command, environment)
+        connection.sendall(b"%d\n" % code)
+    finally:
+        os._exit(code)
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    launcher.adopt(environment)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    module, sys.argv = command[0], command
+    sys.modules.pop(module)  # to be run, not to be found
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else launcher.FAILED
+    return 0
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is for the driver
+    # the wait for the end is a child's: we have one thread
+    _end_with_input()
+    serve(sys.argv[1])
+
+
+def _end_with_input() -> None:
+    """Let a child kill us, and end itself, when the driver is gone."""
+    parent = os.getpid()
+    if os.fork() == 0:
+        while os.read(0, 1 << 10):
+            pass
+        os.kill(parent, signal.SIGKILL)
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
