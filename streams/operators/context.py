@@ -47,7 +47,7 @@ class Context:
     @property
     def files(self) -> RunFiles:
         """The run files of the directory."""
-        return RunFiles(Path(self.directory), self.new_name, self.cache, self.merge_factor)
+        return RunFiles(self.directory, self.new_name, self.cache, self.merge_factor)
 
 
 @dataclass(frozen=True, slots=True)

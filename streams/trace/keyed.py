@@ -94,7 +94,7 @@ def insert(
     """
     if not rows.num_rows:
         return list(names)
-    count = files.victims(names, rows.num_rows)
+    count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     hashes, order = by_hash(parts)

@@ -103,7 +103,7 @@ def insert(
     """The runs with these rows added; `rows` has the schema of the runs, sorted by `h`."""
     if not rows.num_rows:
         return list(names)
-    count = files.victims(names, rows.num_rows)
+    count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)

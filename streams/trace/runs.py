@@ -11,7 +11,7 @@ deletes one: an older checkpoint may still name it (rule 19).
 Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
 a new run is added, every newer run that is less than twice its size is merged into it: so
 sizes at least double from the newest to the oldest, there are at most log2 n runs, and a row
-is rewritten at most log2 n times.
+is rewritten at most log2 n times. (Runs stop growing at `LARGEST_MERGE` bytes.)
 """
 
 from collections import OrderedDict
@@ -25,7 +25,7 @@ import pyarrow as pa
 from streams.trace.columns import Ints, Words, spans, uint64
 
 LARGEST_MERGE = 1 << 30
-"""Bytes beyond which a run is left alone: it bounds the time and the memory of one merge."""
+"""The most bytes merged at once: it bounds the time and the memory that one step may take."""
 
 SMALL_RUN = 1 << 18
 """Bytes up to which a new run stays in memory, in the worker that wrote it."""
@@ -77,14 +77,18 @@ class RunFiles:
 
     def open(self, names: Sequence[RunName]) -> list[Run]:
         """The runs of an arrangement, in the order given."""
-        return [self.cache.get(str(self.directory / str(name))) for name, _ in names]
+        return [self.cache.get(self.path(name)) for name, _ in names]
+
+    def path(self, name: str | int) -> str:
+        """Where a run lies. Text, since this is asked for at every turn."""
+        return f"{self.directory}/{name}"
 
     def write(self, rows: pa.RecordBatch) -> list[RunName]:
         """A new run of these rows, which are sorted by `h`; no run when there are none."""
         if not rows.num_rows:
             return []
         name = self.new_name()
-        path = str(self.directory / name)
+        path = self.path(name)
         if rows.nbytes <= SMALL_RUN:
             # In one piece, and kept: opening it again costs more than all its bytes.
             buffer = pa.BufferOutputStream()
@@ -97,15 +101,16 @@ class RunFiles:
                 _write(sink, rows)
         return [[name, rows.num_rows]]
 
-    def victims(self, names: Sequence[RunName], rows: int) -> int:
-        """How many of the newest runs a new run of `rows` rows is to be merged with."""
-        count = 0
-        for name, size in reversed(names):
-            if int(size) >= self.merge_factor * rows:
+    def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
+        """How many of the newest runs a new run of these rows is to be merged with."""
+        count, rows, size = 0, new.num_rows, new.nbytes
+        for name, more in reversed(names):
+            if int(more) >= self.merge_factor * rows:
                 break
-            if self.cache.get(str(self.directory / str(name))).rows.nbytes > LARGEST_MERGE:
+            size += self.cache.get(self.path(name)).rows.nbytes
+            if size > LARGEST_MERGE:
                 break
-            rows += int(size)
+            rows += int(more)
             count += 1
         return count
 

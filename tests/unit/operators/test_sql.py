@@ -1,6 +1,7 @@
 """Views against DuckDB at every time: random queries, histories, cuts of time and layouts."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -43,15 +44,26 @@ class Tables:
             name: list(history(chance, list(of.values()))) for name, of in columns.items()
         }
 
+    def load(self, name: str, more: str, rows: list[Literals]) -> None:
+        """Make a table hold these rows; `more` defines columns beside the relation's."""
+        kinds = [*self.columns[name].values(), *["BIGINT"] * more.count("BIGINT")]
+        body = f"{self.definitions[name]}{more}"
+        self.connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
+        if rows:
+            # each literal with its own cast: a list of them would have one type first
+            cells = [
+                ", ".join(f"({cell})::{kind}" for cell, kind in zip(row, kinds, strict=True))
+                for row in rows
+            ]
+            values = ", ".join(f"({cell})" for cell in cells)
+            self.connection.execute(f'INSERT INTO "{name}" VALUES {values}')
+
     def maintain(self, query: str, chance: random.Random) -> Maintained:
         updates = {}
+        self.connection.execute("SET arrow_lossless_conversion = true")
         for name in self.columns:
-            body = f"{self.definitions[name]}, _time BIGINT, _diff BIGINT"
-            self.connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
-            for row, at, diff in self.histories[name]:
-                values = ", ".join([*row, str(at), str(diff)])
-                self.connection.execute(f'INSERT INTO "{name}" VALUES ({values})')
-            self.connection.execute("SET arrow_lossless_conversion = true")
+            rows = [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
+            self.load(name, ", _time BIGINT, _diff BIGINT", rows)
             updates[name] = self.connection.sql(f'FROM "{name}"').to_arrow_table()
         cuts = [*sorted(chance.sample(range(1, TIMES), chance.randrange(TIMES - 1))), TIMES]
         return maintain(
@@ -66,18 +78,11 @@ class Tables:
     def fill(self, time: int) -> None:
         """Make the tables what the relations are at a time."""
         for name in self.columns:
-            self.connection.execute(
-                f'CREATE OR REPLACE TABLE "{name}" ({self.definitions[name]})'
-            )
-            counts: dict[tuple[str, ...], int] = {}
+            counts: Counter[tuple[str, ...]] = Counter()
             for row, at, diff in self.histories[name]:
                 if at <= time:
-                    counts[tuple(row)] = counts.get(tuple(row), 0) + diff
-            for literals, count in counts.items():
-                for _ in range(count):
-                    self.connection.execute(
-                        f'INSERT INTO "{name}" VALUES ({", ".join(literals)})'
-                    )
+                    counts[tuple(row)] += diff
+            self.load(name, "", [list(row) for row in counts.elements()])
 
 
 def history(chance: random.Random, kinds: list[str]) -> Iterator[tuple[Literals, int, int]]:
@@ -92,8 +97,8 @@ def history(chance: random.Random, kinds: list[str]) -> Iterator[tuple[Literals,
             yield row, at, count
 
 
-def compare(tables: Tables, view: Maintained, query: str) -> None:
-    for time in range(view.since, view.upper):
+def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> None:
+    for time in range(view.since, view.upper)[::-every]:
         tables.fill(time)
         try:
             want = answer(tables.connection, query)
@@ -122,11 +127,10 @@ def test_random_queries_agree_with_duckdb_at_every_time(seed: int) -> None:
 
 
 WIDE = [
-    "SELECT {c} FROM every",
-    "SELECT DISTINCT {c} FROM every",
-    "SELECT {c}, count(*) AS n, min({c}) AS low, max({c}) AS high FROM every GROUP BY {c}",
-    "SELECT count({c}) AS n, min({c}) AS low, max({c}) AS high FROM every",
     "SELECT a.{c}, b.{c} AS other FROM every a JOIN every b ON a.{c} = b.{c}",
+    "SELECT {c}, count(*) AS n FROM every GROUP BY {c}",
+    "SELECT DISTINCT {c} FROM every WHERE {c} IS NOT NULL",
+    "SELECT count({c}) AS n, min({c}) AS low, max({c}) AS high FROM every",
 ]
 
 
@@ -144,7 +148,7 @@ def test_every_type_is_payload_and_key(column: str) -> None:
         except InvalidStatement:
             assert column in {"bits", "tz"}, "no min and max of these, says the planner"
             continue
-        compare(tables, view, query)
+        compare(tables, view, query, every=2)
 
 
 EXACT = [
