@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from streams.kafka.embedded import EmbeddedBroker
+
+settings.register_profile("thorough", max_examples=5000, deadline=None)
 
 
 @pytest.fixture(scope="session")
