@@ -39,8 +39,23 @@ class Mutation(Enum):
     RULE_22_FLIGHT = "the idle path moves the checkpoint while a step is in flight"
 
 
+QUIET: dict[str, float | None] = {
+    "busy": 0.2,
+    "late": 0.0,
+    "lost": 0.0,
+    "fresh": 1.0,
+    "lease": 1000,
+    "budget": None,
+    "replicas": 20,
+    "laggard": 5,
+    "reader": 0,
+    "compactor": 0,
+    "collector": 0,
+}
+"""Little happens, and one replica is slower than the other."""
+
 WEATHER: dict[Mutation, dict[str, float | None]] = {
-    Mutation.RULE_1_ID: {"lost": 0.4, "busy": 1.0, "fresh": 0.3},
+    Mutation.RULE_1_ID: {"late": 0.6, "busy": 1.0, "fresh": 0.7, "replicas": 2, "laggard": 2},
     Mutation.RULE_5_HOLD: {"since_lag": 1, "compactor": 6, "controller": 6},
     Mutation.RULE_6_CHECK: {
         "reader": 30,
@@ -49,14 +64,24 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
         "clean": 0.3,
         "fresh": 0.3,
         "replicas": 2,
-        "lease": 8,
+        "lease": 20,
     },
     Mutation.RULE_10_SWITCH: {"reader": 10, "compactor": 6},
-    Mutation.RULE_10_PLAN: {"reader": 10, "compactor": 6, "collector": 6, "lease": 1000},
+    Mutation.RULE_10_PLAN: {
+        "reader": 20,
+        "compactor": 10,
+        "collector": 20,
+        "clean": 0.2,
+        "lease": 1000,
+        "replicas": 6,
+        "laggard": 6,
+        "stop": 0.0,
+        "crash": 0.0,
+    },
     Mutation.RULE_17_SINCE: {
         "stop": 0.04,
         "away": 60,
-        "lease": 8,
+        "lease": 20,
         "wipe": 0.0,
         "since_lag": 1,
         "compactor": 10,
@@ -78,6 +103,7 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
         "away": 60,
         "compactor": 20,
         "replicas": 6,
+        "laggard": 6,
         "budget": 1,
         "lease": 1000,
         "wipe": 0.0,
@@ -86,7 +112,7 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
     Mutation.RULE_21_REPLAY: {
         "stop": 0.04,
         "away": 60,
-        "lease": 8,
+        "lease": 20,
         "wipe": 0.0,
         "since_lag": 1,
         "compactor": 10,
@@ -94,15 +120,7 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
         "budget": None,
     },
     Mutation.RULE_21_HOLDS: {"since_lag": 1, "compactor": 10, "lease": 1000},
-    Mutation.RULE_22_OWN: {"busy": 0.2, "stop": 0.02, "away": 60, "wipe": 0.0},
-    Mutation.RULE_22_FLIGHT: {
-        "busy": 0.4,
-        "stop": 0.07,
-        "away": 10,
-        "wipe": 0.0,
-        "replicas": 20,
-        "budget": 1,
-        "lease": 1000,
-    },
+    Mutation.RULE_22_OWN: QUIET | {"stop": 0.0},
+    Mutation.RULE_22_FLIGHT: QUIET | {"stop": 0.03, "away": 10, "wipe": 0.0, "laggard": 20},
 }
 """What makes it likely that a missing rule shows: not needed, but it saves runs."""

@@ -69,7 +69,7 @@ class Race:
         """Who takes part, and how often each may move: another choice in every run."""
 
         def replica(name: str) -> Factory:
-            return lambda world, disk: Replica(world, disk, name).run()
+            return lambda world, disk: Replica(world, self.truth, disk, name).run()
 
         def reader(announced: bool) -> Factory:
             return lambda world, disk: Reader(
@@ -78,15 +78,15 @@ class Race:
 
         weather = self.world.weather
         return [
-            (table_writer, (1, 2)),
-            (table_writer, (0, 1)),
-            (ingestion, (1, 2)),
-            (ingestion, (0, 1)),
+            (table_writer, (3, 6)),
+            (table_writer, (0, 3)),
+            (ingestion, (4, 8)),
+            (ingestion, (0, 4)),
             (replica("a"), (weather.replicas,)),
-            (replica("b"), (2, weather.replicas)),
+            (replica("b"), (weather.laggard,)),
             (controller, (weather.controller,)),
             (compactor, (weather.compactor,)),
-            (compactor, (0, 1)),
+            (compactor, (0, 2)),
             (collector, (weather.collector,)),
             (roller, (0, 1)),
             (reader(announced=True), (weather.reader,)),
@@ -107,15 +107,17 @@ class Race:
         """Some history before anything goes wrong, in some runs with the view already there."""
         world = self.world
         world.calm = True
+        weather, world.weather = world.weather, replace(world.weather, busy=3.0, budget=None)
         early = [self.members[0], self.members[2], *self.members[-1:]][
             : self.rng.choice((2, 3))
         ]
-        for _ in range(self.rng.choice((4, 12))):
+        for _ in range(self.rng.choice((5, 15))):
             self._message()
             world.now += self.rng.choice((0, 1, 2))
-            for member in early:
+            for member in early * 2:
                 self._move(member)
         world.calm = False
+        world.weather = weather
 
     def check(self) -> None:
         """Every time of every collection, as the logs have it now."""
@@ -126,7 +128,7 @@ class Race:
     def _happen(self) -> None:
         """What nobody decides."""
         world, rng = self.world, self.rng
-        if rng.random() < 0.15:
+        if rng.random() < 0.4:
             world.now += rng.choice((0, 1, 1, 2, 6))
         if rng.random() < 0.01:
             world.busy = not world.busy
@@ -168,11 +170,13 @@ class Race:
         """The faults are over: everything catches up, or is stuck for good.
 
         First there is more to do, for one replica alone perhaps: a state that is wrong shows
-        in what is made of it. Then all comes to rest, and what was scheduled comes due.
+        in what is made of it. Then all comes to rest, and what was scheduled comes due. Before
+        either everything is stopped and starts again from what it finds.
         """
         world = self.world
         world.calm = world.busy = True
         world.weather = replace(world.weather, budget=None)
+        self._stop_all()
         for group, event in world.in_flight:
             world.land(group, event)
         for zombie in world.zombies:
@@ -186,14 +190,20 @@ class Race:
             world.now += self.rng.choice((0, 1))
             self._round(present)
         world.busy = False
-        goal = world.now + 13
+        self._stop_all()
+        goal = world.now + 26
         for _ in range(100):
             self._round(present)
             if self._arrived(goal):
                 return
-            world.now += 7 if self._behind(goal) else 0
+            world.now += 13 if self._behind(goal) else 0
         uppers = {name: str(world.groups[name].newest.upper) for name in visible(world)}
         raise WrongAnswer(f"stuck: expected uppers beyond {goal}, actual {uppers}")
+
+    def _stop_all(self) -> None:
+        for member in self.members:
+            if member.mortal:
+                member.process = None
 
     def _round(self, present: list[Member]) -> None:
         self.rng.shuffle(present)

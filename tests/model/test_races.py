@@ -22,7 +22,7 @@ from tests.model.race import Race
 from tests.model.world import WrongAnswer
 
 RACES = int(os.environ.get("RACES", "1000"))
-TICKS = (60, 150, 300)
+TICKS = (20, 80, 250)
 ATTEMPTS = 400
 PORTIONS = 4
 
@@ -65,7 +65,8 @@ def test_without_the_rule_some_run_goes_wrong(mutation: Mutation) -> None:
     seeds = (seed for seed in range(ATTEMPTS) if goes_wrong(seed, mutation, weather))
     found = next(seeds, None)
     assert found is not None, f"none of {ATTEMPTS} runs goes wrong though {mutation.value}"
-    wrong = [seed for seed in range(found + 1) if goes_wrong(seed, None, weather)]
+    same = range(max(0, found - 9), found + 1)
+    wrong = [seed for seed in same if goes_wrong(seed, None, weather)]
     assert not wrong, f"runs {wrong} go wrong in the weather of {mutation.name}, rule or not"
 
 

@@ -47,6 +47,7 @@ from streams.storage.outcomes import (
     UpperMismatch,
 )
 from tests.model.mutations import Mutation
+from tests.model.truth import Truth
 from tests.model.world import (
     CNT,
     SRC,
@@ -55,6 +56,7 @@ from tests.model.world import (
     Disk,
     Piece,
     Process,
+    Row,
     Update,
     World,
     WrongAnswer,
@@ -98,7 +100,7 @@ class Lost(Exception):
 def creator(world: World, disk: Disk) -> Process:
     """Create the view some time: its durable holds first, then its as_of."""
     client = Client(world)
-    for _ in range(0 if world.calm else world.rng.choice((0, 5))):
+    for _ in range(world.rng.choice((0, 5, 8))):
         yield
     since = []
     for name in IMPORTS:
@@ -126,7 +128,7 @@ def controller(world: World, disk: Disk) -> Process:
         yield
         name = world.rng.choice((TAB, SRC, CNT))
         client.sync(name)
-        if not client.knows(name):
+        if world.resting or not client.knows(name):
             continue
         upper = client.collection(name).upper
         wish = hold_at(frontier(max(1, upper.time - world.weather.since_lag + 1)))
@@ -153,8 +155,8 @@ def _downgrade(
 class Replica:
     """One replica of the view, from one start to the next."""
 
-    def __init__(self, world: World, disk: Disk, name: str) -> None:
-        self.world, self.disk, self.name = world, disk, name
+    def __init__(self, world: World, truth: Truth, disk: Disk, name: str) -> None:
+        self.world, self.truth, self.disk, self.name = world, truth, disk, name
         self.client = Client(world)
         self.state = State(0, (), ())
         self.incarnation = world.name("i")
@@ -341,6 +343,7 @@ class Replica:
         yield from self._fold_imports()
         self.client.sync(CNT)
         self.state = self._load(self.state.frontier, self.state.runs)
+        self._peek()
         shard = self._upper().time
         if self.world.without(Mutation.RULE_16_JUMP) and shard > self.state.frontier:
             self.state = replace(self.state, frontier=shard)
@@ -359,6 +362,11 @@ class Replica:
                     self._move_checkpoint(idle.lower.time, idle.upper.time)
             case None:
                 yield from self._follow()
+
+    def _peek(self) -> None:
+        """Whoever reads this replica's state reads the view's contents just before it."""
+        rows: dict[Row, int] = {(k, n): 1 for k, n in self.state.counts().items() if n}
+        self.truth.equal(CNT, rows, self.state.frontier - 1)
 
     def _step(self, step: Step) -> Process:
         lower, upper = step.lower.time, step.upper.time
@@ -385,7 +393,7 @@ class Replica:
         if news:
             run = self._write_run(str(lower), news)
             state = replace(state, runs=(*state.runs, run))
-        for _ in range(self.world.rng.choice((1, 4))):
+        for _ in range(self.world.rng.choice((1, 1, 10))):
             yield from self._idle_in_flight(upper)
         yield from self._commit(step, output, state)
 

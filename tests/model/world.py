@@ -70,6 +70,7 @@ class Weather:
     lease: int
     since_lag: int
     replicas: int
+    laggard: int
     controller: int
     compactor: int
     collector: int
@@ -84,18 +85,19 @@ WEATHERS: dict[str, tuple[float | int | None, ...]] = {
     "crash": (0.0, 0.02),
     "stop": (0.0, 0.01, 0.04),
     "away": (10, 60),
-    "busy": (0.2, 1.0),
+    "busy": (0.2, 0.5, 1.0),
     "wipe": (0.0, 0.0, 0.3),
     "zombie": (0.0, 0.3, 0.6),
     "clean": (0.0, 0.02, 0.1),
     "budget": (None, 1, 4),
-    "lease": (8, 25, 1000),
+    "lease": (20, 80, 1000),
     "since_lag": (1, 1, 4),
     "replicas": (6, 20),
-    "controller": (1, 4),
-    "compactor": (0, 1, 3),
-    "collector": (0, 1),
-    "reader": (0, 1, 3),
+    "laggard": (2, 20),
+    "controller": (2, 8),
+    "compactor": (0, 2, 6),
+    "collector": (0, 2),
+    "reader": (0, 2, 5),
 }
 
 

@@ -46,7 +46,9 @@ def table_writer(world: World, disk: Disk) -> Process:
         client.sync(TAB)
         lower = client.collection(TAB).upper
         time = max(world.now, lower.time)
-        if not world.busy or not world.chance(0.4 * world.weather.busy):
+        if world.resting and lower.time > world.now:
+            continue
+        if not world.busy or not world.chance(0.3 * world.weather.busy):
             yield from _tick(world, client, lower, time)
             continue
         world.serial += 1
@@ -71,7 +73,7 @@ def _some_rows(world: World, mine: list[Row]) -> list[tuple[Row, int]]:
         if mine and world.chance(0.4):
             rows.append((mine.pop(), -1))
         else:
-            until = world.now + world.rng.randint(1, 12) if world.chance(0.4) else None
+            until = world.now + world.rng.randint(1, 25) if world.chance(0.4) else None
             world.serial += 1
             rows.append(((world.rng.randrange(KEYS), world.serial, until), 1))
     return rows
