@@ -40,6 +40,10 @@ class StatementRefused(SlackwaterError):
     """DuckDB does not accept a statement, whatever the rows."""
 
 
+class KernelFailed(SlackwaterError):
+    """DuckDB itself failed: out of memory, out of disk, interrupted, or a fault of its own."""
+
+
 class Port:
     """A stable name for a table that changes: DuckDB asks for the stream at each execution."""
 
@@ -70,7 +74,7 @@ class Prepared:
     def run(self, *tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The statement's answer over these tables.
 
-        Errors: EvaluationFailed.
+        Errors: EvaluationFailed, KernelFailed.
         """
         for port, table in zip(self.ports, tables, strict=True):
             port.table = table
@@ -95,7 +99,7 @@ class Kernel:
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
 
-        Errors: EvaluationFailed.
+        Errors: EvaluationFailed, StatementRefused, KernelFailed.
         """
         for name, table in tables.items():
             self._connection.register(name, table)
@@ -142,7 +146,7 @@ class Kernel:
     def columns(self, definitions: str) -> list[tuple[str, str]]:
         """The names and types of columns defined as in CREATE TABLE: `a BIGINT, b VARCHAR`.
 
-        Errors: EvaluationFailed when they are not column definitions.
+        Errors: StatementRefused when they are not column definitions.
         """
         self._execute(f"CREATE TEMP TABLE defined_columns ({definitions})")
         try:
@@ -182,10 +186,8 @@ class Kernel:
     def _execute(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
-        except (duckdb.BinderException, duckdb.ParserException) as error:
-            raise StatementRefused(str(error)) from error
         except duckdb.Error as error:
-            raise EvaluationFailed(str(error)) from error
+            raise _translated(error) from error
 
     def _run(self, sql: str) -> pa.Table:
         try:
@@ -194,7 +196,18 @@ class Kernel:
                 warnings.simplefilter("ignore")
                 return _plain_booleans(self._connection.execute(sql).to_arrow_table())
         except duckdb.Error as error:
-            raise EvaluationFailed(str(error)) from error
+            raise _translated(error) from error
+
+
+def _translated(error: duckdb.Error) -> SlackwaterError:
+    """What a failure means: only one of the data may ever become an error row."""
+    match error:
+        case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
+            return StatementRefused(str(error))
+        case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
+            return EvaluationFailed(str(error))
+        case _:
+            return KernelFailed(str(error))
 
 
 def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:

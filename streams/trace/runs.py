@@ -44,10 +44,16 @@ class Run:
 
 @dataclass(slots=True)
 class RunCache:
-    """The open runs of a worker, at most `limit`; the least recently used goes first."""
+    """The open runs of a worker; the least recently used go first.
+
+    At most `limit` runs; of those that were just written and are still in this process's own
+    memory, at most `held_bytes`.
+    """
 
     limit: int = 4096
+    held_bytes: int = 64 << 20
     _open: OrderedDict[str, Run] = field(default_factory=OrderedDict)
+    _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
 
     def get(self, path: str) -> Run:
         """The run in this file, opened at most once while it is in use."""
@@ -56,14 +62,21 @@ class RunCache:
             rows = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
             run = self._open[path] = Run(rows, uint64(rows.column(0)))
             if len(self._open) > self.limit:
-                self._open.popitem(last=False)
+                self._drop(next(iter(self._open)))
         else:
             self._open.move_to_end(path)
         return run
 
-    def put(self, path: str, run: Run) -> None:
+    def put(self, path: str, rows: pa.RecordBatch) -> None:
         """A run that was just written here need not be opened."""
-        self._open[path] = run
+        self._open[path] = Run(rows, uint64(rows.column(0)))
+        self._held[path] = rows.nbytes
+        while sum(self._held.values()) > self.held_bytes or len(self._open) > self.limit:
+            self._drop(next(iter(self._held or self._open)))
+
+    def _drop(self, path: str) -> None:
+        del self._open[path]
+        self._held.pop(path, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +108,7 @@ class RunFiles:
             _write(buffer, rows)
             with Path(path).open("wb", buffering=0) as file:
                 file.write(buffer.getvalue())
-            self.cache.put(path, Run(rows, uint64(rows.column(0))))
+            self.cache.put(path, rows)
         else:
             with pa.OSFile(path, "wb") as sink:
                 _write(sink, rows)

@@ -7,6 +7,7 @@ from streams.trace import kernel as kernels
 from streams.trace.kernel import (
     EvaluationFailed,
     Kernel,
+    KernelFailed,
     StatementRefused,
     arrow_schema,
     arrow_type,
@@ -85,5 +86,12 @@ def test_columns_are_read_as_create_table_reads_them() -> None:
         ("a", "BIGINT"),
         ("B c", "DECIMAL(4,1)[]"),
     ]
-    with pytest.raises(EvaluationFailed):
+    with pytest.raises(StatementRefused):
         kernel().columns("a NO_SUCH_TYPE")
+
+
+def test_running_out_of_memory_is_no_error_of_the_data() -> None:
+    """It must never become an error row: the next attempt may well succeed."""
+    small = Kernel("20MB")
+    with pytest.raises(KernelFailed):
+        small.query("SELECT list(md5(x::VARCHAR) ORDER BY x) AS l FROM range(3000000) AS t(x)")
