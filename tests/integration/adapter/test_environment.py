@@ -118,6 +118,10 @@ def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
     assert set(held.values()) <= {0, 1}
 
 
+def has_passed(environment: Environment, sink: str, moment: int) -> bool:
+    return upper(environment, "SINKS", sink) > moment
+
+
 def test_a_sink_writes_every_change_once_through_kills(environment, broker) -> None:
     name, topic = orders(environment, broker)
     view, sink, out = f"v{next(numbers)}", f"k{next(numbers)}", f"out-{next(numbers)}-{topic}"
@@ -126,24 +130,30 @@ def test_a_sink_writes_every_change_once_through_kills(environment, broker) -> N
         f" sum(amount)::BIGINT AS total FROM {name} GROUP BY customer HAVING count(*) < 40;"
         f"CREATE SINK {sink} FROM {view} INTO KAFKA (TOPIC '{out}') KEY (customer)"
     )
-    feed, rng = Feed(broker.bootstrap), random.Random(7)
-    stop = threading.Event()
+    rng, stop = random.Random(7), threading.Event()
 
     def produce() -> None:
-        for _ in range(150):
-            rows = [{"id": i, "customer": rng.randrange(30), "amount": i} for i in range(10)]
+        """Customers come, collect forty orders, and are gone."""
+        feed, sent = Feed(broker.bootstrap), 0
+        while not stop.wait(0.2):
+            first = sent // 60
+            rows = [
+                {"id": sent + i, "customer": first + rng.randrange(20), "amount": i}
+                for i in range(10)
+            ]
             feed.send(topic, rows)
-            if stop.wait(0.2):
-                return
+            sent += len(rows)
 
     producer = threading.Thread(target=produce)
     producer.start()
     for victim in ("replica", "coordinator", "replica"):
-        time.sleep(4)
+        eventually(partial(has_passed, environment, sink, now_ms()))
         environment.kill(victim)
+    eventually(partial(has_passed, environment, sink, now_ms()))
+    stop.set()
     producer.join()
     moment = now_ms()
-    eventually(lambda: upper(environment, "SINKS", sink) > moment, 180)
+    eventually(partial(has_passed, environment, sink, moment))
     written = read_output(broker.bootstrap, environment.settings.namespace, out)
     assert [each.time for each in written] == sorted(each.time for each in written)
     assert len({(each.time, each.key) for each in written}) == len(written)
