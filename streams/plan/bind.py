@@ -27,7 +27,8 @@ from streams.plan.ir import (
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.refusals import AGGREGATES, Refusal
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, shift
+from streams.plan.render import label
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, shift
 from streams.plan.typenames import stored, type_name
 
 _INNER = "INNER"
@@ -107,9 +108,15 @@ def _values(record: Record, scope: _Scope) -> Relational:
 def _project(record: Record, scope: _Scope) -> Relational:
     source = _input(record, scope)
     inside = row_scope(columns(source))
-    outputs = [_storable(bind_scalar(e, inside)) for e in record.records("expressions")]
-    names = [e.text("alias") or f"col{i}" for i, e in enumerate(record.records("expressions"))]
-    return Project(source, tuple(outputs), tuple(names))
+    bound = [(e.text("alias"), bind_scalar(e, inside)) for e in record.records("expressions")]
+    outputs = tuple(_storable(scalar) for _, scalar in bound)
+    return Project(source, outputs, tuple(_called(*pair) for pair in bound))
+
+
+def _called(alias: str, scalar: Scalar) -> str:
+    """The column's name; DuckDB calls the keys of a group by their numbers."""
+    numbered = alias.isdigit() and isinstance(scalar, Ref)
+    return label(scalar) if numbered or not alias else alias
 
 
 def _storable(scalar: Scalar) -> Scalar:
@@ -128,21 +135,22 @@ def _filter(record: Record, scope: _Scope) -> Relational:
 
 
 def _group(record: Record, scope: _Scope) -> Relational:
-    if len(record.items("grouping_sets")) > 1 or record.items("grouping_functions"):
+    if len(record.items("grouping_sets")) > 1:
         raise Refusal("grouping by several sets").raised()
+    if record.items("grouping_functions"):
+        raise Refusal("function grouping").raised()
     source = _input(record, scope)
     inside = row_scope(columns(source))
     keys = tuple(_storable(bind_scalar(e, inside)) for e in record.records("groups"))
     calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
     if not keys and not calls:
         calls = (AggregateCall("count", None, "BIGINT"),)  # a row wants a column
-    names = [_name(key, i) for i, key in enumerate(keys)]
-    names += [call.function for call in calls]
-    return Group(source, keys, calls, tuple(names))
+    names = tuple(map(label, keys)) + tuple(map(_name, calls))
+    return Group(source, keys, calls, names)
 
 
-def _name(scalar: Scalar, position: int) -> str:
-    return scalar.name if isinstance(scalar, Ref) else f"key{position}"
+def _name(call: AggregateCall) -> str:
+    return f"{call.function}({'*' if call.argument is None else label(call.argument)})"
 
 
 def _aggregate(record: Record, source: Relational) -> AggregateCall:
@@ -181,13 +189,32 @@ def _result_type(name: str, argument: Scalar | None, record: Record) -> str:
 
 def _distinct(record: Record, scope: _Scope) -> Relational:
     source = _input(record, scope)
-    targets = [
-        target.number("index") if target.text("expression_class") == "BOUND_REF" else -1
-        for target in record.records("distinct_targets")
-    ]
-    if record.text("distinct_type") != "DISTINCT" or targets != [*range(len(columns(source)))]:
+    shown = row_scope(columns(source))
+    targets = tuple(bind_scalar(e, shown) for e in record.records("distinct_targets"))
+    own = [refs(target) == {place} for place, target in enumerate(targets)]
+    whole = len(targets) == len(columns(source)) and all(own)
+    if record.text("distinct_type") != "DISTINCT" or not whole:
         raise Refusal("DISTINCT ON").raised()
-    return Distinct(source)
+    if all(isinstance(target, Ref) for target in targets):
+        return Distinct(source)
+    return _distinct_by(source, targets)
+
+
+def _distinct_by(source: Relational, targets: tuple[Scalar, ...]) -> Relational:
+    """One row for each combination of targets; a target is the normal form of its column.
+
+    Of the columns' values that have one normal form the least is shown (rule 23).
+    """
+    own = columns(source)
+    names = tuple(column.name for column in own)
+    folded = [i for i, target in enumerate(targets) if not isinstance(target, Ref)]
+    calls = tuple(
+        AggregateCall("min", Ref(i, own[i].type, own[i].name), own[i].type) for i in folded
+    )
+    group = Group(source, targets, calls, names + tuple(names[i] for i in folded))
+    places = [len(own) + folded.index(i) if i in folded else i for i, _ in enumerate(own)]
+    outputs = tuple(Ref(p, c.type, c.name) for p, c in zip(places, own, strict=True))
+    return Project(group, outputs, names)
 
 
 def _union(record: Record, scope: _Scope) -> Relational:
@@ -242,6 +269,8 @@ def _any_join(record: Record, scope: _Scope) -> Relational:
 
 
 def _cte(record: Record, scope: _Scope) -> Relational:
+    if record.text("ctename").startswith("__duckdb_delim"):
+        raise Refusal("LATERAL or a correlated subquery", "join on equal columns").raised()
     definition, body = record.records("children")
     scope.ctes[record.number("table_index")] = _node(definition, scope)
     return _node(body, scope)

@@ -5,7 +5,7 @@ node. A lambda's captured values are inlined where its body uses them, so that a
 always a column of the row.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.plan.literals import literal
@@ -66,9 +66,7 @@ def bind_scalar(record: Record, scope: Scope) -> Scalar:
 
 
 def _reference(record: Record, scope: Scope) -> Scalar:
-    value = scope.values[record.number("index")]
-    alias = record.text("alias")
-    return replace(value, name=alias) if isinstance(value, Ref) and alias else value
+    return scope.values[record.number("index")]
 
 
 def _arguments(record: Record, scope: Scope) -> tuple[Scalar, ...]:

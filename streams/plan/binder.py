@@ -7,8 +7,10 @@ which in DuckDB means its own: all binders of a process share one empty database
 opening a database takes longer than planning.
 """
 
+import difflib
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +52,7 @@ class Binder:
     """Binds queries against a set of empty tables."""
 
     connection: duckdb.DuckDBPyConnection
+    tables: tuple[str, ...]
 
     def syntax(self, query: str) -> tuple[Record, ...]:
         """The statements of the text as DuckDB's parser sees them.
@@ -65,7 +68,10 @@ class Binder:
         Errors: InvalidStatement, in DuckDB's words, for what does not bind.
         """
         answer = self._answer("SELECT json_serialize_plan(?, optimize := false)", query)
-        relation = self.connection.sql(query)
+        try:
+            relation = self.connection.sql(query)
+        except duckdb.Error as error:
+            raise InvalidStatement("the query cannot be planned", _words(error)) from error
         columns = tuple(
             Column(name, stored(str(type_)))
             for name, type_ in zip(relation.columns, relation.types, strict=True)
@@ -109,7 +115,7 @@ class Binder:
                 hint="write the constant as a cast from text",
             ) from error
         if answer.flag("error"):
-            raise _refused(answer, query)
+            raise _refused(answer, query, self.tables)
         return answer
 
 
@@ -120,16 +126,43 @@ def _database() -> duckdb.DuckDBPyConnection:
 
 @functools.cache
 def unstable_functions() -> Mapping[str, str]:
-    """The functions that are not CONSISTENT, by lower-case name, and what they are."""
-    rows = (
-        _database()
-        .cursor()
-        .execute(
-            "SELECT DISTINCT lower(function_name), stability FROM duckdb_functions()"
-            " WHERE stability <> 'CONSISTENT'"
-        )
+    """What has another value at another time, by lower-case name, and what it is.
+
+    DuckDB says so of its functions, except for two clocks. Of its macros it says nothing, and
+    it may put the time of planning in their place: a macro is as unstable as what it calls.
+    """
+    connection = _database().cursor()
+    rows = connection.execute(
+        "SELECT DISTINCT lower(function_name), stability FROM duckdb_functions()"
+        # `error` is marked VOLATILE only so that DuckDB does not raise it while planning
+        " WHERE stability <> 'CONSISTENT' AND function_name <> 'error'"
     )
-    return {str(name): str(stability) for name, stability in rows.fetchall()}
+    found = {str(name): str(stability) for name, stability in rows.fetchall()} | dict(_CLOCKS)
+    macros = connection.execute(
+        "SELECT lower(function_name), lower(macro_definition) FROM duckdb_functions()"
+        " WHERE function_type = 'macro' AND macro_definition IS NOT NULL"
+    ).fetchall()
+    for _ in range(_MACROS_IN_MACROS):
+        called = {n: set(re.findall(r"\w+", d)) & found.keys() for n, d in macros}
+        found = {
+            n: "a macro over " + min(words) for n, words in called.items() if words
+        } | found
+    return found
+
+
+_CLOCKS = dict.fromkeys(
+    (
+        "current_date",
+        "current_localtime",
+        "current_localtimestamp",
+        "current_time",
+        "current_timestamp",
+        "localtime",
+        "localtimestamp",
+    ),
+    "a clock",
+)
+_MACROS_IN_MACROS = 3  # levels; DuckDB's own have two
 
 
 @contextmanager
@@ -144,7 +177,7 @@ def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
             connection.execute(setting)
         for name, columns in tables.items():
             _create(connection, name, columns)
-        yield Binder(connection)
+        yield Binder(connection, tuple(tables))
     finally:
         connection.close()
 
@@ -174,18 +207,38 @@ def _words(error: duckdb.Error) -> str:
     return first.partition(": ")[2] or first
 
 
-def _refused(answer: Record, query: str) -> InvalidStatement:
-    message, _, rest = answer.text("error_message").partition("\n")
+def _refused(answer: Record, query: str, tables: Sequence[str]) -> InvalidStatement:
+    """DuckDB's refusal: its words, the place, and its advice where that fits our users."""
     position = answer.text("position")
+    where = _where(query, int(position)) if position else ""
+    if answer.text("type") == "Table":
+        return _no_relation(answer.text("name"), where, tables)
+    message, _, rest = answer.text("error_message").partition("\n")
+    if message.startswith("Deprecated lambda arrow"):
+        hint = "write lambda x: x + 1 instead of x -> x + 1"
+        return InvalidStatement("a lambda with an arrow is not supported", where, hint)
     # DuckDB lists each overload on a line of its own; the first few are enough to see the kind.
     detail = "; ".join(line.strip() for line in rest.splitlines()[:6] if line.strip())
     hint = ""
-    if detail.startswith(("Did you mean", "Candidate bindings", "Either add")):
-        detail, hint = "", detail
-    where = _where(query, int(position)) if position else ""
+    if detail.startswith("Either add"):  # DuckDB advises any_value, whose answer may change
+        detail, hint = "", "group by it too, or take its min or max"
+    elif detail.startswith(("Did you mean", "Candidate bindings")):
+        detail, hint = "", _small(detail)
     return InvalidStatement(
-        message[:1].lower() + message[1:], "; ".join(filter(None, [where, detail])), hint
+        _small(message.rstrip("!.")), "; ".join(filter(None, [where, detail])), hint
     )
+
+
+def _no_relation(name: str, where: str, tables: Sequence[str]) -> InvalidStatement:
+    lower = {table.lower(): table for table in tables}
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    hint = f"did you mean {lower[close[0]]}?" if close else ""
+    return InvalidStatement(f"relation {name} does not exist", where, hint)
+
+
+def _small(text: str) -> str:
+    """The text with a small first letter, unless it begins with an acronym."""
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def _where(query: str, position: int) -> str:

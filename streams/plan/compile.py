@@ -12,7 +12,8 @@ from streams.plan.explain import explain_logical, explain_physical
 from streams.plan.lower import lower
 from streams.plan.passes import optimise
 from streams.plan.physical import Column, Dataflow
-from streams.plan.refusals import refuse
+from streams.plan.record import Record
+from streams.plan.refusals import refuse, refuse_today, refuse_unstable
 from streams.plan.settle import settle
 
 
@@ -47,6 +48,9 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
         refuse(bound, text, bound_columns)
         answer = bound.bind(text)
         _refuse_duplicates(answer.columns)
+        # Words like current_date, and macros, turn into functions only when they are bound.
+        refuse_unstable(_functions(answer.plan))
+        refuse_today(answer.plan)
         names = {name.lower(): (name, relation.id) for name, relation in catalog.items()}
         unchecked = bind(answer.plan, names)
         settled = settle(unchecked, bound.computable)
@@ -80,6 +84,15 @@ def _distinct(catalog: Mapping[str, Relation]) -> list[tuple[str, Relation]]:
             raise InvalidUsage(f"catalog names {seen[name.lower()]} and {name} differ in case")
         seen[name.lower()] = name
     return list(catalog.items())
+
+
+def _functions(plan: Record) -> frozenset[str]:
+    """The functions of a bound plan, by lower-case name."""
+    return frozenset(
+        node.record("qname").texts("path")[-1].lower()
+        for node in plan.walk()
+        if node.has("qname")
+    )
 
 
 def _refuse_duplicates(columns: tuple[Column, ...]) -> None:

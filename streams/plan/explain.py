@@ -10,6 +10,8 @@ from streams.plan.render import label
 from streams.plan.scalar import Scalar
 from streams.plan.typenames import identifier
 
+_SHOWN = 12  # columns of a relation before the line gets too long to read
+
 
 def explain_logical(node: ir.Relational, depth: int = 0) -> str:
     """The logical plan, one operator a line, inputs indented below."""
@@ -42,12 +44,15 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
 
 
 def _row(node: ir.Relational) -> str:
-    return "(" + ", ".join(f"{identifier(c.name)} {c.type}" for c in ir.columns(node)) + ")"
+    own = ir.columns(node)
+    shown = [f"{identifier(c.name)} {c.type}" for c in own[:_SHOWN]]
+    rest = [f"and {len(own) - _SHOWN} more"] if len(own) > _SHOWN else []
+    return "(" + ", ".join(shown + rest) + ")"
 
 
 def _outputs(outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> str:
-    pairs = [(label(output), identifier(n)) for output, n in zip(outputs, names, strict=True)]
-    return ", ".join(text if text == name else f"{text} AS {name}" for text, name in pairs)
+    pairs = [(label(output), name) for output, name in zip(outputs, names, strict=True)]
+    return ", ".join(t if t == name else f"{t} AS {identifier(name)}" for t, name in pairs)
 
 
 def _all(predicates: tuple[Scalar, ...]) -> str:

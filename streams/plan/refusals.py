@@ -5,17 +5,15 @@ into a MARK join). So constructs are refused here, before binding, with words of
 What slips through, because a macro hid it, is refused by `bind` under the plan's name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.plan.binder import Binder, unstable_functions
 from streams.plan.record import Record
+from streams.plan.tokens import tokenize
 
 AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
-
-# `error` is marked VOLATILE only so that DuckDB does not run it while planning.
-_STABLE_AFTER_ALL = frozenset({"error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,6 @@ class Refusal:
 
 
 _ORDER = Refusal("ORDER BY", "order the rows when you read the view: a view has no order")
-_LIMIT = Refusal("LIMIT", "limit the rows when you read the view")
 _JOIN = "write it as an inner join on equal columns"
 
 
@@ -59,22 +56,25 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
             raise refusal.raised()
         functions |= _function(node)
         _refuse_pseudo_column(node, names)
-    _refuse_unstable(functions)
+    refuse_unstable(functions)
 
 
 def _not_a_select(query: str) -> InvalidStatement:
-    first = (query.split() or ["nothing"])[0].upper()
-    if first in {"PIVOT", "UNPIVOT"}:
-        return Refusal(first, "use CASE expressions under GROUP BY").raised()
-    return InvalidStatement(f"expected a SELECT, found {first}")
+    """What DuckDB cannot serialise: other statements, and the several that PIVOT becomes."""
+    words = [token.text.upper() for token in tokenize(query)]
+    if words[0] in {"PIVOT", "UNPIVOT", "SELECT", "WITH", "FROM", "("}:
+        pivot = "UNPIVOT" if "UNPIVOT" in words else "PIVOT"
+        return Refusal(pivot, "use CASE expressions under GROUP BY").raised()
+    return InvalidStatement(f"expected a SELECT, found {words[0]}")
 
 
 def _refusal(node: Record) -> Refusal | None:
-    kind = node.raw("type") if node.has("type") else None
-    if not isinstance(kind, str):
-        return None
-    check = _CHECKS.get(kind)
-    return check(node) if check else None
+    for field in ("type", "class"):
+        kind = node.fields.get(field)
+        check = _CHECKS.get(kind) if isinstance(kind, str) else None
+        if check:
+            return check(node)
+    return None
 
 
 def _always(refusal: Refusal) -> Callable[[Record], Refusal | None]:
@@ -140,9 +140,18 @@ def _call(node: Record) -> Refusal | None:
         return Refusal(f"{name} in the select list")
     if node.flag("distinct") and name in AGGREGATES - {"min", "max"}:
         return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
-    if name in {"grouping", "grouping_id"}:
-        return Refusal(name)
+    if node.has("order_bys") and node.record("order_bys").items("orders"):
+        return Refusal(f"ORDER BY inside {name}")
     return None
+
+
+def _limit(node: Record) -> Refusal | None:
+    name = "LIMIT" if node.has("limit") else "OFFSET"
+    return Refusal(name, "limit the rows when you read the view")
+
+
+def _window(node: Record) -> Refusal | None:
+    return Refusal(f"window function {node.text('function_name')}")
 
 
 _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
@@ -151,14 +160,16 @@ _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
     "SET_OPERATION_NODE": _set_operation,
     "ORDER_MODIFIER": lambda node: _ORDER if node.items("orders") else None,
-    "LIMIT_MODIFIER": _always(_LIMIT),
-    "LIMIT_PERCENT_MODIFIER": _always(_LIMIT),
+    "LIMIT_MODIFIER": _limit,
+    "LIMIT_PERCENT_MODIFIER": _limit,
     "DISTINCT_MODIFIER": _distinct,
     "JOIN": _join,
     "SUBQUERY": _subquery,
     "TABLE_FUNCTION": _table_function,
     "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
     "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),
+    "WINDOW": _window,
+    "PARAMETER": _always(Refusal("a parameter", "write the value into the query")),
     "FUNCTION": _call,
 }
 
@@ -175,12 +186,33 @@ def _refuse_pseudo_column(node: Record, names: frozenset[str]) -> None:
             raise Refusal("column rowid", "name a column of the relation").raised()
 
 
-def _refuse_unstable(functions: set[str]) -> None:
+def refuse_unstable(functions: Iterable[str]) -> None:
+    """Refuse functions (by lower-case name) whose value depends on more than the row.
+
+    The user names some; others come out of words and macros when the query is bound.
+
+    Errors: InvalidStatement that names the first of them.
+    """
     unstable = unstable_functions()
-    for name in sorted(functions - _STABLE_AFTER_ALL):
+    for name in sorted(set(functions)):
         if name in unstable:
             raise Refusal(
                 f"function {name}",
                 "a view's contents may depend on its inputs alone; put the value in a column",
                 f"it is {unstable[name]}: the same row may give another value later",
             ).raised()
+
+
+def refuse_today(plan: Record) -> None:
+    """Refuse calls that read the clock only because of how they are called.
+
+    `age(t)` counts from today, and a time of day in another zone depends on today's offset.
+    Errors: InvalidStatement that names the call.
+    """
+    for node in plan.walk():
+        name = node.record("qname").texts("path")[-1] if node.has("qname") else ""
+        kinds = [argument.text("id") for argument in node.records("arguments")]
+        if name == "age" and len(kinds) == 1:
+            raise Refusal("age with one argument", "write the day to count from").raised()
+        if name == "timezone" and "TIME WITH TIME ZONE" in kinds:
+            raise Refusal("AT TIME ZONE of a time of day", "convert a timestamp").raised()

@@ -1,8 +1,8 @@
 """Scalar expressions as text: exact SQL for the kernel, and labels for people.
 
 SQL names columns `c0 .. cn` and is fully parenthesised. A label names columns as the query
-did and leaves out what DuckDB added to literals; it is part of an error's identity, so it
-depends on the expression alone.
+did, without quotes, and leaves out what DuckDB added to literals; it is part of an error's
+identity, so it depends on the expression alone.
 """
 
 import re
@@ -38,7 +38,7 @@ class Style:
 # hide a column.
 _SQL = Style(lambda ref: f"c{ref.index}", lambda x: x.sql, quoted, bare_literals=False)
 _LABEL = Style(
-    lambda ref: identifier(ref.name),
+    lambda ref: ref.name,
     lambda x: x.label,
     lambda name: identifier(name.rpartition("@")[0]),
     bare_literals=True,

@@ -8,7 +8,7 @@ are parameters, and columns still mean the row's.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 
@@ -35,11 +35,11 @@ class Form(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """A column of the input. `name` is for people and takes no part in meaning."""
+    """A column of the input. `name` is for people and takes no part in equality."""
 
     index: int
     type: str
-    name: str
+    name: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Literal:
 
     sql: str
     type: str
-    label: str
+    label: str = field(compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,10 @@ which came first: such a column is replaced by one representative of each class.
 compares representatives too, but its rows stay as they are.)
 """
 
+import re
 from dataclasses import replace
 
+from streams.errors import InvalidStatement
 from streams.plan.ir import (
     Distinct,
     Group,
@@ -21,6 +23,8 @@ from streams.plan.ir import (
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 
 _FLOATS = ("FLOAT", "DOUBLE")
+_VAGUE = re.compile(r"\b(FLOAT|DOUBLE|INTERVAL|VARIANT)\b")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
 
 
 def canonical(node: Relational) -> Relational:
@@ -55,11 +59,20 @@ def _group(node: Group) -> Group:
 
 
 def representative(scalar: Scalar) -> Scalar:
-    """One value for each class of equal values; the expression itself if bits decide."""
+    """One value for each class of equal values; the expression itself if bits decide.
+
+    Errors: InvalidStatement for a nested type that holds floats or intervals.
+    """
     if scalar.type in _FLOATS:
         return _float(scalar)
     if scalar.type == "INTERVAL":
         return Call(Form.FUNCTION, "normalized_interval", (scalar,), "INTERVAL")
+    if _VAGUE.search(_QUOTED.sub("", scalar.type)):
+        raise InvalidStatement(
+            f"comparing rows by a value of type {scalar.type} is not supported",
+            "floats and intervals inside it may be equal and yet print apart",
+            "group, join or take the distinct values by its parts",
+        )
     return scalar
 
 

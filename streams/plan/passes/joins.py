@@ -9,7 +9,7 @@ into the other side. Leaves behind: no Product.
 Errors: InvalidStatement for inputs that nothing connects.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from streams.errors import InvalidStatement
 from streams.plan.fallible import can_fail
@@ -52,10 +52,14 @@ class _Equality:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """What is joined so far, and where it holds each column of the product's row."""
+    """What is joined so far, and where it holds each column of the product's row.
+
+    `keys` are expressions over the product's row that were keys and still have a column.
+    """
 
     node: Relational
     positions: dict[int, int]
+    keys: dict[Scalar, int] = field(default_factory=dict)
 
     def moved(self, scalar: Scalar) -> Scalar:
         """An expression over the product's row as one over `node`."""
@@ -127,7 +131,8 @@ def _with_constants(joined: _Joined, part: _Input) -> _Joined:
     outputs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own)) + _constants(part.node)
     names = tuple(c.name for c in own) + tuple(c.name for c in columns(part.node))
     positions = {i: len(own) + i - part.start for i in part.columns}
-    return _Joined(Project(joined.node, outputs, names), joined.positions | positions)
+    node = Project(joined.node, outputs, names)
+    return replace(joined, node=node, positions=joined.positions | positions)
 
 
 def _settle(joined: _Joined, pending: list[Scalar]) -> _Joined:
@@ -174,36 +179,40 @@ def _join(joined: _Joined, part: _Input, pending: list[Scalar]) -> _Joined:
     found = _keys(joined, part, pending)
     for predicate, _ in found:
         pending.remove(predicate)
-    places = {i: i - part.start for i in part.columns}
-    left = [joined.moved(equality.one) for _, equality in found]
-    right = [remap(equality.other, places) for _, equality in found]
-    left_node, left_keys = _with_keys(joined.node, left)
-    right_node, right_keys = _with_keys(part.node, right)
-    pairs = zip(left_keys, right_keys, found, strict=True)
-    keys = tuple(Key(one, other, e.null_equal) for one, other, (_, e) in pairs)
-    width = len(columns(left_node))
-    positions = joined.positions | {i: width + place for i, place in places.items()}
-    return _Joined(Join(left_node, right_node, keys), positions)
+    left = _with_keys(joined, [equality.one for _, equality in found])
+    right = _with_keys(_first(part), [equality.other for _, equality in found])
+    keys = tuple(
+        Key(left.keys[equality.one], right.keys[equality.other], equality.null_equal)
+        for _, equality in found
+    )
+    width = len(columns(left.node))
+    positions = {i: width + place for i, place in right.positions.items()}
+    computed = {key: width + place for key, place in right.keys.items()}
+    joined_node = Join(left.node, right.node, keys)
+    return _Joined(joined_node, left.positions | positions, computed | left.keys)
 
 
-def _with_keys(node: Relational, keys: list[Scalar]) -> tuple[Relational, list[int]]:
-    """The node with a column for each key that is not one yet, behind its own.
+def _with_keys(side: _Joined, keys: list[Scalar]) -> _Joined:
+    """The side with a column for each key that is not one yet, behind its own.
 
     Of a float or an interval the key is its representative, and the column itself stays: it
     may be added to a date.
     """
-    own = columns(node)
+    own = columns(side.node)
     outputs: list[Scalar] = [Ref(i, c.type, c.name) for i, c in enumerate(own)]
     names = [c.name for c in own]
-    positions = []
-    for key in map(representative, keys):
-        if key not in outputs:
-            outputs.append(key)
+    places = dict(side.keys)
+    for key in keys:
+        if key in places:
+            continue
+        moved = representative(side.moved(key))
+        if moved not in outputs:
+            outputs.append(moved)
             names.append("key")
-        positions.append(outputs.index(key))
+        places[key] = outputs.index(moved)
     if len(outputs) == len(own):
-        return node, positions
-    return Project(node, tuple(outputs), tuple(names)), positions
+        return replace(side, keys=places)
+    return replace(side, node=Project(side.node, tuple(outputs), tuple(names)), keys=places)
 
 
 def _cross_product(joined: _Joined, rest: list[_Input]) -> InvalidStatement:

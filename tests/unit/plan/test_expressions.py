@@ -46,8 +46,10 @@ def test_rendering_keeps_value_and_type(kind: str) -> None:
         connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({text}\n) q").fetchall()
         for text in (query, rendered)
     )
-    for part, *columns in zip(parts(EXPRESSIONS[kind]), zip(*here), zip(*there), strict=True):
-        assert columns[0] == columns[1], part
+    for part, one, other in zip(
+        parts(EXPRESSIONS[kind]), columns_of(here), columns_of(there), strict=True
+    ):
+        assert one == other, part
 
 
 @pytest.mark.parametrize("kind", EXPRESSIONS)
@@ -55,3 +57,7 @@ def test_no_comma_is_lost(kind: str) -> None:
     """The corpus is cut as it was meant: no part ends in the middle of a bracket."""
     for part in parts(EXPRESSIONS[kind]):
         assert part.count("(") == part.count(")") or "'" in part
+
+
+def columns_of(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    return list(zip(*rows, strict=True))
