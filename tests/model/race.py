@@ -93,14 +93,15 @@ class Race:
             (reader(announced=False), (0, weather.reader)),
         ]
 
-    def run(self, ticks: int) -> None:
-        """Let everything go wrong for a while; then let it come to rest, and check it all."""
+    def run(self, ticks: int, *, settle: bool = True) -> None:
+        """Let everything go wrong for a while; let it come to rest, if asked; check it all."""
         self._prologue()
         for _ in range(ticks):
             self._happen()
             place = bisect_right(self.weights, self.rng.random() * self.weights[-1])
             self._move(self.members[place])
-        self._settle()
+        if settle:
+            self._settle()
         self.check()
 
     def _prologue(self) -> None:
@@ -111,7 +112,7 @@ class Race:
         early = [self.members[0], self.members[2], *self.members[-1:]][
             : self.rng.choice((2, 3))
         ]
-        for _ in range(self.rng.choice((5, 15))):
+        for _ in range(self.rng.choice((4, 12))):
             self._message()
             world.now += self.rng.choice((0, 1, 2))
             for member in early * 2:
@@ -185,7 +186,7 @@ class Race:
             world.clean(name)
         absent = self.rng.choice((None, *self.replicas))
         present = [m for m in self.members if m is not absent and m.weight]
-        for _ in range(8):
+        for _ in range(6):
             self._message()
             world.now += self.rng.choice((0, 1))
             self._round(present)
