@@ -16,6 +16,7 @@ from streams.replica.flow import Flow, Phase
 from streams.replica.scheduler import Scheduler
 
 FRONTIERS_EVERY_S = 1.0
+BLOCKED_MS = 10_000
 
 Told = tuple[Antichain | None, Antichain | None]
 
@@ -57,14 +58,17 @@ class Answers:
             return
         with scheduler.lock:
             flows = list(scheduler.flows.values())
-            responses: list[Response] = [*of_sinks, *self._conditions(flows)]
+            responses: list[Response] = [
+                *of_sinks,
+                *self._conditions(flows, scheduler.now_ms()),
+            ]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
                 responses.extend(self._moved(flows, scheduler))
         self.writer.write(self.nonce, responses)
 
-    def _conditions(self, flows: list[Flow]) -> list[Status]:
-        found = [condition(flow) for flow in flows]
+    def _conditions(self, flows: list[Flow], now_ms: int) -> list[Status]:
+        found = [condition(flow, now_ms) for flow in flows]
         new = [each for each in found if self.status.get(each.id) != each]
         self.status.update({each.id: each for each in new})
         return new
@@ -85,11 +89,23 @@ class Answers:
         return moved
 
 
-def condition(flow: Flow) -> Status:
+def condition(flow: Flow, now_ms: int) -> Status:
     """The condition of a flow, for people."""
+    if _is_blocked(flow, now_ms):
+        message = f"waits for {', '.join(sorted(flow.blocked_by))}"
+        return Status(flow.id, "stalled", message)
     build, trouble = flow.build, flow.trouble
     progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
     state = flow.phase.value
     if trouble is not None and flow.phase is not Phase.FAILED:
         state = "stalled" if flow.is_source else "failed"
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
+
+
+def _is_blocked(flow: Flow, now_ms: int) -> bool:
+    """Whether a view stands still because an import does (rule 26)."""
+    if flow.is_source or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
+        return False
+    if flow.own.frontier.is_empty or not flow.blocked_by:
+        return False
+    return now_ms - flow.own.frontier.time > BLOCKED_MS

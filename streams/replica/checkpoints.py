@@ -2,7 +2,8 @@
 
     plans/<hash>                           plans, read by workers
     runs/<name>                            run files, written by workers alone
-    steps/<lane>-<seq>.pickle              descriptors of micro-batches under way
+    steps/<lane>-<seq>-<unique>.pickle     descriptors of micro-batches under way
+    lanes/<lane>-<unique>                  Spark's own checkpoints, fresh at every start
     checkpoints/<dataflow>/<frontier>      records, written by the driver alone (rule 19)
     checkpoints/<dataflow>/build           progress of a hydration (rule 20)
 
@@ -27,6 +28,7 @@ from streams.replica.flow import Build, OwnState, Record, run_names
 
 log = logging.getLogger(__name__)
 
+PASSING = ("plans", "steps", "lanes")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -36,10 +38,10 @@ class Store:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._settle_boot()
-        for name in ("plans", "runs", "steps", "checkpoints", "spark"):
+        for name in PASSING:  # of an earlier process: none of it outlives its driver
+            shutil.rmtree(directory / name, ignore_errors=True)
+        for name in (*PASSING, "runs", "checkpoints"):
             (directory / name).mkdir(parents=True, exist_ok=True)
-        for left in (directory / "steps").iterdir():
-            left.unlink()  # of an earlier process: no micro-batch outlives its driver
 
     def _settle_boot(self) -> None:
         """Drop everything that was written before the machine's last start."""

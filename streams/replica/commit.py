@@ -157,6 +157,7 @@ class Committer:
                     _give_up(attempt.flow)
                 else:
                     attempt.flow.trouble = None
+                    attempt.flow.apart = max(0, attempt.flow.apart - 1)
                     attempt.counted()
         self.recorder.record(attempt.flow for attempt in attempts)
 

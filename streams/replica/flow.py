@@ -96,7 +96,11 @@ class Trouble:
 
 @dataclass(slots=True)
 class Flow:
-    """A dataflow of this replica."""
+    """A dataflow of this replica.
+
+    `blocked_by` names the imports whose uppers it waits for. While `apart` is not 0 it was in a
+    micro-batch that killed workers, and is stepped alone, so many times more.
+    """
 
     description: DataflowDescription
     plan: Dataflow
@@ -111,6 +115,8 @@ class Flow:
     trouble: Trouble | None = None
     records: tuple[Record, ...] = ()
     recorded_ms: int = 0
+    blocked_by: tuple[CollectionId, ...] = ()
+    apart: int = 0
     held: Antichain | None = None
 
     @property

@@ -31,6 +31,7 @@ from streams.replica.timings import Timings
 log = logging.getLogger(__name__)
 
 SOURCE_TIMEOUT_S = 30.0
+WORKER_DIED = ("Python worker exited unexpectedly", "Python worker process terminated")
 
 
 @dataclass(slots=True)
@@ -51,7 +52,7 @@ class Lane:
         state = self.scheduler.store.directory
         before = self.scheduler.lanes[self.name].questions
         self._forget_checkpoint()
-        self.checkpoint = state / "spark" / f"{self.name}-{uuid.uuid4().hex}"
+        self.checkpoint = state / "lanes" / f"{self.name}-{uuid.uuid4().hex}"
         self.session.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         stream = self.session.readStream.format(NAME).options(
             socket=str(self.socket), lane=self.name, state=str(state)
@@ -78,8 +79,10 @@ class Lane:
         if self.query is None or self.query.isActive:
             return
         cause = self.query.exception()
-        log.warning("a lane died", extra={"lane": self.name, "cause": str(cause)})
-        self.scheduler.abandon(self.name, f"the lane's query died: {_first_line(cause)}")
+        log.warning("a lane died", extra={"lane": self.name, "cause": _first_line(cause)})
+        killed = any(text in str(cause) for text in WORKER_DIED)
+        message = f"the lane's query died: {_first_line(cause)}"
+        self.scheduler.abandon(self.name, message, killed=killed)
         self.start()
 
     def stop(self) -> None:

@@ -97,7 +97,12 @@ class _Server:
     waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
 
     def hear(self, reader: CommandReader) -> None:
-        """Do what the commands say that have come, and tell what is new."""
+        """Do what the commands say that have come, and tell what is new.
+
+        Errors: whatever a thread of ours failed of, for which only a new process helps.
+        """
+        if self.machinery is not None and self.machinery.scheduler.defect is not None:
+            raise self.machinery.scheduler.defect
         for command in reader.poll(POLL_MS):
             self.session, actions = self.session.step(command)
             if self.answers.nonce != self.session.nonce:
@@ -122,6 +127,7 @@ class _Server:
             case Compact():
                 pass  # an export's since is its readers' business: we hold only imports
             case Reconcile(kept, created, dropped):
+                self._forget_others()
                 self.answers.reconciled(Reconciled(len(kept), created, dropped))
             case Write():
                 self.may_write = True
@@ -139,6 +145,13 @@ class _Server:
                 except SlackwaterError as refused:
                     self.answers.refused(description.export, str(refused))
             self.waiting.clear()
+
+    def _forget_others(self) -> None:
+        """Delete what is stored of dataflows that went while this replica was away."""
+        assert self.machinery is not None
+        store = self.machinery.scheduler.store
+        for dataflow in store.stored() - set(self.session.running):
+            store.forget(dataflow)
 
     def _drop(self, export: CollectionId, *, silent: bool) -> None:
         assert self.machinery is not None

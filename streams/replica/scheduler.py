@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -44,6 +44,7 @@ LONG_POLL_MS = 100
 
 ATTEMPTS_BEFORE_REBUILD = 3
 LONGEST_PAUSE_MS = 30_000
+STEPS_ALONE = 3
 
 
 @dataclass(slots=True)
@@ -101,6 +102,8 @@ class Scheduler:
     flows: dict[CollectionId, Flow] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopping: bool = False
+    defect: Exception | None = None
+    """Why this process cannot go on: a thread of it failed in a way that nobody foresaw."""
     is_open: bool = False
     """Whether lanes get work: not before all have come up, for starting takes all cores."""
     skew: Skew = field(default_factory=Skew)
@@ -173,16 +176,40 @@ class Scheduler:
         view, now_ms = View(self.shards), self.now_ms()
         match lane:
             case "steady":
-                plan = views.plan(self.flows.values(), view, now_ms, budgets.step_bytes)
-                self.restart(each.flow for each in plan.lost)
-                return plan.units, ()
+                return self._plan_views(self._trusted(), view, now_ms), ()
             case "hydrate":
-                return builds.plan(self.flows.values(), view, now_ms, budgets.slice_bytes), ()
+                units = builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes)
+                return units or self._alone(view, now_ms), ()
             case "ingest":
                 found = self.plan_sources(view, now_ms)
                 return found.units, found.quiet if found.units else ()
 
-    def plan_sources(self, view: View, now_ms: int) -> sources.Plan:
+    def _trusted(self) -> list[Flow]:
+        return [flow for flow in self.flows.values() if not flow.apart]
+
+    def _alone(self, view: View, now_ms: int) -> tuple[Unit, ...]:
+        """A micro-batch for one flow that may be the one that kills workers."""
+        for flow in self.flows.values():
+            if flow.apart:
+                units = (
+                    builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
+                    or self._plan_views([flow], view, now_ms)
+                    or self.plan_sources(view, now_ms, [flow]).units
+                )
+                if units:
+                    return units
+        return ()
+
+    def _plan_views(self, flows: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
+        plan = views.plan(flows, view, now_ms, self.config.budgets.step_bytes)
+        self.restart(each.flow for each in plan.lost)
+        for waiting in plan.waiting:
+            waiting.flow.blocked_by = waiting.imports
+        return plan.units
+
+    def plan_sources(
+        self, view: View, now_ms: int, flows: Sequence[Flow] | None = None
+    ) -> sources.Plan:
         """Decide for the sources, and take note of what needs no work."""
         limits = sources.Limits(
             messages=self.config.budgets.messages,
@@ -190,7 +217,8 @@ class Scheduler:
             tick_ms=self.config.tick_ms,
             skew_ms=self.skew.known(now_ms),
         )
-        plan = sources.plan(self.flows.values(), view, self.ends(), now_ms, limits)
+        wanted = self._trusted() if flows is None else flows
+        plan = sources.plan(wanted, view, self.ends(), now_ms, limits)
         for stuck in plan.stuck:
             self.fail(stuck.flow, stuck.reason)
         for moved in plan.moved:
@@ -206,7 +234,7 @@ class Scheduler:
         for flow in flows:
             log.warning("state is looked for anew", extra={"dataflow": flow.id})
             flow.phase, flow.own, flow.build = Phase.STARTING, None, None
-        self.bell.ring()
+            self.bell.ring()
 
     def fail(self, flow: Flow, message: str, *, for_good: bool = False) -> None:
         """Note that a flow could not go on; it is tried again after a growing pause.
@@ -240,13 +268,18 @@ class Scheduler:
         descriptor.path_of(self.store.directory, batch.step).unlink(missing_ok=True)
         self.bell.ring()
 
-    def abandon(self, lane: LaneName, message: str) -> None:
-        """A lane's query died: give up its micro-batch; its flows are tried again later."""
+    def abandon(self, lane: LaneName, message: str, *, killed: bool) -> None:
+        """A lane's query died: give up its micro-batch; its flows are tried again later.
+
+        With `killed` workers died of it: each of its flows is then stepped alone, until it has
+        shown a few times that it is not the one.
+        """
         batch = self.current(lane)
         if batch is not None:
             with self.lock:
                 for unit in batch.units:
                     self.fail(unit.flow, message)
+                    unit.flow.apart = STEPS_ALONE if killed else unit.flow.apart
             self.finish(batch)
 
 

@@ -9,6 +9,7 @@ nursery. On a cluster it is what the environment's `PYSPARK_PYTHON` says, which 
 package installed.
 """
 
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from streams.replica.nursery import nursery
 from streams.replica.source import SlackwaterSource
+
+LOCAL = "spark"
 
 _MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing"
@@ -37,6 +40,7 @@ class SparkSettings:
 @contextmanager
 def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession]:
     """The session, with our data source registered; stopped at the end."""
+    shutil.rmtree(state / LOCAL, ignore_errors=True)  # left by a session that was killed
     with ExitStack() as stack:
         local = settings.master.startswith("local")
         python = stack.enter_context(nursery()) if local else None
@@ -59,7 +63,7 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         "spark.driver.memory": settings.driver_memory,
         # 126 -> 99 ms a trigger on a small driver
         "spark.driver.extraJavaOptions": java,
-        "spark.local.dir": str(state / "spark"),
+        "spark.local.dir": str(state / LOCAL),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # lanes share the cores: a hydration's tasks must not queue before a step's

@@ -50,7 +50,9 @@ class Starter:
                 flow.busy = True
         for flow in flows:
             self._start(flow)
-        if flows:
+        # one that waits for its imports is looked at again when they move: ringing for it would
+        # wake ourselves at once
+        if any(flow.phase is not Phase.STARTING for flow in flows):
             scheduler.bell.ring()
 
     def _start(self, flow: Flow) -> None:

@@ -35,6 +35,7 @@ RECORDS_EVERY_S = 5.0
 GARBAGE_EVERY_S = 10.0
 LANES_EVERY_S = 0.5
 SHARDS_EVERY_S = 30.0
+RETRY_S = 0.5
 MARGIN_S = 2.0
 """A run file may be that much older than it looks to the system's clock."""
 
@@ -193,4 +194,8 @@ class Looping:
                 self.duty()
             except SlackwaterError as failure:
                 log.warning("%s failed, and goes on", self.name, extra={"why": str(failure)})
-                time.sleep(0.5)
+                time.sleep(RETRY_S)
+            except Exception as defect:
+                log.exception("%s failed", self.name)
+                self.scheduler.defect = defect
+                return

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
+from streams.ids import CollectionId
 from streams.replica import work
 from streams.replica.descriptor import Output
 from streams.replica.flow import Flow, Phase
@@ -19,12 +20,21 @@ class Lost:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A flow that has come as far as these imports."""
+
+    flow: Flow
+    imports: tuple[CollectionId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What the views do next: micro-batch, idle appends, and whom to restart."""
 
     units: tuple[Unit, ...]
     quiet: tuple[Quiet, ...]
     lost: tuple[Lost, ...]
+    waiting: tuple[Waiting, ...]
 
 
 def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
@@ -32,6 +42,7 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
     units: list[Unit] = []
     quiet: list[Quiet] = []
     lost: list[Lost] = []
+    waiting: list[Waiting] = []
     for flow in flows:
         if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
             continue
@@ -43,9 +54,9 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
                 quiet.append(Quiet(flow, idle))
             case Overtaken():
                 lost.append(Lost(flow))
-            case Wait():
-                pass
-    return Plan(tuple(units), tuple(quiet), tuple(lost))
+            case Wait(imports):
+                waiting.append(Waiting(flow, imports))
+    return Plan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
 
 
 def _unit(flow: Flow, view: View, step: Step) -> Unit:
