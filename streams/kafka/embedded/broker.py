@@ -179,9 +179,8 @@ class EmbeddedBroker:
 
 
 def _format(command: list[str], conf: Path) -> None:
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
     done = subprocess.run(  # noqa: S603 -- our own command line, no shell
-        [*command, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(conf)],
+        [*command, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(conf)],
         capture_output=True,
         text=True,
         check=False,
@@ -191,6 +190,14 @@ def _format(command: list[str], conf: Path) -> None:
             f"embedded broker cannot format its directory: "
             f"{telling_lines(done.stdout + done.stderr)}"
         )
+
+
+def _cluster_id() -> str:
+    """A new id. One that begins with a dash would be read as an option."""
+    while True:
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not cluster.startswith("-"):
+            return cluster
 
 
 def _free_ports(*wanted: int) -> tuple[int, int]:

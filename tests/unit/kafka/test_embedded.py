@@ -1,12 +1,13 @@
 """Finding Java and the jars, and saying clearly when they cannot be had."""
 
 import shutil
+import uuid
 from pathlib import Path
 
 import pytest
 
 from streams.errors import Determinate
-from streams.kafka.embedded import jars, java
+from streams.kafka.embedded import broker, jars, java
 from streams.kafka.embedded.jars import kafka_jars, telling_lines
 from streams.kafka.embedded.java import find_java, parse_version
 from streams.kafka.embedded.properties import server_properties
@@ -107,3 +108,9 @@ def test_the_broker_listens_on_the_loopback_interface_only():
     text = server_properties(Path("/d"), 1, 2)
     listeners = next(line for line in text.splitlines() if line.startswith("listeners="))
     assert listeners == "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
+
+
+def test_a_cluster_id_is_no_option(monkeypatch) -> None:
+    ids = iter([uuid.UUID(bytes=bytes([0xF8]) + bytes(15)), uuid.UUID(int=1)])
+    monkeypatch.setattr("streams.kafka.embedded.broker.uuid.uuid4", lambda: next(ids))
+    assert broker._cluster_id() == "AAAAAAAAAAAAAAAAAAAAAQ"
