@@ -277,7 +277,7 @@ class Changed:
             return ()
         aggregates = self.of.node.aggregates
         texts = [f"{each.function} is out of range for {each.type}" for each in aggregates]
-        texts.append("multiplicity is negative in GROUP BY")
+        texts.append("group has a negative number of rows")
         gone = np.flatnonzero(changed & (before >= 0))
         come = np.flatnonzero(changed & (after >= 0))
         which = np.concatenate((before[gone], after[come]))

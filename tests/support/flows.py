@@ -1,6 +1,5 @@
 """Dataflows for tests: built by hand, stepped in process, read at every time."""
 
-import itertools
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -141,6 +140,3 @@ def layouts() -> st.SearchStrategy[Mapping[str, Any]]:
     return st.fixed_dictionaries(
         {"buckets": st.integers(1, 4), "merge_factor": st.sampled_from([0, 1, 2, 1000])}
     )
-
-
-names = itertools.count()

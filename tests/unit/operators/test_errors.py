@@ -115,7 +115,7 @@ def test_text_that_looks_like_and_stays() -> None:
     assert tolerant('"a OR b" = 1') == '"a OR b" = 1'
 
 
-NEGATIVE = "multiplicity is negative in GROUP BY"
+NEGATIVE = "group has a negative number of rows"
 
 
 def test_a_negative_multiplicity_is_an_error_per_time() -> None:
