@@ -110,3 +110,27 @@ def test_a_dropped_view_stops_and_the_others_go_on(
     settle(bench, "two")
     assert bench.upper("one") <= stands + 1500
     assert judge(bench, "two", count, ["orders"]) >= 2
+
+
+def test_fifty_views_over_one_source(
+    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+) -> None:
+    raw = bench.raw_topic()
+    feed = Feed(broker.bootstrap)
+    feed.send(raw, [{"id": i, "customer": i % 90, "amount": i} for i in range(500)])
+    bench.source("orders", ORDERS, raw)
+    queries = {
+        f"v{number}": f"SELECT customer % {number + 2} AS k, count(*) AS n, "
+        "sum(amount) AS total FROM orders GROUP BY ALL"
+        for number in range(50)
+    }
+    for name, query in queries.items():
+        bench.view(name, query)
+    run()
+    settle(bench, *queries)
+    for round_ in range(5):
+        feed.send(raw, [{"id": i, "customer": i, "amount": round_} for i in range(40)])
+        time.sleep(0.3)
+    settle(bench, *queries)
+    for name, query in queries.items():
+        assert judge(bench, name, query, ["orders"]) >= 2

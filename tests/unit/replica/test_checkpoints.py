@@ -1,0 +1,99 @@
+"""The state directory: what is found again after a restart, and what is not."""
+
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CollectionId, Timestamp
+from streams.progress import frontier
+from streams.replica import checkpoints
+from streams.replica.checkpoints import Store, hydration_of, record_of
+from streams.replica.flow import Build, OwnState
+
+VIEW = CollectionId("u1")
+
+
+def state(time: int, *names: str) -> OwnState:
+    runs = {0: {"1.rows": [[name, 1] for name in names]}}
+    return OwnState("life", frontier(time), runs, {0: 5, 1: 7})  # type: ignore[arg-type]
+
+
+def write_runs(store: Store, *names: str) -> None:
+    for name in names:
+        (store.directory / "runs" / name).write_bytes(b"run")
+
+
+def test_a_record_is_found_as_it_was_written(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    write_runs(store, "a", "b")
+    record = record_of("f", state(9, "a", "b"))
+    store.put_record(VIEW, record)
+    assert Store(tmp_path / "s").records(VIEW) == (record,)
+
+
+def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    write_runs(store, "a")
+    store.put_record(VIEW, record_of("f", state(9, "a", "b")))
+    assert store.records(VIEW) == ()
+
+
+def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    for time in (100, 9, 20):
+        store.put_record(VIEW, record_of("f", state(time)))
+    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9, 20, 100]
+    store.keep_records(VIEW, store.records(VIEW)[1:])
+    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [20, 100]
+
+
+def test_a_restarted_machine_has_no_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("first")
+    monkeypatch.setattr(checkpoints, "BOOT", boot)
+    Store(tmp_path / "s").put_record(VIEW, record_of("f", state(9)))
+    assert Store(tmp_path / "s").records(VIEW)
+    boot.write_text("second")
+    assert Store(tmp_path / "s").records(VIEW) == ()
+
+
+def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    build = Build(
+        incarnation="life",
+        lower=Timestamp(5),
+        upper=Timestamp(6),
+        as_of=True,
+        writes=True,
+        slices=((), ()),
+        sizes=(0, 0),
+        done=1,
+        runs=state(6, "a").runs,
+    )
+    store.put_build(VIEW, "f", build)
+    found = Store(tmp_path / "s").build(VIEW)
+    assert found == ("f", build)
+    hydration = hydration_of(*found)
+    assert (hydration.as_of, hydration.done, hydration.slices) == (5, 1, 2)
+    assert hydration.runs == {"a"}
+    store.put_build(VIEW, "f", None)
+    assert store.build(VIEW) is None
+
+
+def test_what_a_process_leaves_behind_is_deleted(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    (store.directory / "steps" / "steady-1.pickle").write_bytes(b"")
+    store.put_plan("p", "{}")
+    again = Store(tmp_path / "s")
+    assert not list((again.directory / "steps").iterdir())
+    assert not list((again.directory / "plans").iterdir())
+
+
+def test_forgetting_a_dataflow(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.put_record(VIEW, record_of("f", state(9)))
+    assert store.stored() == {VIEW}
+    store.forget(VIEW)
+    assert store.stored() == set()

@@ -1,0 +1,101 @@
+"""The small parts at the edges: clocks, bells, doors, death, and what a status says."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streams.compute.description import DataflowDescription
+from streams.ids import CollectionId, Timestamp
+from streams.plan.physical import Dataflow
+from streams.progress import frontier
+from streams.replica.answers import condition
+from streams.replica.bell import Bell
+from streams.replica.crash import Crash
+from streams.replica.door import Door, ask
+from streams.replica.flow import Flow, OwnState, Phase, Trouble
+from streams.replica.skew import FORGET_MS, Skew
+
+
+@pytest.mark.parametrize(
+    ("before", "append", "after", "skew"),
+    [
+        (100, 105, 110, 0),  # in between: nothing is known to be wrong
+        (100, 50, 110, 50),  # ours is ahead by at least 50
+        (100, 200, 110, -90),
+        (100, 9_000, 20_000, 0),  # a slow answer is no wrong clock
+    ],
+)
+def test_the_least_skew_that_explains_an_append(
+    before: int, append: int, after: int, skew: int
+) -> None:
+    measured = Skew()
+    measured.measure(before, append, after)
+    assert measured.known(after) == skew
+    assert measured.known(after + FORGET_MS) == 0
+
+
+def test_a_bell_rung_before_the_wait_is_heard() -> None:
+    bell = Bell()
+    heard = bell.count
+    bell.ring()
+    assert bell.wait(heard, 10_000) == heard + 1
+    assert bell.wait(heard + 1, 1) == heard + 1
+
+
+def test_a_door_answers_each_question() -> None:
+    door = Door(lambda question: {"twice": question["n"] * 2})
+    try:
+        answers = [ask(str(door.path), {"n": n}) for n in (1, 21)]
+    finally:
+        door.close()
+    assert answers == [{"twice": 2}, {"twice": 42}]
+    assert not door.path.exists()
+
+
+def test_a_point_kills_at_the_nth_time_over_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda group, _: killed.append(group))
+    crashes = [Crash({"here": 3}, tmp_path, 77) for _ in range(2)]
+    crashes[0]("here")
+    crashes[1]("elsewhere")
+    crashes[1]("here")
+    assert killed == []
+    crashes[0]("here")
+    assert killed == [77, os.getpgrp()]
+    crashes[0]("here")
+    assert len(killed) == 2
+
+
+def flow(phase: Phase, own: int | None = None) -> Flow:
+    described = DataflowDescription(
+        export=CollectionId("u1"), kind="view", name="v", group="u1", columns=(),
+        as_of=Timestamp(0),
+    )  # fmt: skip
+    made = Flow(described, Dataflow((), (), (), (), ()), "p", "f", {}, phase=phase)
+    made.own = None if own is None else OwnState("", frontier(own), {})
+    return made
+
+
+def test_a_condition_says_what_blocks() -> None:
+    view = flow(Phase.RUNNING, own=1_000)
+    view.blocked_by = (CollectionId("u7"), CollectionId("s3"))
+    assert condition(view, 5_000).state == "running"
+    said = condition(view, 20_000)
+    assert (said.state, said.message) == ("stalled", "waits for s3, u7")
+
+
+def test_a_condition_says_what_failed() -> None:
+    view = flow(Phase.RUNNING, own=1_000)
+    view.trouble = Trouble("boom", 1, 0)
+    assert (condition(view, 0).state, condition(view, 0).message) == ("failed", "boom")
+    assert condition(flow(Phase.BUILDING), 0).state == "hydrating"
+
+
+def test_a_flow_in_trouble_waits_for_its_time() -> None:
+    view = flow(Phase.RUNNING)
+    view.trouble = Trouble("boom", 1, 500)
+    assert not view.is_ready(Phase.RUNNING, 499)
+    assert view.is_ready(Phase.RUNNING, 500)

@@ -1,0 +1,61 @@
+"""What tasks report becomes the state after the micro-batch."""
+
+from streams.ids import CollectionId, Offset
+from streams.kafka.log import ChunkRef
+from streams.plan.physical import Column, Dataflow, Distinct, Import, Source
+from streams.replica import report
+from streams.replica.descriptor import Runs
+from streams.replica.packed import Head
+from streams.replica.report import Report, gather, merge
+
+REF = ChunkRef(partition=1, offset=Offset(7), key="k", checksum=9, rows=2, size=30)
+PLAN = Dataflow(
+    imports=(Import(CollectionId("s"), (Column("a", "INTEGER"),)),),
+    nodes=(Source(0), Distinct(0), Distinct(1)),
+    types=(("INTEGER",),) * 3,
+    levels=(0, 1, 2),
+    output=(Column("a", "INTEGER"),),
+)
+
+
+def told(level: int, bucket: int, runs: Runs | None, dataflow: str = "u") -> Head:
+    made = Report(
+        level=level, bucket=bucket, runs=runs, chunks=(REF,), rows_in=3, milliseconds=1.5
+    )
+    return Head(
+        kind="report", step="s", dataflow=CollectionId(dataflow), bucket=bucket,
+        body=report.dumps(made),
+    )  # fmt: skip
+
+
+def test_reports_of_one_dataflow_add_up() -> None:
+    result = gather([told(1, 0, {"1.rows": [["x", 1]]}), told(1, 1, None)])[CollectionId("u")]
+    assert result.chunks == [REF, REF]
+    assert result.rows_in == 6
+    assert result.runs == {(0, 1): {"1.rows": [["x", 1]]}}
+
+
+def test_a_failure_is_kept_beside_the_reports_of_others() -> None:
+    failed = Head(kind="failure", step="s", dataflow=CollectionId("v"), bucket=0, body="boom")
+    results = gather([failed, told(1, 0, None)])
+    assert results[CollectionId("v")].failure == "boom"
+    assert results[CollectionId("u")].failure is None
+
+
+def test_each_level_replaces_its_own_operators_and_no_others() -> None:
+    before: dict[int, Runs] = {
+        0: {"1.rows": [["old1", 5]], "2.rows": [["old2", 5]]},
+        1: {"1.rows": [["b", 1]]},
+    }
+    result = gather([told(2, 0, {"2.rows": [["new2", 6]]})])[CollectionId("u")]
+    after = merge(PLAN, before, result)
+    assert after == {
+        0: {"1.rows": [["old1", 5]], "2.rows": [["new2", 6]]},
+        1: {"1.rows": [["b", 1]]},
+    }
+
+
+def test_an_arrangement_that_became_empty_is_gone() -> None:
+    before: dict[int, Runs] = {0: {"1.rows": [["old1", 5]]}}
+    result = gather([told(1, 0, {})])[CollectionId("u")]
+    assert merge(PLAN, before, result) == {0: {}}
