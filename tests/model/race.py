@@ -8,11 +8,12 @@ from random import Random
 
 from streams.ids import CapabilityId, EventId, Offset, Timestamp
 from streams.storage.events import Create, Event
+from tests.model.holders import controller, creator
 from tests.model.keepers import collector, compactor, roller
 from tests.model.mutations import Mutation
 from tests.model.readers import Reader
 from tests.model.truth import Truth, visible
-from tests.model.views import Replica, controller, creator
+from tests.model.views import Replica
 from tests.model.world import CNT, SRC, TAB, Disk, Process, World, WrongAnswer
 from tests.model.writers import KEYS, SRC_WRITE, TAB_WRITE, ingestion, table_writer
 

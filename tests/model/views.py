@@ -1,13 +1,7 @@
-"""Who derives: replicas of one view, stepping by the real machine, and who holds its imports.
+"""Who derives: replicas of one view, stepping by the real machine."""
 
-The view counts rows by key, of `tab` while they live and of `src`. Its state is a sum of
-*contributions* (time, key, diff); those at or beyond its frontier are scheduled. A run file
-holds the contributions of one step or of one slice.
-"""
-
-from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from streams.compute.checkpoints import (
     Checkpoint,
@@ -38,7 +32,7 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Batch
-from streams.storage.events import Acquire, Append, Create, Downgrade, Part, Right, Stage
+from streams.storage.events import Acquire, Append, Create, Part, Right, Stage
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -46,12 +40,12 @@ from streams.storage.outcomes import (
     UnknownStage,
     UpperMismatch,
 )
+from tests.model.counting import Contribution, State, changes, contributions
+from tests.model.holders import IMPORTS, WRITE, downgrade
 from tests.model.mutations import Mutation
 from tests.model.truth import Truth
 from tests.model.world import (
     CNT,
-    SRC,
-    TAB,
     Client,
     Disk,
     Piece,
@@ -64,92 +58,9 @@ from tests.model.world import (
     pieces,
 )
 
-IMPORTS: tuple[CollectionId, ...] = (TAB, SRC)
-WRITE, READ = CapabilityId("cnt.w"), CapabilityId("cnt.read")
-Contribution = tuple[int, int, int]
-"""A time, a key, a diff."""
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """State at a frontier, and the run files that it is made of."""
-
-    frontier: int
-    runs: tuple[str, ...]
-    contributions: tuple[Contribution, ...]
-
-    def counts(self) -> Counter[int]:
-        """The rows by key before the frontier."""
-        count: Counter[int] = Counter()
-        for time, key, diff in self.contributions:
-            if time < self.frontier:
-                count[key] += diff
-        return count
-
-    @property
-    def scheduled(self) -> Antichain:
-        """When the output may change by itself."""
-        later = [time for time, _, _ in self.contributions if time >= self.frontier]
-        return frontier(min(later)) if later else EMPTY
-
 
 class Lost(Exception):
     """Something this process relied on is gone: it starts again."""
-
-
-def creator(world: World, disk: Disk) -> Process:
-    """Create the view some time: its durable holds first, then its as_of."""
-    client = Client(world)
-    for _ in range(world.rng.choice((0, 5, 8))):
-        yield
-    since = []
-    for name in IMPORTS:
-        hold = CapabilityId(f"cnt.on.{name}")
-        yield from client.submit(
-            name, Acquire(collection=name, capability=hold, right=Right.READ)
-        )
-        state = client.collection(name)
-        since.append(state.capabilities[hold].frontier.time)
-    as_of = int(max(since))
-    if world.chance(0.8):
-        as_of = max(as_of, min(client.collection(n).upper.time - 1 for n in IMPORTS))
-    body = Create(
-        collection=CNT, description="", frontier=Timestamp(as_of), write=WRITE, read=READ
-    )
-    yield from client.submit(CNT, body)
-    while True:
-        yield
-
-
-def controller(world: World, disk: Disk) -> Process:
-    """Move holds on behalf of the objects: the view's on its imports, users' on everything."""
-    client = Client(world)
-    while True:
-        yield
-        name = world.rng.choice((TAB, SRC, CNT))
-        client.sync(name)
-        if world.resting or not client.knows(name):
-            continue
-        upper = client.collection(name).upper
-        wish = hold_at(frontier(max(1, upper.time - world.weather.since_lag + 1)))
-        yield from _downgrade(client, name, CapabilityId(f"{name}.read"), wish)
-        client.sync(CNT)
-        if name in IMPORTS and client.knows(CNT):
-            done = client.collection(CNT).upper
-            consumed = done if world.without(Mutation.RULE_5_HOLD) else hold_at(done)
-            yield from _downgrade(client, name, CapabilityId(f"cnt.on.{name}"), consumed)
-
-
-def _downgrade(
-    client: Client, name: CollectionId, hold: CapabilityId, to: Antichain
-) -> Process:
-    capability = client.collection(name).capabilities.get(hold)
-    if capability is None:
-        return
-    plan = None if capability.plan is None else Offset(client.position[name] - 1)
-    if capability.frontier.strictly_precedes(to) or client.world.chance(0.2):
-        body = Downgrade(collection=name, capability=hold, frontier=to, plan=plan)
-        yield from client.submit(name, body)
 
 
 class Replica:
@@ -378,7 +289,7 @@ class Replica:
         if self.world.without(Mutation.RULE_21_HOLDS):
             for name in IMPORTS:
                 for hold in (self._hold(name), CapabilityId(f"cnt.on.{name}")):
-                    yield from _downgrade(self.client, name, hold, hold_at(step.upper))
+                    yield from downgrade(self.client, name, hold, hold_at(step.upper))
             yield from self._fold_imports()
             wanted = [
                 piece
@@ -454,7 +365,7 @@ class Replica:
         if hold is None or not self.world.chance(0.5):
             return
         for name in IMPORTS:
-            yield from _downgrade(self.client, name, self._hold(name), hold)
+            yield from downgrade(self.client, name, self._hold(name), hold)
 
     def _move_checkpoint(self, lower: int, upper: int) -> None:
         """An idle interval leaves the state as it is: its record may say so (rule 22)."""
@@ -528,35 +439,6 @@ class Replica:
         )
         outcome = yield from self.client.submit(CNT, body)
         return (body.stage,) if isinstance(outcome, Staged) else ()
-
-
-def contributions(updates: Iterable[Update]) -> list[Contribution]:
-    """What updates of the imports do to the counts, and when."""
-    found: list[Contribution] = []
-    for row, time, diff in updates:
-        key, until = row[0], row[2] if len(row) == 3 else None
-        assert key is not None
-        if until is None or time < until:
-            found.append((time, key, diff))
-            if until is not None:
-                found.append((until, key, -diff))
-    return found
-
-
-def changes(before: State, after: State) -> list[Update]:
-    """The output's updates between two states, at every time in between."""
-    count = before.counts()
-    found: list[Update] = []
-    due = sorted(c for c in after.contributions if before.frontier <= c[0] < after.frontier)
-    for time in sorted({c[0] for c in due}):
-        for key in sorted({c[1] for c in due if c[0] == time}):
-            old = count[key]
-            count[key] += sum(c[2] for c in due if c[:2] == (time, key))
-            if count[key] != old:
-                found += [
-                    ((key, rows), time, d) for rows, d in ((old, -1), (count[key], 1)) if rows
-                ]
-    return found
 
 
 def _described(batch: Batch) -> InputBatch:

@@ -1,0 +1,67 @@
+"""The view of the model: rows by key, of `tab` while they live and of `src`.
+
+Its state is a sum of *contributions* (time, key, diff); those at or beyond its frontier are
+scheduled. A run file holds the contributions of one step or of one slice.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streams.progress import EMPTY, Antichain, frontier
+from tests.model.world import Update
+
+Contribution = tuple[int, int, int]
+"""A time, a key, a diff."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """State at a frontier, and the run files that it is made of."""
+
+    frontier: int
+    runs: tuple[str, ...]
+    contributions: tuple[Contribution, ...]
+
+    def counts(self) -> Counter[int]:
+        """The rows by key before the frontier."""
+        count: Counter[int] = Counter()
+        for time, key, diff in self.contributions:
+            if time < self.frontier:
+                count[key] += diff
+        return count
+
+    @property
+    def scheduled(self) -> Antichain:
+        """When the output may change by itself."""
+        later = [time for time, _, _ in self.contributions if time >= self.frontier]
+        return frontier(min(later)) if later else EMPTY
+
+
+def contributions(updates: Iterable[Update]) -> list[Contribution]:
+    """What updates of the imports do to the counts, and when."""
+    found: list[Contribution] = []
+    for row, time, diff in updates:
+        key, until = row[0], row[2] if len(row) == 3 else None
+        assert key is not None
+        if until is None or time < until:
+            found.append((time, key, diff))
+            if until is not None:
+                found.append((until, key, -diff))
+    return found
+
+
+def changes(before: State, after: State) -> list[Update]:
+    """The output's updates between two states, at every time in between."""
+    count = before.counts()
+    found: list[Update] = []
+    due = sorted(c for c in after.contributions if before.frontier <= c[0] < after.frontier)
+    for time in sorted({c[0] for c in due}):
+        for key in sorted({c[1] for c in due if c[0] == time}):
+            old = count[key]
+            count[key] += sum(c[2] for c in due if c[:2] == (time, key))
+            if count[key] != old:
+                found += [
+                    ((key, rows), time, d) for rows, d in ((old, -1), (count[key], 1)) if rows
+                ]
+    return found
