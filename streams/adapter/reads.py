@@ -29,7 +29,13 @@ from streams.progress import frontier
 from streams.storage.read import is_complete, load_stable, snapshot
 from streams.storage.shards import Shards
 from streams.trace.columns import int64
-from streams.trace.kernel import EvaluationFailed, Kernel, arrow_schema, data_schema
+from streams.trace.kernel import (
+    EvaluationFailed,
+    Kernel,
+    StatementRefused,
+    arrow_schema,
+    data_schema,
+)
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000
@@ -175,7 +181,7 @@ def evaluate(kernel: Kernel, query: str, tables: Mapping[str, pa.Table]) -> pa.T
     """DuckDB's answer. Errors: InvalidStatement in DuckDB's words."""
     try:
         return kernel.query(query, **tables)
-    except EvaluationFailed as error:
+    except (EvaluationFailed, StatementRefused) as error:
         lines = [each for each in str(error).splitlines() if each]
         hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""
         raise InvalidStatement("the query failed", lines[0], hint) from error
