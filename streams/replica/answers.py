@@ -78,7 +78,10 @@ class Answers:
         for flow in flows:
             if flow.phase is Phase.STARTING or flow.own is None:
                 continue
-            now = (scheduler.shards.state(flow.id).upper, flow.own.frontier)
+            upper = scheduler.upper(flow)
+            if upper is None:
+                continue
+            now = (upper, flow.own.frontier)
             before = self.frontiers.get(flow.id, (None, None))
             if now != before:
                 write, output = (

@@ -144,8 +144,10 @@ class Committer:
         before_ms = scheduler.now_ms()
         outcomes = scheduler.shards.submit(events)
         after_ms = scheduler.now_ms()
-        append_ms = after_ms - scheduler.shards.skew_ms(events[-1][0])
-        scheduler.skew.measure(before_ms, append_ms, after_ms)
+        group = events[-1][0]
+        if group in scheduler.shards.groups():
+            append_ms = after_ms - scheduler.shards.skew_ms(group)
+            scheduler.skew.measure(before_ms, append_ms, after_ms)
         return outcomes
 
     def _apply(self, attempts: Sequence[Attempt]) -> None:

@@ -20,7 +20,6 @@ from enum import Enum
 from streams.compute.checkpoints import Checkpoint
 from streams.compute.description import DataflowDescription
 from streams.compute.reclocking import Ingest, Position
-from streams.compute.stepping import Step
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.plan.physical import Dataflow
 from streams.progress import Antichain
@@ -134,12 +133,12 @@ class Flow:
         waiting = self.trouble is not None and now_ms < self.trouble.retry_at_ms
         return self.phase is phase and not (self.busy or self.gone or waiting)
 
-    def interval(self) -> Step | None:
-        """The interval of the build under way."""
-        if self.build is None:
-            return None
-        lower, upper = Antichain((self.build.lower,)), Antichain((self.build.upper,))
-        return Step(lower, upper)
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups that it reads and writes."""
+        return frozenset(
+            {self.description.group, *(each.group for each in self.description.imports)}
+        )
 
 
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:

@@ -109,9 +109,9 @@ class Machinery:
     def _leave(self, flow: Flow) -> None:
         """Stop following what no other dataflow needs."""
         source, others = flow.description.source, self.scheduler.flows.values()
-        needed = {each for other in others for each in groups_of(other)}
+        needed = {each for other in others for each in other.groups}
         needed.update(self.sinks.groups.values())
-        for group in groups_of(flow) - needed:
+        for group in flow.groups - needed:
             self.shards.close(group)
         topics = {
             other.description.source.topic for other in others if other.description.source
@@ -131,11 +131,6 @@ class Machinery:
         self.door.close()
         self.watch.close()
         self.shards.close()
-
-
-def groups_of(flow: Flow) -> frozenset[str]:
-    """The groups that a flow reads and writes."""
-    return frozenset({flow.description.group, *(e.group for e in flow.description.imports)})
 
 
 def assemble(

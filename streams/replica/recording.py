@@ -48,7 +48,9 @@ class Recorder:
         if not flow.recorded_ms:
             self.store.put_build(flow.id, flow.fingerprint, None)
         flow.recorded_ms = now_ms
-        upper = self.scheduler.shards.state(flow.id).upper
+        upper = self.scheduler.upper(flow)
+        if upper is None:
+            return
         flow.records = keep((*flow.records, record), upper)
         self.store.keep_records(flow.id, flow.records)
 

@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
+from streams.progress import Antichain
 from streams.replica import builds, descriptor, sources, spread, views
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
@@ -185,11 +187,31 @@ class Scheduler:
                 return found.units, found.quiet if found.units else ()
 
     def _trusted(self) -> list[Flow]:
-        return [flow for flow in self.flows.values() if not flow.apart]
+        return [flow for flow in self.sound() if not flow.apart]
+
+    def sound(self) -> list[Flow]:
+        """The flows all of whose shards can be followed; the others are in trouble."""
+        followed = frozenset(self.shards.groups())
+        sound = []
+        for flow in self.flows.values():
+            if flow.groups <= followed:
+                sound.append(flow)
+            elif flow.phase in {Phase.RUNNING, Phase.BUILDING} and not flow.busy:
+                lost = ", ".join(sorted(flow.groups - followed))
+                self.restart([flow])
+                self.fail(flow, f"shards that cannot be followed: {lost}")
+        return sound
+
+    def upper(self, flow: Flow) -> Antichain | None:
+        """The upper of a flow's shard as folded so far; None when it cannot be followed."""
+        try:
+            return self.shards.state(flow.id).upper
+        except SlackwaterError:
+            return None
 
     def _alone(self, view: View, now_ms: int) -> tuple[Unit, ...]:
         """A micro-batch for one flow that may be the one that kills workers."""
-        for flow in self.flows.values():
+        for flow in self.sound():
             if flow.apart:
                 units = (
                     builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)

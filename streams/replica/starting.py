@@ -70,7 +70,9 @@ class Starter:
     def _prepare(self, flow: Flow) -> None:
         """Follow the shards, and hold the imports."""
         shards, description = self.scheduler.shards, flow.description
-        shards.open(description.group, *(each.group for each in description.imports))
+        for group in flow.groups - frozenset(shards.groups()):
+            shards.close(group)  # if it failed, to begin with it anew
+        shards.open(*sorted(flow.groups))
         wanted = [
             (
                 each.group,

@@ -68,7 +68,7 @@ class Idler:
         scheduler = self.scheduler
         view, now_ms = View(scheduler.shards), scheduler.now_ms()
         budget = scheduler.config.budgets.step_bytes
-        found = views.plan(scheduler.flows.values(), view, now_ms, budget).quiet
+        found = views.plan(scheduler.sound(), view, now_ms, budget).quiet
         fed = scheduler.plan_sources(view, now_ms)
         return found if fed.units else (*found, *fed.quiet)
 
@@ -129,10 +129,9 @@ class Keeper:
     def _hold(self, flow: Flow) -> Antichain | None:
         if flow.is_source or flow.own is None or flow.phase is Phase.STARTING:
             return None
-        upper = self.scheduler.shards.state(flow.id).upper
-        build = flow.build
-        if build is not None:
-            return None  # nothing moves before the hydration is done
+        upper = self.scheduler.upper(flow)
+        if upper is None or flow.build is not None:
+            return None  # nothing moves before a hydration is done
         return holds([each.checkpoint for each in flow.records], upper)
 
     def _collect(self) -> None:
