@@ -192,8 +192,12 @@ class Coordinator:
             item = self._define(statement, text)
             self.catalog.change(lambda _: Create(item))
             self._crash("after-catalog")
-            self._upkeep.establish(item)
-            return (Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id}),)
+            self._upkeep.retry(item)
+            done = Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})
+            problem = self._upkeep.problems.get(item.id)
+            if problem is None:
+                return (done,)
+            return Notice(f"{item.name} is defined, but not made yet: {problem}"), done
         if not statement.if_not_exists:
             raise InvalidStatement(
                 f"{NAMES[existing.kind]} {existing.name} already exists",
@@ -248,4 +252,5 @@ class Coordinator:
                 states[item.id] = self.shards.state(item.id)
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
-        return show.shown(self.catalog.state, states, self.controller.observed)
+        problems = self._upkeep.problems
+        return show.shown(self.catalog.state, states, self.controller.observed, problems)

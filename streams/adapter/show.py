@@ -1,7 +1,7 @@
 """What SHOW says of each object: its frontiers, its condition, and what it waits for. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.definitions import blocking
@@ -35,18 +35,27 @@ class Shown:
 
 
 def shown(
-    catalog: Catalog, states: Mapping[CollectionId, CollectionState], observed: Observed
+    catalog: Catalog,
+    states: Mapping[CollectionId, CollectionState],
+    observed: Observed,
+    problems: Mapping[CollectionId, str],
 ) -> tuple[Shown, ...]:
-    """Every object, oldest first."""
+    """Every object, oldest first; `problems` say why some could not be made."""
     uppers = {
         key: state.upper.time for key, state in states.items() if not state.upper.is_empty
     }
     for key, condition in observed.conditions.items():
         if key not in uppers and condition.write is not None and not condition.write.is_empty:
             uppers[key] = condition.write.time
-    return tuple(
+    found = tuple(
         _shown(item, catalog, states.get(item.id), observed, uppers)
         for item in catalog.ordered()
+    )
+    return tuple(
+        replace(each, status="failed", detail=problems[each.item.id])
+        if each.item.id in problems
+        else each
+        for each in found
     )
 
 

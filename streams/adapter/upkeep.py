@@ -1,6 +1,7 @@
 """What a coordinator does unasked: finish what is undone, let history go, notice its successor.
 
-Objects that the catalog names but that no command asked for yet are established, oldest first;
+Objects that the catalog names but that no command asked for yet are established, oldest first
+(`problems` says why one could not be);
 dropped ones are removed as soon as a replica has confirmed that nothing runs for them; the
 catalog's holds follow the read policy. Each of these may fail for the time being and is then
 tried again. A successor ends the coordinator (`failure`), and so does a defect of ours: its
@@ -18,7 +19,7 @@ from streams.adapter.guards import Guards
 from streams.adapter.objects import Objects, catalog_hold
 from streams.adapter.timestamps import policy
 from streams.compute.controller import Controller
-from streams.errors import SlackwaterError
+from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain, frontier
 from streams.storage.events import Body, Downgrade
@@ -57,12 +58,25 @@ class Upkeep:
             )
         ]
         self.failure: SlackwaterError | None = None
+        self.problems: dict[CollectionId, str] = {}
 
     def restore(self) -> None:
-        """Bring everything that the catalog names to life; the caller holds the lock."""
+        """Bring everything that the catalog names to life; the caller holds the lock.
+
+        An object of which that is impossible stays behind, with what reads it (`problems`).
+        Errors: Determinate, Indeterminate: the cluster does not answer. Nothing is asked for
+        then, for replicas would drop what was left out.
+        """
         catalog = self._keeper.catalog.sync()
-        described = [self._objects.establish(item) for item in catalog.ordered()]
-        self._asked = {each.export for each in described}
+        described = []
+        for item in catalog.ordered():
+            if self._asked.issuperset(item.inputs):
+                try:
+                    described.append(self._objects.establish(item))
+                except (InvalidUsage, InvalidStatement, Corrupt) as error:
+                    self._note(item, error)
+                else:
+                    self._asked.add(item.id)
         self._keeper.controller.start(described, sorted(catalog.dropped))
 
     def start(self) -> None:
@@ -88,12 +102,31 @@ class Upkeep:
         self._objects.crash("before-command")
         self._keeper.controller.create(description)
         self._asked.add(item.id)
+        self.problems.pop(item.id, None)
         self._objects.crash("after-command")
+
+    def retry(self, item: Item) -> None:
+        """`establish`, but what fails is noted and tried again later. Errors: Deposed."""
+        try:
+            self.establish(item)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            self._note(item, error)
 
     def abolish(self, item: Item) -> None:
         """Ask for the end of a dropped object's dataflow; the caller holds the lock."""
         self._keeper.controller.drop(item.id)
         self._asked.discard(item.id)
+        self.problems.pop(item.id, None)
+
+    def _note(self, item: Item, error: SlackwaterError) -> None:
+        if self.problems.get(item.id) != str(error):
+            log.warning(
+                "object cannot be made, will try again",
+                extra={"id": item.id, "object": item.name, "cause": str(error)},
+            )
+        self.problems[item.id] = str(error)
 
     def _run(self, step: Callable[[], None], wait_s: float) -> None:
         while not self._stopped.wait(wait_s):
@@ -116,7 +149,7 @@ class Upkeep:
             catalog = self._keeper.catalog.sync()
             for item in catalog.ordered():
                 if item.id not in self._asked and self._asked.issuperset(item.inputs):
-                    self.establish(item)
+                    self.retry(item)
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:

@@ -9,8 +9,17 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
-from streams.adapter.results import Columns, Complete, Failed, Progress, Result, Rows
+from streams.adapter.results import (
+    Columns,
+    Complete,
+    Failed,
+    Notice,
+    Progress,
+    Result,
+    Rows,
+)
 from streams.compute.protocol import Status
+from streams.errors import Determinate, InvalidStatement
 from streams.ids import CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -284,6 +293,48 @@ def test_constants_need_no_collection(env) -> None:
     results = env.sql("SELECT 1; SELECT nope; SELECT 2")
     assert isinstance(results[-1], Failed)
     assert rows_of(results) == [[1]]
+
+
+def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    real = env.broker.topics.create
+
+    def refuse(specs):
+        if any(".u2." in each.name for each in specs):
+            raise Determinate("the cluster has no room")
+        real(specs)
+
+    monkeypatch.setattr(env.broker.topics, "create", refuse)
+    notice, done = env.sql(TOTALS)
+    assert notice == Notice("totals is defined, but not made yet: the cluster has no room")
+    assert done == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
+    assert env.rows(TOTALS.replace("totals", "other")) == []
+    first, second = env.rows("SHOW MATERIALIZED VIEWS")
+    assert (first[4], first[6]) == ("failed", "the cluster has no room")
+    assert second[4] != "failed"
+    monkeypatch.setattr(env.broker.topics, "create", real)
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "running")
+
+
+def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    env.rows(TOTALS.replace("totals", "other"))
+    eventually(lambda: len(replica.created) == 3)
+
+    def refuse(query, catalog):
+        raise InvalidStatement("this version cannot plan it")
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr("streams.adapter.objects.compile_view", refuse)
+        env.start()
+        shown = env.rows("SHOW MATERIALIZED VIEWS")
+        assert [each[4] for each in shown] == ["failed", "failed"]
+        replica.append("s1", NOW + 20, [((7, 1.0), NOW + 15, 1)])
+        assert env.rows("SELECT id FROM orders") == [[7]]
+    eventually(lambda: not env.coordinator._upkeep.problems)
 
 
 POINTS = [
