@@ -33,6 +33,7 @@ _SETTINGS = (
 )
 _DATABASE = {
     "threads": "1",
+    "memory_limit": "256MB",  # constants are computed here: a huge one must not hurt the host
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "enable_external_access": "false",

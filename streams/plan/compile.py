@@ -40,13 +40,10 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
     Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
-    text = query.strip().removesuffix(";")
-    with binder({name: relation.columns for name, relation in _distinct(catalog)}) as bound:
-        bound_columns = frozenset(
-            column.name.lower() for relation in catalog.values() for column in relation.columns
-        )
-        refuse(bound, text, bound_columns)
-        answer = bound.bind(text)
+    _refuse_ambiguous(catalog)
+    with binder({name: relation.columns for name, relation in catalog.items()}) as bound:
+        refuse(bound, query, _column_names(catalog))
+        answer = bound.bind(query)
         _refuse_duplicates(answer.columns)
         # Words like current_date, and macros, turn into functions only when they are bound.
         refuse_unstable(_functions(answer.plan))
@@ -77,13 +74,19 @@ def explain(query: str, catalog: Mapping[str, Relation]) -> str:
     )
 
 
-def _distinct(catalog: Mapping[str, Relation]) -> list[tuple[str, Relation]]:
+def _refuse_ambiguous(catalog: Mapping[str, Relation]) -> None:
     seen: dict[str, str] = {}
     for name in catalog:
         if name.lower() in seen:
             raise InvalidUsage(f"catalog names {seen[name.lower()]} and {name} differ in case")
         seen[name.lower()] = name
-    return list(catalog.items())
+
+
+def _column_names(catalog: Mapping[str, Relation]) -> frozenset[str]:
+    """The names of all columns of the catalog, in lower case."""
+    return frozenset(
+        column.name.lower() for relation in catalog.values() for column in relation.columns
+    )
 
 
 def _functions(plan: Record) -> frozenset[str]:

@@ -55,16 +55,27 @@ def loads(text: str) -> Dataflow:
 def _dataflow(record: Record) -> Dataflow:
     types = record.items("types")
     return Dataflow(
-        tuple(_import(part) for part in record.records("imports")),
-        tuple(_NODES[part.text("node")](part) for part in record.records("nodes")),
+        tuple(_import(part) for part in _records(record, "imports")),
+        tuple(_NODES[_text(part, "node")](part) for part in _records(record, "nodes")),
         tuple(tuple(str(t) for t in row) for row in types if isinstance(row, list)),
         _integers(record, "levels"),
         _columns(record, "output"),
     )
 
 
+def _text(record: Record, name: str) -> str:
+    value = record.raw(name)
+    assert isinstance(value, str), (name, value)
+    return value
+
+
+def _records(record: Record, name: str) -> tuple[Record, ...]:
+    assert isinstance(record.raw(name), list), name
+    return record.records(name)
+
+
 def _columns(record: Record, name: str) -> tuple[Column, ...]:
-    return tuple(Column(c.text("name"), c.text("type")) for c in record.records(name))
+    return tuple(Column(_text(c, "name"), _text(c, "type")) for c in _records(record, name))
 
 
 def _integers(record: Record, name: str) -> tuple[int, ...]:
@@ -75,12 +86,13 @@ def _integers(record: Record, name: str) -> tuple[int, ...]:
 
 
 def _import(record: Record) -> Import:
-    return Import(CollectionId(record.text("collection")), _columns(record, "columns"))
+    return Import(CollectionId(_text(record, "collection")), _columns(record, "columns"))
 
 
 def _expressions(record: Record, name: str) -> tuple[Expression, ...]:
     return tuple(
-        Expression(e.text("sql"), e.text("type"), e.text("label")) for e in record.records(name)
+        Expression(_text(e, "sql"), _text(e, "type"), _text(e, "label"))
+        for e in _records(record, name)
     )
 
 
@@ -98,25 +110,24 @@ def _join(record: Record) -> Node:
         record.number("right"),
         _integers(record, "left_keys"),
         _integers(record, "right_keys"),
-        tuple(bool(item) for item in record.items("null_equal")),
+        tuple(bool(item) for item in _integers(record, "null_equal")),
     )
 
 
 def _aggregate(record: Record) -> Aggregate:
-    argument = record.number("argument") if record.has("argument") else None
-    return Aggregate(
-        record.text("function"), argument, record.text("type"), record.flag("distinct")
-    )
+    argument = None if record.raw("argument") is None else record.number("argument")
+    distinct = bool(record.raw("distinct"))
+    return Aggregate(_text(record, "function"), argument, _text(record, "type"), distinct)
 
 
 def _reduce(record: Record) -> Node:
-    aggregates = tuple(_aggregate(part) for part in record.records("aggregates"))
+    aggregates = tuple(_aggregate(part) for part in _records(record, "aggregates"))
     return Reduce(record.number("input"), _integers(record, "keys"), aggregates)
 
 
 _NODES: dict[str, Callable[[Record], Node]] = {
     "Source": lambda r: Source(r.number("index")),
-    "Constant": lambda r: Constant(r.text("sql")),
+    "Constant": lambda r: Constant(_text(r, "sql")),
     "Linear": _linear,
     "Join": _join,
     "Reduce": _reduce,

@@ -143,8 +143,7 @@ def _instant_text(kind: str, value: int) -> str:
     clock += f".{fraction:0{digits}}" if digits else ""
     if kind.startswith("TIME") and not kind.startswith("TIMESTAMP"):
         return clock if days == 0 else "24:00:00"
-    date, era, bc = _date_text(days).partition(" (BC)")
-    return f"{date} {clock}{'+00' if kind.endswith('ZONE') else ''}{era}{bc}"
+    return f"{_date_text(days)} {clock}{'+00' if kind.endswith('ZONE') else ''}"
 
 
 def _date_text(days: int) -> str:

@@ -24,9 +24,9 @@ class Record:
         """The field as JSON gave it."""
         return self.fields[name]
 
-    def text(self, name: str, default: str = "") -> str:
-        """A string."""
-        value = self.fields.get(name, default)
+    def text(self, name: str) -> str:
+        """A string; absent means empty."""
+        value = self.fields.get(name, "")
         assert isinstance(value, str), (name, value)
         return value
 

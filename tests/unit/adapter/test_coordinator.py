@@ -110,7 +110,9 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def env() -> Iterator[Environment]:
+def env(monkeypatch) -> Iterator[Environment]:
+    monkeypatch.setattr("streams.adapter.upkeep.BEAT_S", 0.05)
+    monkeypatch.setattr("streams.adapter.upkeep.LISTEN_MS", 10)
     environment = Environment()
     yield environment
     environment.stop()
@@ -402,7 +404,7 @@ def test_history_is_let_go_but_not_under_a_reader(env) -> None:
     stream = env.coordinator.execute("SUBSCRIBE orders")
     list(itertools.islice(stream, 3))
     replica.append("s1", NOW + 50_000)
-    time.sleep(1.5)
+    time.sleep(0.3)
     assert env.rows("SHOW SOURCES")[0][2] <= NOW + 9
     stream.close()
     eventually(lambda: env.rows("SHOW SOURCES")[0][2] == NOW + 49_999 - 1000)

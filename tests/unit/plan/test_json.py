@@ -1,0 +1,69 @@
+"""Dataflows as JSON: nothing is lost, and what is not a dataflow is refused."""
+
+import pytest
+
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.plan.json import dumps, loads
+from streams.plan.physical import (
+    Aggregate,
+    Column,
+    Constant,
+    Dataflow,
+    Distinct,
+    Expression,
+    Import,
+    Join,
+    Linear,
+    Reduce,
+    Source,
+    Union,
+    Upsert,
+    inputs,
+)
+
+X = Expression("(c0 + 'é\n')", "VARCHAR", 'a + "b"')
+EVERY = Dataflow(
+    imports=(Import(CollectionId("s1"), (Column("A b", "INTEGER"), Column("x", "VARCHAR"))),),
+    nodes=(
+        Source(0),
+        Constant("SELECT 1"),
+        Linear(0, (X,), (X, X)),
+        Join(0, 2, (0, 1), (1, 0), (True, False)),
+        Reduce(3, (), (Aggregate("count", None, "BIGINT"), Aggregate("min", 0, "X", True))),
+        Distinct(4),
+        Union((5, 1, 1)),
+        Upsert(6, (1,)),
+    ),
+    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), ("F",)),
+    levels=(0, 1, 0, 1, 2, 2, 2, 3),
+    output=(Column("o", "F"),),
+)
+
+
+def test_every_node_survives_the_round_trip() -> None:
+    assert loads(dumps(EVERY)) == EVERY
+    assert dumps(loads(dumps(EVERY))) == dumps(EVERY)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        dumps(EVERY).replace('"Distinct"', '"Sort"'),
+        dumps(EVERY).replace('"levels":[0,', '"levels":["0",'),
+        dumps(EVERY).replace('"sql":"SELECT 1"', '"text":"SELECT 1"'),
+    ],
+)
+def test_text_of_another_version_is_refused(text: str) -> None:
+    with pytest.raises(InvalidUsage, match="not a dataflow of this version"):
+        loads(text)
+
+
+def test_inputs_are_in_the_order_of_the_ports() -> None:
+    assert [inputs(node) for node in EVERY.nodes] == [
+        (), (), (0,), (0, 2), (3,), (4,), (5, 1, 1), (6,),
+    ]  # fmt: skip
+    assert EVERY.depth == 3
