@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 
 DAEMON = "pyspark.daemon"
 NURSED = (
+    "streams.replica.daemon",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",

@@ -1,4 +1,4 @@
-"""A process that has imported PySpark once, and forks a ready one for each of Spark's starts.
+"""A process that has imported everything once, and forks a ready one for each start of Spark's.
 
     python -m streams.replica.nursery SOCKET
 
@@ -21,14 +21,14 @@ from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
 
-from streams.replica import launcher
+from streams.replica import daemon, launcher
 
 PRELOADED = (
     "pandas",
     "pyarrow",
-    "streams.replica.source",
     launcher.DAEMON,
     *launcher.NURSED,
+    *daemon.PRELOADED,
 )
 
 

@@ -21,7 +21,7 @@ from tests.model.mutations import WEATHER, Mutation
 from tests.model.race import Race
 from tests.model.world import WrongAnswer
 
-RACES = int(os.environ.get("RACES", "1500"))
+RACES = int(os.environ.get("RACES", "1200"))
 TICKS = (20, 80, 250)
 ATTEMPTS = 400
 PORTIONS = 4

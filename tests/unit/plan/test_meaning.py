@@ -13,7 +13,7 @@ from tests.support.plan_sql import to_sql
 from tests.support.plan_tables import answer, catalog, connect, fill
 from tests.unit.plan.queries import QUERIES
 
-WORLDS = 3
+WORLDS = 2
 
 
 @pytest.fixture(scope="module")
