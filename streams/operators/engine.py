@@ -61,7 +61,7 @@ __all__ = [
     "start",
 ]
 
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2
 """Raised whenever the form of runs or the bits of an output change: state is then dropped."""
 
 _Rows: TypeAlias = pa.Table | pa.RecordBatch

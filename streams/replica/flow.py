@@ -25,6 +25,7 @@ from streams.plan.physical import Dataflow
 from streams.progress import Antichain
 from streams.replica.descriptor import Load, Runs
 from streams.storage.events import Offsets
+from streams.trace.runs import file_of
 
 
 class Phase(Enum):
@@ -144,7 +145,7 @@ class Flow:
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:
     """The names of all run files of a state."""
     return frozenset(
-        str(name)
+        file_of(str(name))
         for by_operator in runs.values()
         for listed in by_operator.values()
         for name, *_ in listed

@@ -25,7 +25,7 @@ import pyarrow as pa
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.engine import Emitted, Interval
+from streams.operators.engine import Context, Emitted, Interval
 from streams.replica import loading, report, worker, writing
 from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.loading import Loader
@@ -56,6 +56,7 @@ class Task:
 
     state: str
     batch: Descriptor
+    context: Context
     done: list[Done] = field(default_factory=list)
     out: list[tuple[int, bytes]] = field(default_factory=list)
 
@@ -121,7 +122,7 @@ class Task:
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Round 0: this task's loads, through level 0 of their dataflows."""
     batch = worker.micro_batch(state, step)
-    task = Task(state, batch)
+    task = Task(state, batch, worker.context(state).of_task())
     loads = loading.by_dataflow(batch.tasks[index])
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
     for dataflow, share in batch.shares.items():
@@ -157,8 +158,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)
-    context = worker.context(task.state)
-    emitted = engine.start(plan, tables, interval, task.batch.buckets, context)
+    emitted = engine.start(plan, tables, interval, task.batch.buckets, task.context)
     emitted = _with(emitted, undone, errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
@@ -180,7 +180,8 @@ def advance_round(
         yield from rows(passed)
         return
     first = next(iter(mine.values()))[0].head
-    task = Task(state, worker.micro_batch(state, first.step), out=passed)
+    batch = worker.micro_batch(state, first.step)
+    task = Task(state, batch, worker.context(state).of_task(), out=passed)
     for dataflow, messages in mine.items():
         task.attempt(dataflow, partial(_advance, task, level, dataflow, messages))
     yield from task.finish()
@@ -206,7 +207,7 @@ def _advance(
         inbox,
         before,
         _interval(share),
-        worker.context(task.state),
+        task.context,
         buckets=task.batch.buckets,
     )
     read = sum(table.num_rows for tables in inbox.values() for table in tables)

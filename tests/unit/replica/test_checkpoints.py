@@ -8,7 +8,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica import checkpoints
 from streams.replica.checkpoints import Store, hydration_of, record_of
-from streams.replica.flow import Build, OwnState
+from streams.replica.flow import Build, OwnState, run_names
 
 VIEW = CollectionId("u1")
 
@@ -97,3 +97,7 @@ def test_forgetting_a_dataflow(tmp_path: Path) -> None:
     assert store.stored() == {VIEW}
     store.forget(VIEW)
     assert store.stored() == set()
+
+
+def test_a_state_names_the_files_that_its_runs_lie_in() -> None:
+    assert run_names(state(5, "a.0", "a.64", "b.0").runs) == {"a", "b"}
