@@ -29,7 +29,7 @@ from streams.operators.engine import Context, Emitted, Interval
 from streams.replica import loading, report, worker, writing
 from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.loading import Loader
-from streams.replica.packed import Head, Kind, Message, blobs, pack, peek, rows, unpack
+from streams.replica.packed import Head, Kind, Message, blobs, pack, rows, unpack
 from streams.trace.kernel import arrow_schema
 from streams.trace.updates import flatten
 
@@ -171,9 +171,10 @@ def advance_round(
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
-        head = peek(blob)
+        message = unpack(blob)
+        head = message.head
         if head.kind in {"update", "wake"} and head.level == level:
-            mine.setdefault(head.dataflow, []).append(unpack(blob))
+            mine.setdefault(head.dataflow, []).append(message)
         else:
             passed.append((bucket, blob.to_pybytes()))
     if not mine:
