@@ -16,7 +16,8 @@ from the task that finished is ever used.
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,9 +27,10 @@ from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Context, Emitted, Interval
+from streams.operators.linear import Computed
 from streams.replica import loading, report, worker, writing
 from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
-from streams.replica.loading import Loader
+from streams.replica.loading import Loader, Sharing
 from streams.replica.packed import Head, Kind, Message, blobs, pack, rows, unpack
 from streams.trace.kernel import arrow_schema
 from streams.trace.updates import flatten
@@ -125,11 +127,12 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     task = Task(state, batch, worker.context(state).of_task())
     loads = loading.by_dataflow(batch.tasks[index])
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
+    sharing = _sharing(task, loads)
     for dataflow, share in batch.shares.items():
         # a birth over nothing still has its constants
         if dataflow in loads or (share.as_of and index == 0):
             mine = loads.get(dataflow, ())
-            task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
+            task.attempt(dataflow, partial(_start, task, share, mine, (loader, sharing), index))
         if share.as_of and index == 0:
             _wake(task, share)
     yield from task.finish()
@@ -143,10 +146,28 @@ def _wake(task: Task, share: Share) -> None:
             task.say(bucket, task.head("wake", share.dataflow, bucket, level))
 
 
-def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int) -> Done:
+def _sharing(task: Task, loads: Mapping[CollectionId, Sequence[Load]]) -> Sharing:
+    sharing = Sharing(task.context.kernel)
+    for dataflow, mine in loads.items():
+        # a plan that cannot be read is that dataflow's failure, when its turn comes
+        with suppress(Exception):
+            plan = worker.plan(task.state, task.batch.shares[dataflow].plan)
+            for load in mine:
+                sharing.expect(load, plan)
+    return sharing
+
+
+def _start(
+    task: Task,
+    share: Share,
+    loads: Sequence[Load],
+    means: tuple[Loader, Sharing],
+    index: int,
+) -> Done:
     began = time.perf_counter()
-    plan = worker.plan(task.state, share.plan)
+    plan, (loader, sharing) = worker.plan(task.state, share.plan), means
     tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
     undone: list[pa.Table] = []
     errors: list[pa.Table] = []
     for load in loads:
@@ -154,11 +175,15 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
         if isinstance(load, Undo):
             undone.append(updates)
         else:
-            tables[loading.index_of(load)] = updates
+            number = loading.index_of(load)
+            tables[number] = updates
+            computed[number] = sharing.of(load, plan, updates)
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)
-    emitted = engine.start(plan, tables, interval, task.batch.buckets, task.context)
+    emitted = engine.start(
+        plan, tables, interval, task.batch.buckets, task.context, computed=computed
+    )
     emitted = _with(emitted, undone, errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
