@@ -2,7 +2,10 @@
 
     start_round    round 0, in the source's `read`: load, run level 0, split by bucket
     advance_round  round k, in `mapInArrow`: advance every dataflow that has something to do in
-                   this bucket at level k; everything else passes through
+                   this bucket in round k; everything else passes through
+
+A dataflow's level k is round `base + k`. Its output starts the dataflows that take it in hand
+where it is made, in the task and round that made it: level 0 is for any share of the updates.
 
 These are module-level functions, given to Spark as `functools.partial`: a closure is pickled
 by value with the globals it touches, and finds every cache empty in every task.
@@ -83,8 +86,16 @@ class Task:
         """Send a message without updates on."""
         self.out.append((bucket, pack(head)))
 
+    def chain(self) -> None:
+        """Start those to whom something was handed in this task, each after its imports."""
+        for share in self.batch.shares.values():
+            handed = [done for done in self.done if done.share.dataflow in share.in_hand]
+            if handed:
+                self.attempt(share.dataflow, partial(_take, self, share, handed))
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Write every output, report, and give Spark all blobs."""
+        self.chain()
         wanted = [
             (done.share.output, writing.bodies(done.emitted, done.share.output, done.types))
             for done in self.done
@@ -113,7 +124,8 @@ class Task:
         for packet in done.emitted.packets:
             head = Head(
                 kind="update", step=self.batch.step, dataflow=done.share.dataflow,
-                bucket=packet.bucket, level=packet.level, node=packet.node, port=packet.port,
+                bucket=packet.bucket, level=done.share.base + packet.level,
+                node=packet.node, port=packet.port,
             )  # fmt: skip
             self.out.append((packet.bucket, pack(head, packet.table)))
 
@@ -165,14 +177,14 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
 
 
 def advance_round(
-    level: int, state: str, batches: Iterable[pa.RecordBatch]
+    round_: int, state: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Round `level`, over everything that came to one bucket."""
+    """Round `round_`, over everything that came to one bucket."""
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
         head = peek(blob)
-        if head.kind in {"update", "wake"} and head.level == level:
+        if head.kind in {"update", "wake"} and head.level == round_:
             mine.setdefault(head.dataflow, []).append(unpack(blob))
         else:
             passed.append((bucket, blob.to_pybytes()))
@@ -182,15 +194,42 @@ def advance_round(
     first = next(iter(mine.values()))[0].head
     task = Task(state, worker.micro_batch(state, first.step), out=passed)
     for dataflow, messages in mine.items():
-        task.attempt(dataflow, partial(_advance, task, level, dataflow, messages))
+        task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
     yield from task.finish()
 
 
+def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
+    """Level 0 over what others made in this task, each perhaps in several parts."""
+    began = time.perf_counter()
+    plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
+    parts: dict[int, list[pa.Table]] = {}
+    schemas: dict[int, pa.Schema] = {}
+    for done in handed:
+        index = share.in_hand[done.share.dataflow]
+        schemas[index] = arrow_schema(done.types)
+        parts.setdefault(index, []).extend(_some(done.emitted.output))
+    tables = {
+        index: pa.Table.from_batches([flatten(some, schemas[index])])
+        for index, some in parts.items()
+    }
+    context = worker.context(task.state)
+    emitted = engine.start(plan, tables, _interval(share), task.batch.buckets, context)
+    errors = [each for done in handed for each in _some(done.emitted.errors)]
+    emitted = _with(emitted, (), errors, plan.types[-1])
+    read = sum(table.num_rows for table in tables.values())
+    return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
+
+
+def _some(table: pa.Table | None) -> list[pa.Table]:
+    return [] if table is None else [table]
+
+
 def _advance(
-    task: Task, level: int, dataflow: CollectionId, messages: Sequence[Message]
+    task: Task, round_: int, dataflow: CollectionId, messages: Sequence[Message]
 ) -> Done:
     began = time.perf_counter()
     share = task.batch.shares[dataflow]
+    level = round_ - share.base
     plan = worker.plan(task.state, share.plan)
     bucket = messages[0].head.bucket
     inbox: dict[tuple[int, str], list[pa.Table]] = {}
