@@ -9,7 +9,6 @@ fails, nothing is shared, and every dataflow finds out by itself what that means
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from functools import lru_cache
 
 import pyarrow as pa
 
@@ -25,7 +24,6 @@ Wanted = tuple[str, str]
 """An expression's text and DuckDB type."""
 
 
-@lru_cache(maxsize=4096)
 def wanted(dataflow: Dataflow, index: int) -> frozenset[Wanted]:
     """What a dataflow computes of the rows of an import themselves, beside picking columns."""
     return frozenset(_wanted(dataflow, index))

@@ -1,8 +1,11 @@
 """The end of a micro-batch: what its tasks wrote is appended, and the flows move on.
 
-One Append for each dataflow, all of the micro-batch in one flush. An Append's lower is where
-the shard stands, its upper the step's; the state moves to the step's upper whatever of it was
-left to append (rule 16). Somebody else may have been faster:
+One Append for each dataflow, in waves of one flush each: first of those that await nobody, then
+of those whose input was made in this very micro-batch (`streams.replica.chain`) and came to
+count. What awaits something that did not count is void: its state stays where it was.
+
+An Append's lower is where the shard stands, its upper the step's; the state moves to the step's
+upper whatever of it was left to append (rule 16). Somebody else may have been faster:
 
     a view       what is still open is appended, with the same chunks: the other computed the
                  same (rules 16, 18)
@@ -42,13 +45,14 @@ log = logging.getLogger(__name__)
 STAGE_LEASE_MS = 3_600_000
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
     """One dataflow's events of a commit, and what happens when they count."""
 
     flow: Flow
     bounds: tuple[Antichain, Antichain] | None
     counted: Callable[[], None]
+    awaits: frozenset[CollectionId] = frozenset()
     chunks: tuple[ChunkRef, ...] = ()
     offsets: tuple[Offsets, Offsets] | None = None
     stages: tuple[str, ...] = ()
@@ -56,6 +60,11 @@ class Attempt:
     failure: str | None = None
     fenced: bool = False
     lost: bool = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether what it stands for has come to be, through it or through another."""
+        return self.failure is None and not self.lost
 
     def body(self) -> Body | None:
         """The event to append; None when there is nothing left to do."""
@@ -84,6 +93,7 @@ class Committer:
         attempts: list[Attempt] = []
         for unit in batch.units:
             result = results.get(unit.flow.id, Result())
+            unit.flow.cost_ms = result.milliseconds
             if unit.flow.gone:
                 continue
             if result.failure is not None:
@@ -126,7 +136,18 @@ class Committer:
 
     def settle(self, attempts: Sequence[Attempt]) -> None:
         """Append until every attempt counts, is void, or has failed."""
-        open_ = list(attempts)
+        left, counted = list(attempts), set[CollectionId]()
+        while wave := [each for each in left if each.awaits <= counted]:
+            self._settle(wave)
+            counted.update(each.flow.id for each in wave if each.counts)
+            left = [each for each in left if each not in wave]
+            if left:
+                self.scheduler.crash("between-waves")
+        for each in left:
+            each.lost = True
+
+    def _settle(self, wave: Sequence[Attempt]) -> None:
+        open_ = list(wave)
         while open_:
             asked = [(attempt, body) for attempt in open_ if (body := attempt.body())]
             if not asked:
@@ -155,7 +176,7 @@ class Committer:
             for attempt in attempts:
                 if attempt.failure is not None:
                     self.scheduler.fail(attempt.flow, attempt.failure, for_good=attempt.fenced)
-                elif attempt.lost:
+                elif not attempt.counts:
                     _give_up(attempt.flow)
                 else:
                     attempt.flow.trouble = None
@@ -170,7 +191,11 @@ class Committer:
                 after = self._after(unit, result, None)
                 bounds = self._open_part(unit)
                 return Attempt(
-                    flow=flow, bounds=bounds, chunks=chunks, counted=lambda: _move(flow, after)
+                    flow=flow,
+                    bounds=bounds,
+                    counted=lambda: _move(flow, after),
+                    awaits=unit.awaits,
+                    chunks=chunks,
                 )
             case "ingest":
                 assert unit.ingest is not None
@@ -234,7 +259,12 @@ class Committer:
                 )
             case Idle():
                 bounds = clip(move, self.scheduler.shards.state(flow.id).upper)
-                return Attempt(flow=flow, bounds=bounds, counted=lambda: _move(flow, after))
+                return Attempt(
+                    flow=flow,
+                    bounds=bounds,
+                    counted=lambda: _move(flow, after),
+                    awaits=quiet.awaits,
+                )
             case _:
                 assert_never(move)
 

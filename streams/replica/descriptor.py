@@ -11,7 +11,7 @@ they are pickled, and deleted when the micro-batch is done.
 import os
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.compute.description import IngestionDescription
@@ -91,6 +91,10 @@ class Share:
     `plan` names the plan's file. `runs` is the state at `lower` by bucket. With `as_of` this
     is the dataflow's birth, and every bucket is advanced. Without an `output` only state
     comes of it: what it would write is in the shard already.
+
+    `in_hand` names the imports that the micro-batch makes itself, with their index: their
+    updates reach this dataflow in the tasks that make them, up to round `base`. Its own level
+    k is round `base + k`.
     """
 
     dataflow: CollectionId
@@ -100,6 +104,8 @@ class Share:
     as_of: bool
     runs: Mapping[int, Runs]
     output: Output | None
+    base: int = 0
+    in_hand: Mapping[CollectionId, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

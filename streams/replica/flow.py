@@ -99,7 +99,8 @@ class Flow:
     """A dataflow of this replica.
 
     `blocked_by` names the imports whose uppers it waits for. While `apart` is not 0 it was in a
-    micro-batch that killed workers, and is stepped alone, so many times more.
+    micro-batch that killed workers, and is stepped alone, so many times more. `cost_ms` is the
+    time that its last step took of workers.
     """
 
     description: DataflowDescription
@@ -118,6 +119,7 @@ class Flow:
     blocked_by: tuple[CollectionId, ...] = ()
     apart: int = 0
     held: Antichain | None = None
+    cost_ms: float = 0.0
 
     @property
     def id(self) -> CollectionId:

@@ -1,7 +1,4 @@
-"""What a task of round 0 loads: each chunk once, however many dataflows read it.
-
-And what they compute of it first (`operators.shared`), once as well.
-"""
+"""What a task of round 0 loads: each chunk once, however many dataflows read it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +9,11 @@ import pyarrow.compute as pc
 
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
-from streams.operators import shared
-from streams.operators.linear import NOTHING, Computed
-from streams.operators.shared import Wanted
-from streams.plan.physical import Dataflow
 from streams.replica.descriptor import ChunkLoad, Load, RawLoad, Undo
 from streams.replica.ingest import source
 from streams.replica.ingest.source import Resources
 from streams.storage import read
 from streams.storage.read import Piece
-from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.updates import flatten
 
 Loaded = tuple[pa.Table, pa.Table]
 """Updates c0 .. cn, time, diff; and errors error, time, diff."""
@@ -64,41 +55,6 @@ class Loader:
             found = updates.combine_chunks(), errors  # once, and not for each dataflow
             self.loaded[topic, pieces] = found
         return found
-
-
-@dataclass(slots=True)
-class Sharing:
-    """What the dataflows of a task compute of the same updates, computed once for all.
-
-    `wanted` is by what is loaded; only plain loads are shared.
-    """
-
-    kernel: Kernel
-    wanted: dict[tuple[Topic, tuple[Piece, ...]], set[Wanted]] = field(default_factory=dict)
-    computed: dict[tuple[Topic, tuple[Piece, ...]], Computed] = field(default_factory=dict)
-
-    def expect(self, load: Load, plan: Dataflow) -> None:
-        """A dataflow with this plan will ask for what it computes of this load."""
-        if isinstance(load, ChunkLoad) and is_plain(load):
-            more = shared.wanted(plan, load.index)
-            self.wanted.setdefault((load.topic, load.pieces), set()).update(more)
-
-    def of(self, load: Load, plan: Dataflow, updates: pa.Table) -> Computed:
-        """What is known of the updates of a load."""
-        if not isinstance(load, ChunkLoad) or not is_plain(load):
-            return NOTHING
-        key = load.topic, load.pieces
-        if key not in self.computed:
-            types = tuple(each.type for each in plan.imports[load.index].columns)
-            rows = flatten([updates], arrow_schema(types))
-            wanted = self.wanted.get(key, set())
-            self.computed[key] = shared.compute(wanted, rows, types, self.kernel)
-        return self.computed[key]
-
-
-def is_plain(load: ChunkLoad) -> bool:
-    """Whether what is loaded is used as it lies in the shard."""
-    return load.as_of is None and load.replay is None
 
 
 def _at(loaded: Loaded, time: Timestamp) -> Loaded:

@@ -1,10 +1,10 @@
 """What this replica runs, and which micro-batch each lane is in.
 
-Three lanes: `ingest` steps sources, `steady` steps views, `hydrate` works through builds. A
-lane asks for its next micro-batch when Spark asks its source for the latest offset; the
-decision is taken there and then, written down as a descriptor, and stands until `finish` or
-`abandon`. A micro-batch that was given out and not finished is given out again, so that a
-query which was restarted does the same work.
+Three lanes: `ingest` steps sources and the views near them (`streams.replica.chain`), `steady`
+the other views, `hydrate` works through builds. A lane asks for its next micro-batch when Spark
+asks its source for the latest offset; the decision is taken there and then, written down as a
+descriptor, and stands until `finish` or `abandon`. A micro-batch that was given out and not
+finished is given out again, so that a query which was restarted does the same work.
 
 All flows are changed under one lock, held for decisions and never while waiting for Kafka,
 Spark or a file of a task.
@@ -22,7 +22,7 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
 from streams.progress import Antichain
-from streams.replica import builds, descriptor, sources, spread, views
+from streams.replica import builds, chain, descriptor, sources, spread, views
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
@@ -72,7 +72,7 @@ class MicroBatch:
     @property
     def depth(self) -> int:
         """How many rounds follow round 0."""
-        return max((unit.flow.plan.depth for unit in self.units), default=0)
+        return max((unit.share.base + unit.flow.plan.depth for unit in self.units), default=0)
 
 
 @dataclass(slots=True)
@@ -178,13 +178,40 @@ class Scheduler:
         view, now_ms = View(self.shards), self.now_ms()
         match lane:
             case "steady":
-                return self._plan_views(self._trusted(), view, now_ms), ()
+                _, far = self._divided()
+                return self._plan_views(far, view, now_ms), ()
             case "hydrate":
                 units = builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes)
                 return units or self._alone(view, now_ms), ()
             case "ingest":
-                found = self.plan_sources(view, now_ms)
-                return found.units, found.quiet if found.units else ()
+                return self._plan_near(view, now_ms)
+
+    def _divided(self) -> tuple[list[Flow], list[Flow]]:
+        """The views near their sources, and all others."""
+        trusted = self._trusted()
+        near = chain.near(trusted)
+        flows = [flow for flow in trusted if not flow.is_source]
+        return (
+            [flow for flow in flows if flow.id in near],
+            [flow for flow in flows if flow.id not in near],
+        )
+
+    def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        """New messages, the views they reach, and near views that are behind."""
+        found = self.plan_sources(view, now_ms)
+        near, _ = self._divided()
+        if not found.units:
+            return self._plan_views(near, view, now_ms), ()
+        batch = chain.Chain(
+            view=view,
+            now_ms=now_ms,
+            budget=self.config.budgets.step_bytes,
+            units=list(found.units),
+            quiet=list(found.quiet),
+        )
+        batch.follow(near)
+        behind = [flow for flow in near if flow.id not in batch.reached]
+        return (*batch.units, *self._plan_views(behind, view, now_ms)), tuple(batch.quiet)
 
     def _trusted(self) -> list[Flow]:
         return [flow for flow in self.sound() if not flow.apart]

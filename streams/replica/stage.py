@@ -2,7 +2,10 @@
 
     start_round    round 0, in the source's `read`: load, run level 0, split by bucket
     advance_round  round k, in `mapInArrow`: advance every dataflow that has something to do in
-                   this bucket at level k; everything else passes through
+                   this bucket in round k; everything else passes through
+
+A dataflow's level k is round `base + k`. Its output starts the dataflows that take it in hand
+where it is made, in the task and round that made it: level 0 is for any share of the updates.
 
 These are module-level functions, given to Spark as `functools.partial`: a closure is pickled
 by value with the globals it touches, and finds every cache empty in every task.
@@ -17,9 +20,9 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -28,14 +31,18 @@ from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.engine import Context, Emitted, Interval
 from streams.operators.linear import Computed
-from streams.replica import loading, report, worker, writing
+from streams.replica import loading, report, sharing, worker, writing
 from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
-from streams.replica.loading import Loader, Sharing
+from streams.replica.loading import Loader
 from streams.replica.packed import Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.sharing import Sharing
 from streams.trace.kernel import arrow_schema
 from streams.trace.updates import flatten
 
 log = logging.getLogger(__name__)
+
+Loads = Mapping[CollectionId, Sequence[Load]]
+"""The loads of a task, by the dataflow they are for."""
 
 
 @dataclass(slots=True)
@@ -59,8 +66,19 @@ class Task:
     state: str
     batch: Descriptor
     context: Context
+    sharing: Sharing
     done: list[Done] = field(default_factory=list)
     out: list[tuple[int, bytes]] = field(default_factory=list)
+    handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
+    """What dataflows put out in this task for others that await it."""
+
+    @staticmethod
+    def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
+        """A task that has done nothing yet."""
+        context = worker.context(state).of_task()
+        readers = sharing.readers(batch.shares, loads)
+        means = Sharing(context.kernel, readers, partial(worker.wanted, state))
+        return Task(state, batch, context, means)
 
     def attempt(self, dataflow: CollectionId, work: Callable[[], Done]) -> None:
         """Do a dataflow's work; whatever it raises is that dataflow's failure alone."""
@@ -86,8 +104,16 @@ class Task:
         """Send a message without updates on."""
         self.out.append((bucket, pack(head)))
 
+    def chain(self) -> None:
+        """Start those to whom something was handed in this task, each after its imports."""
+        for share in self.batch.shares.values():
+            handed = [done for done in self.done if done.share.dataflow in share.in_hand]
+            if handed:
+                self.attempt(share.dataflow, partial(_take, self, share, handed))
+
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Write every output, report, and give Spark all blobs."""
+        self.chain()
         wanted = [
             (done.share.output, writing.bodies(done.emitted, done.share.output, done.types))
             for done in self.done
@@ -116,7 +142,8 @@ class Task:
         for packet in done.emitted.packets:
             head = Head(
                 kind="update", step=self.batch.step, dataflow=done.share.dataflow,
-                bucket=packet.bucket, level=packet.level, node=packet.node, port=packet.port,
+                bucket=packet.bucket, level=done.share.base + packet.level,
+                node=packet.node, port=packet.port,
             )  # fmt: skip
             self.out.append((packet.bucket, pack(head, packet.table)))
 
@@ -124,15 +151,14 @@ class Task:
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Round 0: this task's loads, through level 0 of their dataflows."""
     batch = worker.micro_batch(state, step)
-    task = Task(state, batch, worker.context(state).of_task())
     loads = loading.by_dataflow(batch.tasks[index])
+    task = Task.of(state, batch, loads)
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
-    sharing = _sharing(task, loads)
     for dataflow, share in batch.shares.items():
         # a birth over nothing still has its constants
         if dataflow in loads or (share.as_of and index == 0):
             mine = loads.get(dataflow, ())
-            task.attempt(dataflow, partial(_start, task, share, mine, (loader, sharing), index))
+            task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
         if share.as_of and index == 0:
             _wake(task, share)
     yield from task.finish()
@@ -146,26 +172,9 @@ def _wake(task: Task, share: Share) -> None:
             task.say(bucket, task.head("wake", share.dataflow, bucket, level))
 
 
-def _sharing(task: Task, loads: Mapping[CollectionId, Sequence[Load]]) -> Sharing:
-    sharing = Sharing(task.context.kernel)
-    for dataflow, mine in loads.items():
-        # a plan that cannot be read is that dataflow's failure, when its turn comes
-        with suppress(Exception):
-            plan = worker.plan(task.state, task.batch.shares[dataflow].plan)
-            for load in mine:
-                sharing.expect(load, plan)
-    return sharing
-
-
-def _start(
-    task: Task,
-    share: Share,
-    loads: Sequence[Load],
-    means: tuple[Loader, Sharing],
-    index: int,
-) -> Done:
+def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int) -> Done:
     began = time.perf_counter()
-    plan, (loader, sharing) = worker.plan(task.state, share.plan), means
+    plan = worker.plan(task.state, share.plan)
     tables: dict[int, pa.Table] = {}
     computed: dict[int, Computed] = {}
     undone: list[pa.Table] = []
@@ -177,7 +186,8 @@ def _start(
         else:
             number = loading.index_of(load)
             tables[number] = updates
-            computed[number] = sharing.of(load, plan, updates)
+            what = plan.imports[number]
+            computed[number] = task.sharing.of(sharing.origin_of(load), what, updates)
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)
@@ -190,15 +200,15 @@ def _start(
 
 
 def advance_round(
-    level: int, state: str, batches: Iterable[pa.RecordBatch]
+    round_: int, state: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Round `level`, over everything that came to one bucket."""
+    """Round `round_`, over everything that came to one bucket."""
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
         message = unpack(blob)
         head = message.head
-        if head.kind in {"update", "wake"} and head.level == level:
+        if head.kind in {"update", "wake"} and head.level == round_:
             mine.setdefault(head.dataflow, []).append(message)
         else:
             passed.append((bucket, blob.to_pybytes()))
@@ -206,18 +216,52 @@ def advance_round(
         yield from rows(passed)
         return
     first = next(iter(mine.values()))[0].head
-    batch = worker.micro_batch(state, first.step)
-    task = Task(state, batch, worker.context(state).of_task(), out=passed)
+    task = Task.of(state, worker.micro_batch(state, first.step))
+    task.out += passed
     for dataflow, messages in mine.items():
-        task.attempt(dataflow, partial(_advance, task, level, dataflow, messages))
+        task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
     yield from task.finish()
 
 
+def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
+    """Level 0 over what others made in this task, each perhaps in several parts."""
+    began = time.perf_counter()
+    plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
+    tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
+    for collection in dict.fromkeys(done.share.dataflow for done in handed):
+        index, updates = share.in_hand[collection], _handed(task, collection, handed)
+        tables[index] = updates
+        computed[index] = task.sharing.of(collection, plan.imports[index], updates)
+    emitted = engine.start(
+        plan, tables, _interval(share), task.batch.buckets, task.context, computed=computed
+    )
+    errors = [each for done in handed for each in _some(done.emitted.errors)]
+    emitted = _with(emitted, (), errors, plan.types[-1])
+    read = sum(table.num_rows for table in tables.values())
+    return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
+
+
+def _handed(task: Task, collection: CollectionId, handed: Sequence[Done]) -> pa.Table:
+    """All that a dataflow put out in this task: put together once for all who await it."""
+    if collection not in task.handed:
+        mine = [done for done in handed if done.share.dataflow == collection]
+        parts = [part for done in mine for part in _some(done.emitted.output)]
+        whole = flatten(parts, arrow_schema(mine[0].types))
+        task.handed[collection] = pa.Table.from_batches([whole])
+    return task.handed[collection]
+
+
+def _some(table: pa.Table | None) -> list[pa.Table]:
+    return [] if table is None else [table]
+
+
 def _advance(
-    task: Task, level: int, dataflow: CollectionId, messages: Sequence[Message]
+    task: Task, round_: int, dataflow: CollectionId, messages: Sequence[Message]
 ) -> Done:
     began = time.perf_counter()
     share = task.batch.shares[dataflow]
+    level = round_ - share.base
     plan = worker.plan(task.state, share.plan)
     bucket = messages[0].head.bucket
     inbox: dict[tuple[int, str], list[pa.Table]] = {}

@@ -49,7 +49,7 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
         own = flow.own.frontier
         match next_step(own, view.of_flow(flow, own), budget=budget):
             case Step() as step:
-                units.append(_unit(flow, view, step))
+                units.append(unit(flow, view, step))
             case Idle() as idle:
                 quiet.append(Quiet(flow, idle))
             case Overtaken():
@@ -59,7 +59,8 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
     return Plan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
 
 
-def _unit(flow: Flow, view: View, step: Step) -> Unit:
+def unit(flow: Flow, view: View, step: Step) -> Unit:
+    """A view's share of a micro-batch, with what the shards hold of the step's interval."""
     assert flow.own is not None
     assert not step.upper.is_empty, "updates have times, so a step with news has an upper"
     lower, upper = step.lower.time, step.upper.time

@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from streams.compute import checkpoints
 from streams.compute.reclocking import Ingest, Tick
 from streams.compute.stepping import Idle, Step
-from streams.ids import Timestamp
+from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.replica.descriptor import ChunkLoad, Load, Output, Runs, Share
@@ -25,7 +25,8 @@ class Unit:
     """One dataflow's work in a micro-batch.
 
     A `step` of a view and an `ingest` of a source cover their interval whole; a `slice` is a
-    part of the flow's build. `ingest` says which offsets are read.
+    part of the flow's build. `ingest` says which offsets are read. `awaits` names the others of
+    the micro-batch whose Appends must have counted before this one's may be made.
     """
 
     kind: Kind
@@ -33,6 +34,7 @@ class Unit:
     share: Share
     loads: tuple[Load, ...]
     ingest: Ingest | None = None
+    awaits: frozenset[CollectionId] = frozenset()
 
     @property
     def step(self) -> Step:
@@ -42,10 +44,14 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """An interval in which nothing happens to a dataflow: only time moves."""
+    """An interval in which nothing happens to a dataflow: only time moves.
+
+    `awaits` is as in a `Unit`.
+    """
 
     flow: Flow
     move: Idle | Tick
+    awaits: frozenset[CollectionId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,9 @@ def killed_at(world: World, state: Path, point: str, nth: int) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("point", ["before-chunks", "after-chunks", "after-append"])
+@pytest.mark.parametrize(
+    "point", ["before-chunks", "after-chunks", "between-waves", "after-append"]
+)
 def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
     world: World, run: Callable[..., Replica], tmp_path: Path, point: str
 ) -> None:

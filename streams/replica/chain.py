@@ -1,0 +1,147 @@
+"""Views stepped in the very micro-batch that makes their input: one hop instead of two.
+
+A micro-batch that ingests knows where its sources will stand when it is committed. A *near*
+view, one that reads nothing but sources and near views, can take the same interval in the same
+micro-batch: its older input from the shards, the newest from the tasks that make it, *in hand*.
+
+What a view makes of updates in hand is worth something only if they come to count: the Appends
+are made in the order of the chain, and a view's is left out when one of those it awaits was
+void (`streams.replica.commit`). Then its state stays, and the next step reads the shards.
+
+Pure: it decides, from flows and a view of the shards; the scheduler owns both.
+
+Units: `budget` is in bytes of stored chunks that a step may read beside what is in hand.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from streams.compute.reclocking import Tick
+from streams.compute.stepping import Idle, Input, InputBatch, Overtaken, Step, Wait, next_step
+from streams.ids import CollectionId
+from streams.progress import Antichain
+from streams.replica import views
+from streams.replica.flow import Flow, Phase
+from streams.replica.inputs import View
+from streams.replica.work import Quiet, Unit
+
+MOST_ROUNDS = 6
+"""A micro-batch's rounds at most, 30 ms each: beyond that a second hop is no slower."""
+
+MOST_MS = 2_000.0
+"""What near views may cost together, in a worker's time: so long their sources wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reached:
+    """Where a member of the micro-batch will stand, and the round of its last updates.
+
+    `fed` says whether it has any, `lower` from where on.
+    """
+
+    lower: Antichain
+    upper: Antichain
+    level: int
+    fed: bool
+
+
+def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:
+    """The views that are stepped with their sources: near, cheap and shallow enough."""
+    levels = {flow.id: flow.plan.depth for flow in flows if flow.is_source}
+    sources, spent = len(levels), 0.0
+    for flow in in_order(flows):
+        imports = [each.collection for each in flow.description.imports]
+        if not imports or not all(each in levels for each in imports):
+            continue
+        level = max(levels[each] for each in imports) + flow.plan.depth
+        if level <= MOST_ROUNDS and spent + flow.cost_ms <= MOST_MS:
+            levels[flow.id] = level
+            spent += flow.cost_ms
+    return frozenset(list(levels)[sources:])
+
+
+def in_order(flows: Iterable[Flow]) -> list[Flow]:
+    """The views among the flows, each after those it reads."""
+    left = {flow.id: flow for flow in flows if not flow.is_source}
+    ordered: list[Flow] = []
+    while left:
+        ready = [
+            flow
+            for flow in left.values()
+            if not any(each.collection in left for each in flow.description.imports)
+        ]
+        ordered += ready
+        for flow in ready:
+            del left[flow.id]
+    return ordered
+
+
+@dataclass(slots=True, kw_only=True)
+class Chain:
+    """A micro-batch in the making: who is in it, and where each will stand."""
+
+    view: View
+    now_ms: int
+    budget: int
+    units: list[Unit]
+    quiet: list[Quiet]
+    reached: dict[CollectionId, Reached] = field(default_factory=dict)
+
+    def follow(self, candidates: Iterable[Flow]) -> None:
+        """Take in those of the candidates that move with what is in already.
+
+        Those to which nothing happens move too: others may wait for their time.
+        """
+        for quiet in self.quiet:
+            self._reach(quiet.flow, quiet.move, 0, fed=False)
+        for unit in self.units:
+            self._reach(unit.flow, unit.step, unit.flow.plan.depth, fed=True)
+        for flow in in_order(candidates):
+            self._take(flow)
+
+    def _reach(self, flow: Flow, move: Step | Idle | Tick, level: int, *, fed: bool) -> None:
+        found = Reached(lower=move.lower, upper=move.upper, level=level, fed=fed)
+        self.reached[flow.id] = found
+
+    def _take(self, flow: Flow) -> None:
+        imports = [each.collection for each in flow.description.imports]
+        awaits = frozenset(imports) & self.reached.keys()
+        if not awaits or flow.own is None or not flow.is_ready(Phase.RUNNING, self.now_ms):
+            return
+        own = flow.own.frontier
+        inputs = [self._ahead(self.view.input(each, own)) for each in imports]
+        match next_step(own, inputs, budget=self.budget):
+            case Idle() as idle:
+                self.quiet.append(Quiet(flow, idle, awaits))
+                self._reach(flow, idle, 0, fed=False)
+            case Step() as step:
+                self._step(flow, step, imports, awaits)
+            case Wait() | Overtaken():
+                pass  # `views.plan` says what is to be done
+
+    def _step(
+        self,
+        flow: Flow,
+        step: Step,
+        imports: Sequence[CollectionId],
+        awaits: frozenset[CollectionId],
+    ) -> None:
+        fed = {each: self.reached[each] for each in awaits if self.reached[each].fed}
+        if any(each.upper != step.upper for each in fed.values()):
+            return  # what is in hand is for whole intervals
+        unit = views.unit(flow, self.view, step)
+        share = replace(
+            unit.share,
+            base=max((each.level for each in fed.values()), default=0),
+            in_hand={each: index for index, each in enumerate(imports) if each in fed},
+        )
+        self.units.append(replace(unit, share=share, awaits=awaits))
+        self._reach(flow, step, share.base + flow.plan.depth, fed=True)
+
+    def _ahead(self, stored: Input) -> Input:
+        """An import as it will be when the micro-batch is committed."""
+        reached = self.reached.get(stored.collection)
+        if reached is None:
+            return stored
+        news = (InputBatch(reached.lower, reached.upper, 1),) if reached.fed else ()
+        return replace(stored, upper=reached.upper, batches=(*stored.batches, *news))

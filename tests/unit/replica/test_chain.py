@@ -1,0 +1,181 @@
+"""Views that step with their sources: who is near, what they take in hand, what they await."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from streams.compute.description import (
+    DataflowDescription,
+    ImportDescription,
+    IngestionDescription,
+)
+from streams.compute.reclocking import Tick
+from streams.compute.stepping import Idle, Input, InputBatch
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.plan.physical import Dataflow, Source
+from streams.progress import Antichain, frontier
+from streams.replica import chain
+from streams.replica.chain import Chain
+from streams.replica.descriptor import ChunkLoad, Output
+from streams.replica.flow import Flow, OwnState, Phase
+from streams.replica.inputs import View
+from streams.replica.work import Interval, Quiet, Unit, share
+
+NOW, THEN = 50, 90
+"""Where everything stands, and where the micro-batch takes it."""
+
+RAW = IngestionDescription(topic=Topic("raw"), topic_id="i", envelope="none")
+
+
+def at(time: int) -> Antichain:
+    return frontier(Timestamp(time))
+
+
+def flow(name: str, *imports: str, depth: int = 1, own: int = NOW, cost_ms: float = 0) -> Flow:
+    described = DataflowDescription(
+        export=CollectionId(name),
+        kind="view" if imports else "ingestion",
+        name=name,
+        group=name,
+        columns=(),
+        as_of=Timestamp(0),
+        imports=tuple(
+            ImportDescription(CollectionId(each), each, CapabilityId("h")) for each in imports
+        ),
+        source=None if imports else RAW,
+    )
+    plan = Dataflow((), (Source(0),), ((),), (depth,), ())
+    made = Flow(described, plan, "p", "f", {}, phase=Phase.RUNNING, cost_ms=cost_ms)
+    made.own = OwnState("", at(own), {})
+    return made
+
+
+@dataclass
+class Shards:
+    """What a `View` says, without shards: uppers, and stored batches."""
+
+    uppers: dict[str, int] = field(default_factory=dict)
+    stored: dict[str, InputBatch] = field(default_factory=dict)
+
+    def input(self, collection: CollectionId, own: Antichain) -> Input:
+        batch = self.stored.get(collection)
+        fresh = batch is not None and own.strictly_precedes(batch.upper)
+        batches = (batch,) if batch is not None and fresh else ()
+        return Input(collection, at(0), at(self.uppers.get(collection, NOW)), batches)
+
+    def loads(self, flow: Flow, lower: Timestamp, upper: Timestamp) -> tuple[ChunkLoad, ...]:
+        return tuple(
+            ChunkLoad(flow.id, index, Topic(each.collection), ())
+            for index, each in enumerate(flow.description.imports)
+            if each.collection in self.stored
+        )
+
+
+@pytest.fixture(autouse=True)
+def _no_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "streams.replica.views.output_of", lambda *_: Output(Topic("t"), (), {})
+    )
+
+
+def ingest(source: Flow, upper: int = THEN) -> Unit:
+    interval = Interval(Timestamp(NOW), Timestamp(upper))
+    return Unit(kind="ingest", flow=source, share=share(source, interval, {}, None), loads=())
+
+
+def idle(source: Flow) -> Quiet:
+    return Quiet(source, Tick(at(NOW), at(THEN), {}))
+
+
+def chained(
+    units: Sequence[Unit], views: Sequence[Flow], shards: Shards, quiet: Sequence[Quiet] = ()
+) -> Chain:
+    made = Chain(
+        view=cast(View, shards), now_ms=0, budget=100, units=list(units), quiet=list(quiet)
+    )
+    made.follow(views)
+    return made
+
+
+def shares(made: Chain) -> dict[str, tuple[int, dict[str, int], set[str]]]:
+    return {
+        str(unit.flow.id): (
+            unit.share.base,
+            {str(each): index for each, index in unit.share.in_hand.items()},
+            set(unit.awaits),
+        )
+        for unit in made.units
+        if unit.kind == "step"
+    }
+
+
+def test_views_follow_their_source_through_levels() -> None:
+    keyed, plain = flow("s1", depth=1), flow("s2", depth=0)
+    views = [flow("v2", "v1", "s2"), flow("v1", "s1", depth=2)]  # given in any order
+    made = chained([ingest(keyed), ingest(plain)], views, Shards())
+    assert shares(made) == {
+        "v1": (1, {"s1": 0}, {"s1"}),
+        "v2": (3, {"v1": 0, "s2": 1}, {"v1", "s2"}),
+    }
+    assert [unit.flow.id for unit in made.units] == ["s1", "s2", "v1", "v2"]
+    steps = [unit.step for unit in made.units]
+    assert all((step.lower, step.upper) == (at(NOW), at(THEN)) for step in steps)
+
+
+def test_a_quiet_source_is_awaited_and_nothing_of_it_is_in_hand() -> None:
+    busy, still = flow("s1"), flow("s2")
+    made = chained([ingest(busy)], [flow("v", "s1", "s2")], Shards(), [idle(still)])
+    assert shares(made) == {"v": (1, {"s1": 0}, {"s1", "s2"})}
+
+
+def test_a_view_over_quiet_sources_is_quiet_and_so_are_its_readers() -> None:
+    busy, still = flow("s1"), flow("s2")
+    views = [flow("v", "s2"), flow("w", "v"), flow("x", "w", "s1")]
+    made = chained([ingest(busy)], views, Shards(), [idle(still)])
+    moved = {str(each.flow.id): (each.move, set(each.awaits)) for each in made.quiet}
+    assert moved["v"] == (Idle(at(NOW), at(THEN)), {"s2"})
+    assert moved["w"] == (Idle(at(NOW), at(THEN)), {"v"})
+    assert shares(made) == {"x": (1, {"s1": 1}, {"w", "s1"})}
+
+
+def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand() -> None:
+    source, view = flow("s1"), flow("v", "s1", own=20)
+    stored = Shards(stored={"s1": InputBatch(at(10), at(NOW), 9)})
+    (unit,) = [each for each in chained([ingest(source)], [view], stored).units if each.loads]
+    assert (unit.step.lower, unit.step.upper) == (at(20), at(THEN))
+    assert unit.share.in_hand == {"s1": 0}
+
+
+@pytest.mark.parametrize("why", ["far behind", "import behind", "busy", "other upper"])
+def test_who_cannot_take_the_whole_interval_does_not_follow(why: str) -> None:
+    source, other, view = flow("s1"), flow("s2"), flow("v", "s1", "s2")
+    shards, quiet = Shards(), [idle(other)]
+    units = [ingest(source)]
+    match why:
+        case "far behind":
+            view.own = OwnState("", at(20), {})
+            shards.stored = {"s1": InputBatch(at(10), at(NOW), 1_000)}
+        case "import behind":
+            quiet = []
+        case "busy":
+            view.busy = True
+        case _:
+            units.append(ingest(other, THEN + 5))
+            quiet = []
+    made = chained(units, [view], shards, quiet)
+    assert shares(made) == {}
+    assert view.id not in made.reached
+
+
+def test_near_is_what_reads_sources_and_near_views_only() -> None:
+    flows = [flow("s1"), flow("v", "s1"), flow("w", "v", "s1"), flow("x", "elsewhere", "s1")]
+    assert chain.near(flows) == {"v", "w"}
+
+
+def test_the_deep_and_the_dear_are_not_near() -> None:
+    deep = [flow("s1"), flow("v", "s1", depth=chain.MOST_ROUNDS), flow("w", "s1", depth=1)]
+    assert chain.near(deep) == {"w"}
+    dear = [flow("s1"), flow("v", "s1", cost_ms=chain.MOST_MS + 1), flow("w", "v")]
+    assert chain.near(dear) == set()
