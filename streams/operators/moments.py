@@ -1,6 +1,8 @@
 """The moments of a step: the keys that changed, and the times at which each did.
 
-`keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs.
+`keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs. Keys
+come in the order of their hashes, as in the runs: a search in them goes forward, and what is
+written back is sorted.
 `owner` and `times` have one entry a moment, that is (key, time), in order of key, then time.
 """
 
@@ -62,13 +64,22 @@ class Moments:
 def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[Moments, Groups]:
     """The moments of rows with these key columns and times, and which rows are at each."""
     forms = [key_form(column, kernel) for column in columns]
-    by_key = group(forms, len(times))
+    by_key, hashes = _by_hash(group(forms, len(times)), forms)
     first = pa.array(by_key.first)
     keys = [column.take(first) for column in columns]
     forms = [form.take(first) for form in forms]
-    hashes = hash_keys(forms, by_key.count)
     owner, chosen, groups = _by_time(by_key, times)
     return Moments(keys, forms, hashes, owner, chosen), groups
+
+
+def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:
+    """The same groups numbered in the order of their hashes, and these."""
+    first = pa.array(by_key.first)
+    hashes = hash_keys([form.take(first) for form in forms], by_key.count)
+    order = np.argsort(hashes, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return Groups(number[by_key.ids], by_key.first[order]), hashes[order]
 
 
 def _by_time(by_key: Groups, times: Ints) -> tuple[Ints, Ints, Groups]:

@@ -122,7 +122,8 @@ def _numbers(parts: Sequence[pa.RecordBatch]) -> Ints:
     columns = [uint64(part.column("h")) for part in parts]
     begins = [order.starts([column.view(np.int64)]) for column in columns]
     firsts = [column[begin] for column, begin in zip(columns, begins, strict=True)]
-    distinct = np.unique(np.concatenate(firsts))
+    everything = np.sort(np.concatenate(firsts), kind="stable")
+    distinct = everything[order.starts([everything.view(np.int64)])]
     return np.concatenate(
         [
             np.repeat(np.searchsorted(distinct, first), np.diff(np.append(begin, len(column))))
