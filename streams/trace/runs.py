@@ -40,6 +40,8 @@ RunName = list[str | int]
 """A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows."""
 
 _ALIGNMENT = 64
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Arrow's own; without any, pyarrow asks the environment at every stream."""
 
 
 def file_of(name: str) -> str:
@@ -172,7 +174,7 @@ class RunFiles:
 
 
 def _write(sink: pa.NativeFile, rows: pa.RecordBatch) -> None:
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
         writer.write_batch(rows)
 
 
