@@ -240,10 +240,12 @@ class Changed:
         previous = owner
         if not self.moments.single:
             previous = np.where(np.diff(owner, prepend=-1) != 0, owner, current - 1)
-        before, unchanged = pa.array(previous), there[previous] & there[count:]
+        unchanged = there[previous] & there[count:]
+        before = pa.array(previous)
         for column in rows.columns:
             form = key_form(column, kernel)
-            unchanged &= same(form.take(before), form.slice(count))
+            was = form.slice(0, count) if self.moments.single else form.take(before)
+            unchanged &= same(was, form.slice(count))
         gone = np.flatnonzero(there[previous] & ~unchanged)
         come = np.flatnonzero(there[count:] & ~unchanged)
         changed = np.concatenate((gone, come))

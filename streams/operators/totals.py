@@ -240,13 +240,14 @@ def summed(totals: Totals, groups: Groups) -> Totals:
 def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
     """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
 
-    `owner` ascends, and every owner has a change.
+    `owner` ascends from 0, and every owner has a change.
     """
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    starts = first[owner - owner[0]] if len(owner) else owner
+    single = len(owner) == len(old.rows)
+    first = owner if single else np.flatnonzero(np.diff(owner, prepend=-1))
+    starts = first[owner]
 
     def run(before: Ints, values: Ints) -> Ints:
-        if len(first) == len(owner):
+        if single:
             return before + values
         running = np.cumsum(values, axis=-1)
         return running - (running - values)[..., starts] + before[..., owner]

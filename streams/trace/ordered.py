@@ -33,6 +33,8 @@ from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunFiles, RunName
 
 _FIRST_REACH = 4
+_SCANNED = 32
+"""Places of a run for each value, on average, up to which reading all beats a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +97,25 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
         low = np.searchsorted(run.hashes, entries.hashes, "left")
         high = np.searchsorted(run.hashes, entries.hashes, "right")
         read = order.reader(compared(run.rows))
-        first = order.bound(read, low, high, wanted, after=False)
-        last = _end(read, first, high, wanted)
-        which = np.repeat(np.arange(len(first)), last - first)
-        places = spans(first, last - first)
+        which, places = _places(read, low, high, wanted)
         mine = _same_key(run, places, entries, which, kernel)
         np.add.at(total, which[mine], int64(run.rows.column("n"))[places[mine]])
     return total
+
+
+def _places(
+    read: Callable[[Ints], order.Comparable], low: Ints, high: Ints, wanted: order.Comparable
+) -> tuple[Ints, Ints]:
+    """Every place of [low[i], high[i]) that has the value wanted[i]: which i, and the place."""
+    sizes = high - low
+    if sizes.sum() <= _SCANNED * len(sizes):
+        which, places = np.repeat(np.arange(len(sizes)), sizes), spans(low, sizes)
+        here, asked = read(places), order.choose(wanted, which)
+        equal = ~(order.less(here, asked) | order.less(asked, here))
+        return which[equal], places[equal]
+    first = order.bound(read, low, high, wanted, after=False)
+    found = _end(read, first, high, wanted) - first
+    return np.repeat(np.arange(len(first)), found), spans(first, found)
 
 
 def _end(

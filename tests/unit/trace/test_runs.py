@@ -164,8 +164,11 @@ def test_ordered_counts_and_finds_the_next(
         return ordered.Entries([form], owner, hashed(owners, collide)[owner], value, compared)
 
     everything = [(o, v) for o in range(KEYS) for v in range(6)]
-    got = ordered.counts(runs, entries(everything), kernel()).tolist()
-    assert got == [truth[owners[o].as_py(), v] for o, v in everything]
+    for scanned in (0, 1000):  # every slice is searched, every slice is read
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ordered, "_SCANNED", scanned)
+            got = ordered.counts(runs, entries(everything), kernel()).tolist()
+        assert got == [truth[owners[o].as_py(), v] for o, v in everything]
     start = [(o, data.draw(st.integers(0, 5))) for o in range(KEYS)]
     passed = sorted(data.draw(st.sets(st.sampled_from(everything), max_size=8)))
     for largest in (False, True):
