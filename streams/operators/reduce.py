@@ -104,7 +104,7 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     plain = [slot for slot in of.slots if not slot.distinct]
     made = totals.of_rows(groups, diffs, [rows.column(s.argument) for s in plain], plain)
     first = pa.array(groups.first)
-    everything = _with_distinct(made, of.slots, groups.count)
+    everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
     columns += totals.store(everything, of.slots)
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
