@@ -28,6 +28,9 @@ ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
 """Statements a kernel keeps ready; about 10 KB each."""
 
+MOST_TEXT = 1 << 20
+"""Characters of the statements that a kernel keeps ready; each takes 50 to 80 bytes."""
+
 _BOOL8 = pa.bool8()
 _Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
 
@@ -95,6 +98,7 @@ class Kernel:
         self._careful: Kernel | None = None
         self._names = itertools.count()
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
+        self._text = 0
         self._rendered: dict[str, bool] = {}
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -121,8 +125,11 @@ class Kernel:
         found = self._prepared.get(key)
         if found is None:
             found = self._prepared[key] = self._make(sql, ports)
-            if len(self._prepared) > MOST_PREPARED:
-                self._forget(self._prepared.popitem(last=False)[1])
+            self._text += len(sql)
+            while self._is_full():
+                (text, _), last = self._prepared.popitem(last=False)
+                self._text -= len(text)
+                self._forget(last)
         else:
             self._prepared.move_to_end(key)
         return found
@@ -177,6 +184,10 @@ class Kernel:
         self._execute(f"PREPARE statement_{number} AS {text}")
         execute = functools.partial(self._run, f"EXECUTE statement_{number}")
         return Prepared(execute, tuple(ports.values()), number, tuple(names.values()))
+
+    def _is_full(self) -> bool:
+        many = len(self._prepared) > MOST_PREPARED or self._text > MOST_TEXT
+        return many and len(self._prepared) > 1
 
     def _forget(self, statement: Prepared) -> None:
         """Give back a statement that was not used for long."""
