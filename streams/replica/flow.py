@@ -120,6 +120,12 @@ class Flow:
     apart: int = 0
     held: Antichain | None = None
     cost_ms: float = 0.0
+    groups: frozenset[str] = field(init=False)
+    """The groups that it reads and writes."""
+
+    def __post_init__(self) -> None:
+        imports = self.description.imports
+        self.groups = frozenset({self.description.group, *(each.group for each in imports)})
 
     @property
     def id(self) -> CollectionId:
@@ -135,13 +141,6 @@ class Flow:
         """Whether something may be begun with it in this phase."""
         waiting = self.trouble is not None and now_ms < self.trouble.retry_at_ms
         return self.phase is phase and not (self.busy or self.gone or waiting)
-
-    @property
-    def groups(self) -> frozenset[str]:
-        """The groups that it reads and writes."""
-        return frozenset(
-            {self.description.group, *(each.group for each in self.description.imports)}
-        )
 
 
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:
