@@ -19,7 +19,7 @@ from streams.adapter.results import (
     Rows,
 )
 from streams.compute.protocol import Status
-from streams.errors import Determinate, InvalidStatement
+from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -436,6 +436,18 @@ def test_a_coordinator_that_was_followed_ends(env) -> None:
     env.start()
     eventually(lambda: first.failure is not None)
     assert "epoch 1 was followed by 2" in str(first.failure)
+
+
+def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
+    replica = with_orders(env)
+
+    def broken(_: frozenset[str]) -> None:
+        raise InvalidUsage("which all who look after something take for a passing failure")
+
+    env.coordinator.shards.subscribe(broken)
+    assert env.coordinator.is_alive
+    replica.append("s1", NOW + 10)
+    eventually(lambda: not env.coordinator.is_alive)
 
 
 def test_history_is_let_go_but_not_under_a_reader(env) -> None:
