@@ -46,6 +46,7 @@ from tests.model.mutations import Mutation
 from tests.model.truth import Truth
 from tests.model.world import (
     CNT,
+    SRC,
     Client,
     Disk,
     Piece,
@@ -57,6 +58,7 @@ from tests.model.world import (
     clipped,
     pieces,
 )
+from tests.model.writers import Attempt, attempt, make
 
 
 class Lost(Exception):
@@ -262,6 +264,8 @@ class Replica:
             idle = self._next(shard)
             if isinstance(idle, Idle):
                 self.state = replace(self.state, frontier=shard)
+        if self.world.chance(self.world.weather.chained) and (yield from self._chained()):
+            return
         match self._next(self.state.frontier):
             case Step() as step:
                 self.disk.spark = (step.lower.time, step.upper.time)
@@ -296,17 +300,60 @@ class Replica:
                 for name in IMPORTS
                 for piece in pieces(self.client.collection(name), lower, upper)
             ]
-        news: list[Contribution] = []
-        for piece in wanted:
-            news += contributions((yield from self._fetch(piece)))
-        state = State(upper, self.state.runs, (*self.state.contributions, *news))
-        output = changes(self.state, state)
-        if news:
-            run = self._write_run(str(lower), news)
-            state = replace(state, runs=(*state.runs, run))
+        output, state = yield from self._derive(step, wanted)
         for _ in range(self.world.rng.choice((1, 1, 10))):
             yield from self._idle_in_flight(upper)
         yield from self._commit(step, output, state)
+
+    def _derive(
+        self, step: Step, wanted: Sequence[Piece], in_hand: Sequence[Update] = ()
+    ) -> Generator[None, None, tuple[list[Update], State]]:
+        """The view's updates in the step, and its state after it, run file and all."""
+        news = contributions(in_hand)
+        for piece in wanted:
+            news += contributions((yield from self._fetch(piece)))
+        upper = step.upper.time
+        state = State(upper, self.state.runs, (*self.state.contributions, *news))
+        output = changes(self.state, state)
+        if news:
+            run = self._write_run(str(step.lower.time), news)
+            state = replace(state, runs=(*state.runs, run))
+        return output, state
+
+    def _chained(self) -> Generator[None, None, bool]:
+        """Ingest, and step the view over what is in hand: two Appends, the second void if the
+        first is. Whether there was anything to do.
+        """
+        wanted = yield from attempt(self.world, self.client)
+        step = None if wanted is None else self._with(wanted)
+        if wanted is None or step is None:
+            return False
+        lower, upper = step.lower.time, step.upper.time
+        stored = [p for n in IMPORTS for p in pieces(self.client.collection(n), lower, upper)]
+        output, state = yield from self._derive(step, stored, wanted.updates)
+        if self.world.without(Mutation.CHAIN_RECORD):
+            self._record(state)
+        counted = yield from make(self.world, self.client, wanted)
+        if counted or self.world.without(Mutation.CHAIN_VOID):
+            yield from self._commit(step, output, state, may_be_early=False)
+        return True
+
+    def _with(self, wanted: Attempt) -> Step | None:
+        """The view's step as if the ingestion had counted; none if it is not as far."""
+        before, after = wanted.before.frontier, wanted.after.frontier
+        found = [
+            replace(each, upper=after, batches=(*each.batches, InputBatch(before, after, 1)))
+            if each.collection == SRC
+            else each
+            for each in self._inputs(self.state.frontier)
+        ]
+        step = next_step(
+            frontier(self.state.frontier),
+            found,
+            scheduled=self.state.scheduled,
+            budget=self.world.weather.budget,
+        )
+        return step if isinstance(step, Step) and step.upper == after else None
 
     def _fetch(self, piece: Piece) -> Generator[None, None, tuple[Update, ...]]:
         yield
@@ -329,24 +376,30 @@ class Replica:
         self.disk.runs[run] = content
         return run
 
-    def _commit(self, step: Step, output: Sequence[Update], state: State) -> Process:
+    def _commit(
+        self, step: Step, output: Sequence[Update], state: State, *, may_be_early: bool = True
+    ) -> Process:
         """Chunks, then the checkpoint record, then the Append, then what is not needed goes."""
         yield
-        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
-        record = Checkpoint(
-            "v1", self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
-        )
-        early = self.world.chance(0.5)
+        early = may_be_early and self.world.chance(0.5)
         if early:
-            self.disk.records.append(record)
+            self._record(state)
         yield
         yield from self._append(step, tuple(output))
         self.state = state
         if not early:
-            self.disk.records.append(record)
+            self._record(state)
         self.disk.hydration = None
         self.disk.plan = {}
         yield from self._follow()
+
+    def _record(self, state: State) -> None:
+        """Write the checkpoint record of a state, in place of another at its frontier."""
+        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
+        record = Checkpoint(
+            "v1", self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
+        )
+        self.disk.records.append(record)
 
     def _follow(self) -> Process:
         """Let go of what a restart will not need; holds follow what was read back (rule 21)."""
