@@ -4,6 +4,7 @@ The old version is made to be wrong, by one row that it says without reason; who
 which race, in the end every time from the correction on is exact (rule 24).
 """
 
+import random
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from streams.progress import frontier
 from streams.replica import work, worker, writing
 from streams.replica.flow import OwnState, Phase
 from streams.replica.inputs import View
+from streams.replica.scheduler import LANES
 from streams.replica.views import output_of
 from streams.storage.events import Append
 from streams.storage.outcomes import Appended
 from streams.trace.kernel import Kernel, arrow_schema
-from tests.model.test_replicas import Market, settle
+from tests.model.test_replicas import Market, act_at_random, settle
 from tests.support import judging
 from tests.support.sparkless import Replica
 
@@ -56,6 +58,15 @@ class Versions:
         part = work.part(flow, (upper, frontier(upper.time + 1)), refs)
         (outcome,) = shards.submit([(flow.description.group, Append((part,)))])
         assert isinstance(outcome, Appended)
+
+    def can_spoil(self) -> bool:
+        """Whether the old version still has a say, and has not said all that it can."""
+        world = self.market.world
+        world.shards.sync()
+        state = world.shards.state(VIEW)
+        ahead = world.shards.state(CollectionId("orders")).upper
+        is_old = bool(state.fingerprint) and not state.fingerprint.endswith("2")
+        return is_old and state.upper.strictly_precedes(ahead)
 
     def tick(self) -> None:
         """Time goes on for the sources, and not yet for the views."""
@@ -154,4 +165,29 @@ def test_no_step_goes_on_where_another_version_stands(versions: Versions, way: s
         new.idle()
     assert flow.phase is Phase.STARTING
     versions.settle(new)
+    versions.check_corrected()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whoever_wins_which_race_the_new_version_is_right_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    versions = Versions(monkeypatch, tmp_path)
+    rng, market = random.Random(seed), versions.market
+    versions.settle(versions.old)  # else either may be the older one
+    for _ in range(160):
+        market.world.now += rng.choice([0, 1, 2, 300])
+        act = rng.random()
+        if act < 0.1:
+            market.produce(rng.randrange(4))
+        elif act < 0.2 and versions.can_spoil():
+            versions.spoil()
+        replica = rng.choice([versions.old, versions.new])
+        replica.follow()
+        act_at_random(replica, rng)
+    for lane in LANES:  # what of it is void is tried again only after a while
+        versions.new.commit(lane)
+    while versions.new.step("hydrate"):
+        pass
+    versions.settle(versions.new)
     versions.check_corrected()
