@@ -53,7 +53,7 @@ class Weather:
     stay away for up to `away` ticks; `wipe` is that of their disks. `budget` and `lease` are
     in bytes and in times; `since_lag` is how far users' holds stay behind. The last ones
     weigh the processes; `chained` is how often a replica ingests by itself and steps the view
-    in the same micro-batch.
+    in the same micro-batch, and `upgrader` weighs a replica of a second version.
     """
 
     fresh: float
@@ -77,6 +77,7 @@ class Weather:
     collector: int
     reader: int
     chained: float
+    upgrader: int
 
 
 WEATHERS: dict[str, tuple[float | int | None, ...]] = {
@@ -101,6 +102,7 @@ WEATHERS: dict[str, tuple[float | int | None, ...]] = {
     "collector": (0, 2),
     "reader": (0, 2, 5),
     "chained": (0.0, 0.2, 0.7),
+    "upgrader": (0, 0, 4, 12),
 }
 
 
