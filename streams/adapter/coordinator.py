@@ -117,7 +117,7 @@ class Coordinator:
     @property
     def is_alive(self) -> bool:
         """Whether it still looks after everything; if not, its process must end."""
-        return self._upkeep.is_alive
+        return self._upkeep.is_alive and self.shards.defect is None
 
     @property
     def observed(self) -> Observed:

@@ -21,13 +21,14 @@ from streams.adapter.objects import bounds_of
 from streams.adapter.results import Columns, Complete, Progress, Result
 from streams.adapter.rows import rows
 from streams.adapter.timestamps import Bounds, ReadAt, Unreadable, choose
-from streams.errors import InvalidStatement
-from streams.ids import CollectionId, Timestamp
+from streams.errors import InvalidStatement, InvalidUsage
+from streams.ids import Timestamp
 from streams.plan.binder import binder
 from streams.plan.physical import Column
 from streams.progress import frontier
-from streams.storage.read import is_complete, load_stable, snapshot
+from streams.storage.read import end, is_complete, load_stable, snapshot
 from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
 from streams.trace.columns import int64
 from streams.trace.kernel import (
     EvaluationFailed,
@@ -80,6 +81,8 @@ class Reads:
     def subscribe(self, item: Item, as_of: Timestamp | None) -> Iterator[Result]:
         """The contents of an object and then its changes, for ever; ends when it is sealed.
 
+        It fails when the object is dropped: what has come was not all that there would be.
+
         Errors: InvalidStatement.
         """
         kernel = self._new_kernel()
@@ -99,14 +102,13 @@ class Reads:
         schema = arrow_schema([each.type for each in item.columns])
         lower = Timestamp(time + 1)
         while True:
-            yield from self._wait([item.id], lower)
-            state = self._shards.state(item.id)
-            upper = lower if state.upper.is_empty else state.upper.time
-            if not state.upper.is_empty:
-                updates, errors = load_stable(self._shards, item.id, lower, upper)
-                refuse_errors(item.name, errors, Timestamp(upper - 1))
-                news = consolidate(flatten([updates], schema), kernel)
-                yield from changes(item, news, kernel)
+            yield from self._wait([item], lower)
+            state = self._state(item)
+            upper = end(state)
+            updates, errors = load_stable(self._shards, item.id, lower, upper)
+            refuse_errors(item.name, errors, Timestamp(upper - 1))
+            news = consolidate(flatten([updates], schema), kernel)
+            yield from changes(item, news, kernel)
             yield Progress(state.upper)
             if state.upper.is_empty:
                 yield Complete("SUBSCRIBE")
@@ -125,20 +127,33 @@ class Reads:
                 raise unreadable(name, since.time if not since.is_empty else None, as_of)
             case ReadAt(time):
                 guard.downgrade(time)
-                yield from self._wait([each.id for each in items], time)
+                yield from self._wait(items, time)
                 return time
 
     def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
         return tuple(bounds_of(item, self._shards.state(item.id)) for item in items)
 
-    def _wait(self, ids: Sequence[CollectionId], time: Timestamp) -> Iterator[Result]:
-        """Beats until the collections are final at `time`."""
+    def _state(self, item: Item) -> CollectionState:
+        """The state of what is being read. Errors: InvalidStatement when it was dropped.
+
+        A dropped collection's upper is empty, just as that of one which is complete.
+        """
+        try:
+            state = self._shards.state(item.id)
+        except InvalidUsage as cause:  # the topics are gone as well
+            raise unreadable(item.name, None, None) from cause
+        if state.is_dropped:
+            raise unreadable(item.name, None, None)
+        return state
+
+    def _wait(self, items: Sequence[Item], time: Timestamp) -> Iterator[Result]:
+        """Beats until the items are final at `time`. Errors: InvalidStatement."""
 
         def final() -> bool:
-            return all(is_complete(self._shards.state(each), time) for each in ids)
+            return all(is_complete(self._state(each), time) for each in items)
 
         while not self._shards.wait(final, BEAT_MS):
-            uppers = [self._shards.state(each).upper for each in ids]
+            uppers = [self._state(each).upper for each in items]
             least = min((each.time for each in uppers if not each.is_empty), default=0)
             yield Progress(frontier(min(least, time)))
 

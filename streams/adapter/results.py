@@ -8,9 +8,11 @@ On the wire an answer is NDJSON, one object a line, each with a `type`:
     {"type": "notice", "message": ...}
     {"type": "complete", "tag": "SELECT 3", "facts": {...}}
     {"type": "error", "error": {"message": ..., "detail": ..., "hint": ...}}
+    {"type": "end"}
 
-A statement ends with `complete` or `error`; after an error nothing follows. A progress is a
-promise: all rows with times below the frontier have come (null: no row will come any more).
+A statement ends with `complete` or `error`; after an error only the end follows. Every answer
+has an end: one without it was cut off, and says nothing of what was still to come. A progress
+is a promise: all rows with times below the frontier have come (null: none will come any more).
 
 Rows are arrays in the order of the columns. Integers and finite floats are JSON numbers,
 booleans and nested values are JSON, everything else, and what JSON cannot say, is text.
@@ -64,12 +66,15 @@ class Complete:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The statement failed; nothing follows."""
+    """The statement failed; nothing but the end follows."""
 
     message: str
     detail: str = ""
     hint: str = ""
 
+
+END = '{"type": "end"}'
+"""The last line of every whole answer."""
 
 Result = Columns | Rows | Progress | Notice | Complete | Failed
 

@@ -1,7 +1,7 @@
 """The coordinator's endpoint: HTTP on the loopback interface, for our shell and for programs.
 
     POST /sql      statements as text (UTF-8); NDJSON, one result a line, as they come
-                   (`streams.adapter.results`); the end of the stream is the end of the answer
+                   (`streams.adapter.results`); an answer without its end was cut off
     GET  /health   200 while the coordinator looks after its objects, 503 otherwise
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
 
@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Protocol, cast
 
 from streams.adapter.catalog import NAMES
-from streams.adapter.results import Failed, Result, line
+from streams.adapter.results import END, Failed, Result, line
 from streams.adapter.show import Shown, row
 from streams.compute.observed import Observed
 
@@ -107,9 +107,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
         self.end_headers()
         try:
-            self._send_all(text.decode())
-        except UnicodeDecodeError:
-            self._send(Failed("statements are not valid UTF-8"))
+            try:
+                self._send_all(text.decode())
+            except UnicodeDecodeError:
+                self._send(Failed("statements are not valid UTF-8"))
+            self._send_line(END)
         except (BrokenPipeError, ConnectionResetError):
             log.debug("a reader went away")
 
@@ -130,7 +132,10 @@ class Handler(BaseHTTPRequestHandler):
                 closing()  # a read that nobody waits for holds nothing any more
 
     def _send(self, result: Result) -> None:
-        self.wfile.write(line(result).encode() + b"\n")
+        self._send_line(line(result))
+
+    def _send_line(self, text: str) -> None:
+        self.wfile.write(text.encode() + b"\n")
         self.wfile.flush()
 
     def _answer(self, code: HTTPStatus, body: dict[str, object]) -> None:

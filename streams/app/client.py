@@ -1,12 +1,17 @@
-"""A client of the coordinator's HTTP endpoint: statements out, results in, as they come."""
+"""A client of the coordinator's HTTP endpoint: statements out, results in, as they come.
 
+An answer that breaks off before its end is a failure, however much of it has come: rows may be
+missing, and statements may not have been executed, or may have been.
+"""
+
+import http.client
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from streams.errors import Determinate, InvalidStatement
+from streams.errors import Determinate, Indeterminate, InvalidStatement
 
 Message = Mapping[str, object]
 _CONNECT_TIMEOUT_S = 3600.0
@@ -35,22 +40,28 @@ class Client:
     def stream(self, text: str) -> Iterator[Message]:
         """The messages that answer the text, as they come (`streams.adapter.results`).
 
-        Errors: Determinate when nobody answers.
+        Errors: Determinate when nobody answers, Indeterminate when the answer has no end.
         """
         request = urllib.request.Request(  # noqa: S310  always http, made by us
             f"{self.url}/sql", data=text.encode(), headers={"Content-Type": "text/plain"}
         )
         try:
-            with urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S) as response:  # noqa: S310
-                for line in response:
-                    yield json.loads(line)
+            response = urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S)  # noqa: S310
         except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
             raise Determinate(f"no coordinator answers at {self.url}") from cause
+        with response:
+            for message in _received(response):
+                if message["type"] == "end":
+                    return
+                yield message
+        raise Indeterminate(
+            f"the answer was cut off: the coordinator at {self.url} went away before its end"
+        )
 
     def run(self, text: str) -> list[Answer]:
         """The answers to all statements of the text.
 
-        Errors: InvalidStatement with what the coordinator said; Determinate.
+        Errors: InvalidStatement with what the coordinator said; Determinate, Indeterminate.
         """
         answers: list[Answer] = []
         columns: tuple[str, ...] = ()
@@ -79,3 +90,13 @@ class Client:
                 return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return False
+
+
+def _received(lines: Iterable[bytes]) -> Iterator[Message]:
+    """The messages that came whole, up to wherever the connection ends."""
+    try:
+        for line in lines:
+            if line.endswith(b"\n"):
+                yield json.loads(line)
+    except (ConnectionError, TimeoutError, http.client.HTTPException):
+        return

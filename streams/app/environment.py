@@ -146,7 +146,7 @@ class Environment:
             time.sleep(_LOOK_EVERY_S)
 
     def sql(self, text: str) -> list[Answer]:
-        """Run statements. Errors: InvalidStatement, Determinate."""
+        """Run statements. Errors: InvalidStatement, Determinate, Indeterminate."""
         return self.client.run(text)
 
     def kill(self, name: str) -> None:

@@ -14,7 +14,7 @@ from streams.app.client import Client
 from streams.app.environment import find
 from streams.app.printer import Printer, console_for
 from streams.app.up import DIRECTORY
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 FAILED, NO_ENVIRONMENT = 1, 3
 LEAVE = {"exit", "quit", "\\q"}
@@ -68,7 +68,7 @@ def run(client: Client, text: str, printer: Printer) -> bool:
             succeeded = printer.show(message) and succeeded
     except KeyboardInterrupt:
         printer.flush()
-    except Determinate as error:
+    except (Determinate, Indeterminate) as error:
         printer.fail(str(error))
         return False
     return succeeded

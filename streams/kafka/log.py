@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from streams.errors import Determinate
+from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
 
 
@@ -55,6 +55,20 @@ class Truncated(Determinate):
         return f"log {self.topic} cannot be read from offset {self.position}: {self.reason}"
 
 
+class WronglyTimed(Corrupt):
+    """A record has its writer's time, not the broker's: fatal for its group (rule 11)."""
+
+    def __init__(self, topic: Topic, offset: int) -> None:
+        super().__init__(topic, offset)
+        self.topic, self.offset = topic, offset
+
+    def __str__(self) -> str:
+        return (
+            f"log {self.topic} at offset {self.offset}: expected the broker's append time, "
+            "found the writer's (message.timestamp.type must be LogAppendTime)"
+        )
+
+
 class Tail(Protocol):
     """One reader that follows many logs at once, each from its own offset."""
 
@@ -68,7 +82,7 @@ class Tail(Protocol):
         """Whatever has come, in offset order for each topic; empty after `wait_ms` of nothing.
 
         Errors: `Truncated` when the log no longer holds the position, or the topic is gone
-        (rule 12); that topic is followed no more, the others are.
+        (rule 12), `WronglyTimed` (rule 11); that topic is followed no more, the others are.
         """
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from streams.errors import (
     SlackwaterError,
 )
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Entry, Tail, Truncated
+from streams.kafka.log import ChunkRef, Entry, Tail, Truncated, WronglyTimed
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
 
@@ -78,10 +78,7 @@ class MemoryTail:
             return Truncated(topic, position, reason)
         kind = self._store.topic(topic).spec.kind
         if position < self._store.log(topic).end and kind not in _APPEND_TIMED:
-            return Corrupt(
-                f"log {topic} at offset {position}: expected the broker's append time, "
-                f"found the writer's, as in any {kind} topic"
-            )
+            return WronglyTimed(topic, position)
         return None
 
     def _lost(self, topic: Topic, position: int) -> str:

@@ -23,11 +23,11 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from streams.errors import Corrupt, InvalidUsage, SlackwaterError
+from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.faults import OUT_OF_RANGE, read_fault
-from streams.kafka.log import Entry, Truncated
+from streams.kafka.log import Entry, Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 
 log = logging.getLogger(__name__)
@@ -141,11 +141,7 @@ class KafkaTail:
         """Rule 11: a record that does not carry the broker's append time halts its log."""
         kind, at_ms = message.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
-            wrong = Corrupt(
-                f"log {topic} at offset {offset}: expected the broker's append time, "
-                "found the writer's (message.timestamp.type must be LogAppendTime)"
-            )
-            self._leave(topic, wrong)
+            self._leave(topic, WronglyTimed(topic, offset))
             return None
         self._next[topic] = offset + 1
         return Entry(topic, Offset(offset), at_ms, message.value() or b"")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from streams.compute.reclocking import Tick
-from streams.compute.stepping import Idle, clip
+from streams.compute.stepping import Idle, Step, clip
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
@@ -60,15 +60,16 @@ class Attempt:
     failure: str | None = None
     fenced: bool = False
     lost: bool = False
+    uncorrected: bool = False
 
     @property
     def counts(self) -> bool:
         """Whether what it stands for has come to be, through it or through another."""
-        return self.failure is None and not self.lost
+        return self.failure is None and not self.lost and not self.uncorrected
 
     def body(self) -> Body | None:
         """The event to append; None when there is nothing left to do."""
-        if self.failure is not None:
+        if not self.counts:
             return None
         if self.to_stage is not None:
             return Stage(stage=self.to_stage, chunks=self.chunks, lease_ms=STAGE_LEASE_MS)
@@ -157,8 +158,37 @@ class Committer:
             open_ = [
                 attempt
                 for (attempt, _), outcome in zip(asked, outcomes, strict=True)
-                if not _settled(attempt, outcome)
+                if not self._settled(attempt, outcome)
             ]
+
+    def _settled(self, attempt: Attempt, outcome: Outcome) -> bool:
+        """Take note of an outcome; False when there is something to append again."""
+        match outcome:
+            case Appended() | Staged():
+                return True
+            case UpperMismatch() | OffsetsMismatch() if attempt.offsets is not None:
+                attempt.lost = True
+                return True
+            case UpperMismatch() if self._is_foreign(attempt.flow):
+                attempt.uncorrected = True
+                return True
+            case UpperMismatch(current=current):
+                assert attempt.bounds is not None
+                lower, upper = attempt.bounds[0].join(current), attempt.bounds[1]
+                attempt.bounds = (lower, upper) if lower.strictly_precedes(upper) else None
+                return attempt.bounds is None
+            case Fenced(fingerprint=fingerprint):
+                attempt.failure = f"another version has taken over: {fingerprint}"
+                attempt.fenced = True
+                return True
+            case _:
+                attempt.failure = f"the append was refused: {outcome}"
+                return True
+
+    def _is_foreign(self, flow: Flow) -> bool:
+        """Whether another version has written a view's shard last (rule 24)."""
+        written = self.scheduler.shards.state(flow.id).fingerprint
+        return not flow.is_source and written not in {"", flow.fingerprint}
 
     def _submit(self, events: Sequence[tuple[str, Body]]) -> Sequence[Outcome]:
         scheduler = self.scheduler
@@ -176,6 +206,9 @@ class Committer:
             for attempt in attempts:
                 if attempt.failure is not None:
                     self.scheduler.fail(attempt.flow, attempt.failure, for_good=attempt.fenced)
+                elif attempt.uncorrected:
+                    self.scheduler.fail(attempt.flow, "another version of it was faster")
+                    self.scheduler.restart([attempt.flow])
                 elif not attempt.counts:
                     _give_up(attempt.flow)
                 else:
@@ -189,13 +222,13 @@ class Committer:
         match unit.kind:
             case "step":
                 after = self._after(unit, result, None)
-                bounds = self._open_part(unit)
                 return Attempt(
                     flow=flow,
-                    bounds=bounds,
+                    bounds=self._open_part(flow, unit.step),
                     counted=lambda: _move(flow, after),
                     awaits=unit.awaits,
                     chunks=chunks,
+                    uncorrected=self._is_foreign(flow),
                 )
             case "ingest":
                 assert unit.ingest is not None
@@ -218,8 +251,8 @@ class Committer:
         runs = report.merge(unit.flow.plan, own.runs, result)
         return OwnState(own.incarnation, unit.step.upper, runs, offsets)
 
-    def _open_part(self, unit: Unit) -> tuple[Antichain, Antichain] | None:
-        return clip(unit.step, self.scheduler.shards.state(unit.flow.id).upper)
+    def _open_part(self, flow: Flow, move: Step | Idle) -> tuple[Antichain, Antichain] | None:
+        return clip(move, self.scheduler.shards.state(flow.id).upper)
 
     def _slice(self, unit: Unit, result: Result) -> Attempt:
         flow, build, chunks = unit.flow, unit.flow.build, tuple(result.chunks)
@@ -235,7 +268,8 @@ class Committer:
                 to_stage=build.stage if chunks else None,
                 counted=lambda: _put_build(flow, staged),
             )
-        bounds = self._open_part(unit) if build.writes else None
+        bounds = self._open_part(flow, unit.step) if build.writes else None
+        is_whole = bounds == (unit.step.lower, unit.step.upper)
         return Attempt(
             flow=flow,
             bounds=bounds,
@@ -243,6 +277,7 @@ class Committer:
             stages=(build.stage,) if build.staged else (),
             offsets=_offsets(build),
             counted=lambda: _finish_build(flow, after),
+            uncorrected=self._is_foreign(flow) and not is_whole,
         )
 
     def _quiet(self, quiet: Quiet) -> Attempt:
@@ -258,37 +293,15 @@ class Committer:
                     counted=lambda: _move(flow, after),
                 )
             case Idle():
-                bounds = clip(move, self.scheduler.shards.state(flow.id).upper)
                 return Attempt(
                     flow=flow,
-                    bounds=bounds,
+                    bounds=self._open_part(flow, move),
                     counted=lambda: _move(flow, after),
                     awaits=quiet.awaits,
+                    uncorrected=self._is_foreign(flow),
                 )
             case _:
                 assert_never(move)
-
-
-def _settled(attempt: Attempt, outcome: Outcome) -> bool:
-    """Take note of an outcome; False when there is something to append again."""
-    match outcome:
-        case Appended() | Staged():
-            return True
-        case UpperMismatch() | OffsetsMismatch() if attempt.offsets is not None:
-            attempt.lost = True
-            return True
-        case UpperMismatch(current=current):
-            assert attempt.bounds is not None
-            lower, upper = attempt.bounds[0].join(current), attempt.bounds[1]
-            attempt.bounds = (lower, upper) if lower.strictly_precedes(upper) else None
-            return attempt.bounds is None
-        case Fenced(fingerprint=fingerprint):
-            attempt.failure = f"another version has taken over: {fingerprint}"
-            attempt.fenced = True
-            return True
-        case _:
-            attempt.failure = f"the append was refused: {outcome}"
-            return True
 
 
 def _move(flow: Flow, after: OwnState) -> None:

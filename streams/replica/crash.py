@@ -1,9 +1,11 @@
 """Dying on purpose, for tests: the n-th time a named point is reached, everything is killed.
 
 The points: `before-chunks` (in a task, its output computed but not written), `after-chunks`
-(in the driver, between the chunks and the Append), `after-append` (in the driver, after the
-Append was read back and before Spark's commit). What dies is the driver's process group, with
-the JVM in it, and the group of the task's process, by SIGKILL: nobody cleans up anything.
+(in the driver, between the chunks and the Append), `between-waves` (in the driver, when some
+Appends of a micro-batch were read back and others await them), `after-append` (in the driver,
+after the Append was read back and before Spark's commit). What dies is the driver's process
+group, with the JVM in it, and the group of the task's process, by SIGKILL: nobody cleans up
+anything.
 """
 
 import os

@@ -101,8 +101,9 @@ class _Server:
 
         Errors: whatever a thread of ours failed of, for which only a new process helps.
         """
-        if self.machinery is not None and self.machinery.scheduler.defect is not None:
-            raise self.machinery.scheduler.defect
+        broken = None if self.machinery is None else self.machinery.scheduler.broken
+        if broken is not None:
+            raise broken
         for command in reader.poll(POLL_MS):
             self.session, actions = self.session.step(command)
             if self.answers.nonce != self.session.nonce:

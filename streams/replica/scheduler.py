@@ -114,6 +114,11 @@ class Scheduler:
         default_factory=lambda: {name: Lane(name) for name in LANES}
     )
 
+    @property
+    def broken(self) -> Exception | None:
+        """Why only a new process helps, if so."""
+        return self.defect or self.shards.defect
+
     def answer(self, question: Question) -> object:
         """Answer a lane's source (`streams.replica.door`)."""
         lane = self.lanes[question["lane"]]

@@ -4,7 +4,8 @@ With a pump, a background thread polls and folds, and waiters sleep on a conditi
 notified at every fold. Without one, whoever waits polls and folds itself: the same behaviour in
 one thread, for tests and for short-lived clients. Only here does storage block.
 
-A group that fails stays failed (`Group.failure`) and is followed no more; others go on.
+A group that fails stays failed (`Group.failure`) and is followed no more; others go on. Only a
+defect of ours ends the pump, and every group with it (`Following.defect`).
 """
 
 import logging
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
-from streams.kafka.log import Entry, Logs, Tail, Truncated
+from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, WrongGroup
 
@@ -33,6 +34,7 @@ class Following:
         self._identify = identify
         self.changed = threading.Condition(threading.RLock())
         self.version = 0
+        self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
         self._awaited: dict[EventId, Outcome | None] = {}
@@ -120,12 +122,9 @@ class Following:
             self._move()
             try:
                 entries = self._tail.poll(wait_ms)
-            except Truncated as failure:
+            except (Truncated, WronglyTimed) as failure:
                 self.fail(failure.topic, failure)
                 return
-            except Corrupt as failure:
-                self._fail_all(failure)  # what else was in the same poll is lost
-                raise
             if entries:
                 self._fold(entries)
 
@@ -146,8 +145,10 @@ class Following:
             except Determinate as failure:
                 log.warning("logs cannot be polled, trying again", extra={"cause": failure})
                 time.sleep(RETRY_S)
-            except Exception as failure:  # noqa: BLE001  # else waiters would wait for ever
-                self._fail_all(failure)
+            except Exception as defect:
+                log.exception("the pump failed: nothing is followed any more")
+                self.defect = defect
+                self._fail_all(defect)  # else waiters would wait for ever
                 return
 
     def _move(self) -> None:

@@ -187,6 +187,11 @@ class Shards:
         return self._now_ms() - self.following.group(group).last_at_ms
 
     @property
+    def defect(self) -> Exception | None:
+        """Why nothing is followed any more, if so: only a new process helps."""
+        return self.following.defect
+
+    @property
     def version(self) -> int:
         """Grows with every fold."""
         return self.following.version

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from streams.errors import Corrupt, Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.log import Entry, Tail, Truncated
+from streams.kafka.log import Entry, Tail, Truncated, WronglyTimed
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
 
 START = Offset(0)
@@ -166,8 +166,9 @@ def test_records_without_the_brokers_append_time_halt_their_log_alone(storage, m
     raw, log = make(TopicKind.RAW), make()
     tail = storage.logs.tail({raw: START})
     storage.logs.append([(raw, b"x"), (log, b"a")])
-    with pytest.raises(Corrupt, match="expected the broker's append time"):
+    with pytest.raises(WronglyTimed, match="expected the broker's append time") as raised:
         read(tail, 1)
+    assert raised.value.topic == raw
     tail.add(log, START)
     assert [each.value for each in read(tail, 1)] == [b"a"]
     assert tail.poll(100) == ()

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streams.progress import EMPTY, Antichain, frontier
-from tests.model.world import Update
+from tests.model.world import Row, Update
 
 Contribution = tuple[int, int, int]
 """A time, a key, a diff."""
@@ -36,6 +36,13 @@ class State:
         """When the output may change by itself."""
         later = [time for time, _, _ in self.contributions if time >= self.frontier]
         return frontier(min(later)) if later else EMPTY
+
+
+def shown(version: str, row: Row) -> Row:
+    """How a version of the view says that a key has so many rows."""
+    key, rows = row
+    assert rows is not None
+    return (key, rows if version == "v1" else -rows)
 
 
 def contributions(updates: Iterable[Update]) -> list[Contribution]:

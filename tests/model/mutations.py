@@ -37,6 +37,10 @@ class Mutation(Enum):
     RULE_22_EMPTY = "the idle path looks at one import only"
     RULE_22_SCHEDULED = "the idle path does not ask what is scheduled"
     RULE_22_FLIGHT = "the idle path moves the checkpoint while a step is in flight"
+    RULE_24_UNDO = "another version goes on where it finds the shard, and takes nothing back"
+    RULE_24_RACE = "a correction that lost its race counts, as far as it is still open"
+    CHAIN_VOID = "a view's Append is made although its source's was void"
+    CHAIN_RECORD = "a view's checkpoint is kept although its source's Append was void"
 
 
 QUIET: dict[str, float | None] = {
@@ -122,5 +126,19 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
     Mutation.RULE_21_HOLDS: {"since_lag": 1, "compactor": 10, "lease": 1000},
     Mutation.RULE_22_OWN: QUIET | {"stop": 0.0},
     Mutation.RULE_22_FLIGHT: QUIET | {"stop": 0.03, "away": 10, "wipe": 0.0, "laggard": 20},
+    Mutation.RULE_24_UNDO: {"upgrader": 12, "lease": 1000, "replicas": 6, "crash": 0.0},
+    Mutation.RULE_24_RACE: {"upgrader": 12, "lease": 1000, "replicas": 6, "crash": 0.0},
+    Mutation.CHAIN_VOID: {"chained": 0.7, "busy": 1.0},
+    Mutation.CHAIN_RECORD: {
+        "chained": 0.7,
+        "busy": 1.0,
+        "stop": 0.06,
+        "away": 10,
+        "wipe": 0.0,
+        "lease": 1000,
+        "replicas": 20,
+        "laggard": 20,
+        "budget": None,
+    },
 }
 """What makes it likely that a missing rule shows: not needed, but it saves runs."""

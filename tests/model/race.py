@@ -69,8 +69,8 @@ class Race:
     def _cast(self) -> list[tuple[Factory, tuple[int, ...]]]:
         """Who takes part, and how often each may move: another choice in every run."""
 
-        def replica(name: str) -> Factory:
-            return lambda world, disk: Replica(world, self.truth, disk, name).run()
+        def replica(name: str, version: str = "v1") -> Factory:
+            return lambda world, disk: Replica(world, self.truth, disk, name, version).run()
 
         def reader(announced: bool) -> Factory:
             return lambda world, disk: Reader(
@@ -92,6 +92,7 @@ class Race:
             (roller, (0, 1)),
             (reader(announced=True), (weather.reader,)),
             (reader(announced=False), (0, weather.reader)),
+            (replica("c", "v2"), (weather.upgrader,)),
         ]
 
     def run(self, ticks: int, *, settle: bool = True) -> None:

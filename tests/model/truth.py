@@ -2,7 +2,8 @@
 
     tab   what the writers meant to write, each at the time at which its Append counted
     src   the latest message of each key, among those bound at or before the time
-    cnt   rows by key, of `tab` as long as they live and of `src`: recomputed at each time
+    cnt   rows by key, of `tab` as long as they live and of `src`: recomputed at each time, and
+          said as the version says it whose Append covers the time
 
 Nothing here knows of chunks, batches, steps or checkpoints.
 """
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from streams.ids import CollectionId
 from streams.storage.events import Append, Event, Offsets
 from streams.storage.outcomes import Appended, Outcome
+from tests.model.counting import shown
 from tests.model.world import CNT, SRC, TAB, Row, Update, World, WrongAnswer, clipped, pieces
 
 Contents = dict[Row, int]
@@ -26,6 +28,7 @@ class Truth:
         self.written: list[Update] = []
         self.counted: set[int] = set()
         self.bindings: list[tuple[int, Offsets]] = []
+        self.versions: list[tuple[int, str]] = []
         self.final: dict[tuple[CollectionId, int], Contents] = {}
         world.observers.append(self.observe)
 
@@ -34,6 +37,8 @@ class Truth:
         if not isinstance(event.body, Append) or not isinstance(outcome, Appended):
             return
         (part,) = event.body.parts
+        if part.collection == CNT and part.fingerprint != self.version_at(part.lower.time):
+            self.versions.append((part.lower.time, part.fingerprint))
         if part.collection == SRC and part.to_offsets is not None:
             self.bindings.append((part.upper.time - 1, part.to_offsets))
         if event.id in self.world.intents:
@@ -42,6 +47,10 @@ class Truth:
                 raise WrongAnswer(f"write {intent} was counted twice")
             self.counted.add(intent)
             self.written += updates
+
+    def version_at(self, time: int) -> str:
+        """The version of the view that says what the view holds at a time."""
+        return next((v for since, v in reversed(self.versions) if since <= time), "v1")
 
     def check_acknowledged(self) -> None:
         """Whoever was told that his write counts must find it."""
@@ -113,6 +122,8 @@ class Truth:
         """Compare contents with the truth at one time."""
         actual = {row: diff for row, diff in found.items() if diff}
         expected = self.at(collection, time)
+        if collection == CNT:
+            expected = {shown(self.version_at(time), row): 1 for row in expected}
         if actual != expected:
             raise WrongAnswer(f"{collection} at {time}: expected {expected}, actual {actual}")
 

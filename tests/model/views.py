@@ -36,11 +36,13 @@ from streams.storage.events import Acquire, Append, Create, Part, Right, Stage
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
+    Fenced,
     Staged,
     UnknownStage,
     UpperMismatch,
 )
-from tests.model.counting import Contribution, State, changes, contributions
+from tests.model import chained, versions
+from tests.model.counting import Contribution, State, changes, contributions, shown
 from tests.model.holders import IMPORTS, WRITE, downgrade
 from tests.model.mutations import Mutation
 from tests.model.truth import Truth
@@ -50,7 +52,6 @@ from tests.model.world import (
     Disk,
     Piece,
     Process,
-    Row,
     Update,
     World,
     WrongAnswer,
@@ -66,8 +67,11 @@ class Lost(Exception):
 class Replica:
     """One replica of the view, from one start to the next."""
 
-    def __init__(self, world: World, truth: Truth, disk: Disk, name: str) -> None:
+    def __init__(
+        self, world: World, truth: Truth, disk: Disk, name: str, version: str = "v1"
+    ) -> None:
         self.world, self.truth, self.disk, self.name = world, truth, disk, name
+        self.version = version
         self.client = Client(world)
         self.state = State(0, (), ())
         self.incarnation = world.name("i")
@@ -112,8 +116,12 @@ class Replica:
         disk, world = self.disk, self.world
         disk.records = [r for r in disk.records if r.runs <= disk.runs.keys()]
         live = {chunk.key for name in IMPORTS for chunk in self.client.state(name).chunks()}
-        disk.hydration = usable(disk.hydration, "v1", live, disk.runs)
+        disk.hydration = usable(disk.hydration, self.version, live, disk.runs)
         self.client.sync(CNT)
+        undoes = not world.without(Mutation.RULE_24_UNDO)
+        if undoes and versions.is_foreign(self, self.client.collection(CNT)):
+            yield from versions.upgrade(self)
+            return
         birth, upper = self._birth(), self._upper()
         if world.without(Mutation.RULE_17_UPPER):
             upper = frontier(max([upper.time, *(r.frontier for r in disk.records)]))
@@ -167,9 +175,9 @@ class Replica:
 
     def _hydrate(self, as_of: Timestamp, done: int) -> Process:
         disk = self.disk
-        while not can_hydrate(as_of, self._inputs(as_of)):
+        while not can_hydrate(as_of, self.inputs(as_of)):
             yield
-            yield from self._fold_imports()
+            yield from self.fold_imports()
         if done == 0 or self.world.without(Mutation.RULE_20_PLAN):
             self._divide(as_of, done)
         hydration = disk.hydration
@@ -177,18 +185,18 @@ class Replica:
         for part in disk.slices[hydration.done :]:
             found: list[Contribution] = []
             for piece in part:
-                updates = yield from self._fetch(piece)
+                updates = yield from self.fetch(piece)
                 found += contributions((row, as_of, diff) for row, _, diff in updates)
-            run = self._write_run(f"slice-{hydration.done}", found)
+            run = self.write_run(f"slice-{hydration.done}", found)
             yield
             runs = hydration.runs | {run}
             hydration = replace(hydration, done=hydration.done + 1, runs=runs)
             disk.hydration = hydration
             yield
-        record = Checkpoint("v1", hydration.incarnation, Timestamp(as_of + 1), hydration.runs)
-        state = self._load(as_of + 1, record.runs)
-        rows = [((key, rows), as_of, 1) for key, rows in state.counts().items() if rows]
-        yield from self._commit(Step(frontier(as_of), frontier(as_of + 1)), rows, state)
+        state = self._load(as_of + 1, hydration.runs)
+        said = [row for row in state.counts().items() if row[1]]
+        rows = [(shown(self.version, row), as_of, 1) for row in said]
+        yield from self.commit(Step(frontier(as_of), frontier(as_of + 1)), rows, state)
 
     def _divide(self, as_of: Timestamp, done: int) -> None:
         """Store the division of the snapshot before its first slice runs (rule 20)."""
@@ -206,20 +214,20 @@ class Replica:
             return
         disk.plan = {name: self.client.position[name] - 1 for name in IMPORTS}
         disk.hydration = Hydration(
-            "v1", self.incarnation, as_of, len(divided), 0, frozenset(), keys
+            self.version, self.incarnation, as_of, len(divided), 0, frozenset(), keys
         )
         disk.records = []
 
     # Steps
 
-    def _fold_imports(self) -> Process:
+    def fold_imports(self) -> Process:
         for name in IMPORTS:
             self.client.sync(name)
             if self._hold(name) not in self.client.collection(name).capabilities:
                 raise Lost
         yield
 
-    def _inputs(self, own: int, news_of: Sequence[CollectionId] = IMPORTS) -> list[Input]:
+    def inputs(self, own: int, news_of: Sequence[CollectionId] = IMPORTS) -> list[Input]:
         found = []
         for name in IMPORTS:
             collection = self.client.collection(name)
@@ -236,7 +244,7 @@ class Replica:
             news_of = IMPORTS[:1]
         found = next_step(
             frontier(own),
-            self._inputs(own, news_of),
+            self.inputs(own, news_of),
             scheduled=scheduled,
             in_flight=in_flight,
             budget=self.world.weather.budget,
@@ -251,7 +259,7 @@ class Replica:
 
     def _turn(self) -> Process:
         yield
-        yield from self._fold_imports()
+        yield from self.fold_imports()
         self.client.sync(CNT)
         self.state = self._load(self.state.frontier, self.state.runs)
         self._peek()
@@ -262,6 +270,8 @@ class Replica:
             idle = self._next(shard)
             if isinstance(idle, Idle):
                 self.state = replace(self.state, frontier=shard)
+        if self.world.chance(self.world.weather.chained) and (yield from chained.step(self)):
+            return
         match self._next(self.state.frontier):
             case Step() as step:
                 self.disk.spark = (step.lower.time, step.upper.time)
@@ -276,8 +286,10 @@ class Replica:
 
     def _peek(self) -> None:
         """Whoever reads this replica's state reads the view's contents just before it."""
-        rows: dict[Row, int] = {(k, n): 1 for k, n in self.state.counts().items() if n}
-        self.truth.equal(CNT, rows, self.state.frontier - 1)
+        time = self.state.frontier - 1
+        version = self.truth.version_at(time)
+        held = {shown(version, row): 1 for row in self.state.counts().items() if row[1]}
+        self.truth.equal(CNT, held, time)
 
     def _step(self, step: Step) -> Process:
         lower, upper = step.lower.time, step.upper.time
@@ -290,25 +302,33 @@ class Replica:
             for name in IMPORTS:
                 for hold in (self._hold(name), CapabilityId(f"cnt.on.{name}")):
                     yield from downgrade(self.client, name, hold, hold_at(step.upper))
-            yield from self._fold_imports()
+            yield from self.fold_imports()
             wanted = [
                 piece
                 for name in IMPORTS
                 for piece in pieces(self.client.collection(name), lower, upper)
             ]
-        news: list[Contribution] = []
-        for piece in wanted:
-            news += contributions((yield from self._fetch(piece)))
-        state = State(upper, self.state.runs, (*self.state.contributions, *news))
-        output = changes(self.state, state)
-        if news:
-            run = self._write_run(str(lower), news)
-            state = replace(state, runs=(*state.runs, run))
+        output, state = yield from self.derive(step, wanted)
         for _ in range(self.world.rng.choice((1, 1, 10))):
             yield from self._idle_in_flight(upper)
-        yield from self._commit(step, output, state)
+        yield from self.commit(step, output, state)
 
-    def _fetch(self, piece: Piece) -> Generator[None, None, tuple[Update, ...]]:
+    def derive(
+        self, step: Step, wanted: Sequence[Piece], in_hand: Sequence[Update] = ()
+    ) -> Generator[None, None, tuple[list[Update], State]]:
+        """The view's updates in the step, and its state after it, run file and all."""
+        news = contributions(in_hand)
+        for piece in wanted:
+            news += contributions((yield from self.fetch(piece)))
+        upper = step.upper.time
+        state = State(upper, self.state.runs, (*self.state.contributions, *news))
+        output = [(shown(self.version, r), t, d) for r, t, d in changes(self.state, state)]
+        if news:
+            run = self.write_run(str(step.lower.time), news)
+            state = replace(state, runs=(*state.runs, run))
+        return output, state
+
+    def fetch(self, piece: Piece) -> Generator[None, None, tuple[Update, ...]]:
         yield
         content = self.world.fetch(piece.collection, piece.ref)
         if content is not None:
@@ -319,7 +339,7 @@ class Replica:
         self.disk.hydration = None
         raise Lost
 
-    def _write_run(self, meaning: str, found: list[Contribution]) -> str:
+    def write_run(self, meaning: str, found: list[Contribution]) -> str:
         """Write a run file, as a task does: perhaps once more, later (rule 19)."""
         run, content = self.world.name("run"), tuple(found)
         if self.world.without(Mutation.RULE_19_NAMES):
@@ -329,24 +349,30 @@ class Replica:
         self.disk.runs[run] = content
         return run
 
-    def _commit(self, step: Step, output: Sequence[Update], state: State) -> Process:
+    def commit(
+        self, step: Step, output: Sequence[Update], state: State, *, may_be_early: bool = True
+    ) -> Process:
         """Chunks, then the checkpoint record, then the Append, then what is not needed goes."""
         yield
-        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
-        record = Checkpoint(
-            "v1", self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
-        )
-        early = self.world.chance(0.5)
+        early = may_be_early and self.world.chance(0.5)
         if early:
-            self.disk.records.append(record)
+            self.record(state)
         yield
         yield from self._append(step, tuple(output))
         self.state = state
         if not early:
-            self.disk.records.append(record)
+            self.record(state)
         self.disk.hydration = None
         self.disk.plan = {}
         yield from self._follow()
+
+    def record(self, state: State) -> None:
+        """Write the checkpoint record of a state, in place of another at its frontier."""
+        self.disk.records = [r for r in self.disk.records if r.frontier != state.frontier]
+        record = Checkpoint(
+            self.version, self.incarnation, Timestamp(state.frontier), frozenset(state.runs)
+        )
+        self.disk.records.append(record)
 
     def _follow(self) -> Process:
         """Let go of what a restart will not need; holds follow what was read back (rule 21)."""
@@ -376,7 +402,7 @@ class Replica:
 
     def _idle_in_flight(self, planned: int) -> Process:
         """The idle path asks while a step is on its way."""
-        yield from self._fold_imports()
+        yield from self.fold_imports()
         self.client.sync(CNT)
         if not self.world.without(Mutation.RULE_22_FLIGHT):
             assert self._next(self.state.frontier, in_flight=True) is None
@@ -397,6 +423,8 @@ class Replica:
         while True:
             yield
             open_ = clip(step, self._upper())
+            if isinstance(step, Step) and not versions.may_append(self, step, open_):
+                raise Lost
             if open_ is None:
                 return
             lower, upper = open_
@@ -409,7 +437,7 @@ class Replica:
                 upper=upper,
                 chunks=() if stages else chunks,
                 stages=stages,
-                fingerprint="v1",
+                fingerprint=self.version,
             )
             match (yield from self.client.submit(CNT, Append((part,)))):
                 case Appended():
@@ -418,6 +446,8 @@ class Replica:
                     chunks, stages = self._write_chunks(step, output), ()
                 case UpperMismatch():
                     self.client.sync(CNT)
+                case Fenced():
+                    raise Lost
                 case _:
                     pass
 

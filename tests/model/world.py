@@ -52,7 +52,8 @@ class Weather:
     Probabilities are for each occasion: `crash` of most processes, `stop` of replicas, which
     stay away for up to `away` ticks; `wipe` is that of their disks. `budget` and `lease` are
     in bytes and in times; `since_lag` is how far users' holds stay behind. The last ones
-    weigh the processes.
+    weigh the processes; `chained` is how often a replica ingests by itself and steps the view
+    in the same micro-batch, and `upgrader` weighs a replica of a second version.
     """
 
     fresh: float
@@ -75,6 +76,8 @@ class Weather:
     compactor: int
     collector: int
     reader: int
+    chained: float
+    upgrader: int
 
 
 WEATHERS: dict[str, tuple[float | int | None, ...]] = {
@@ -98,6 +101,8 @@ WEATHERS: dict[str, tuple[float | int | None, ...]] = {
     "compactor": (0, 2, 6),
     "collector": (0, 2),
     "reader": (0, 2, 5),
+    "chained": (0.0, 0.2, 0.7),
+    "upgrader": (0, 0, 4, 12),
 }
 
 

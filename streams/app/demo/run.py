@@ -14,15 +14,16 @@ from streams.app.demo.check import History, Verdict, verify
 from streams.app.demo.page import Numbers, render
 from streams.app.demo.replay import Replay, moment
 from streams.app.demo.views import FEEDS, SOURCES, VIEWS
-from streams.app.demo.watch import Watch
+from streams.app.demo.watch import Watch, loaded
 from streams.app.environment import Environment, Settings
 from streams.app.freshness import Freshness, percentile
 from streams.app.services import now_ms
-from streams.errors import Determinate
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.publish import Publisher
 from streams.kafka.raw import RawReader
+from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import description, read
 from streams.storage.shards import Shards
@@ -84,13 +85,21 @@ class Report:
 
 
 def run(choices: Choices, console: Console) -> Report:
-    """The whole demo. Errors: SlackwaterError when something does not come up."""
+    """The whole demo.
+
+    Errors: InvalidUsage when it cannot begin here; SlackwaterError when something does not come
+    up.
+    """
 
     def say(text: str) -> None:
         console.print(f"[dim]{text}[/]")
 
     settings = Settings(directory=choices.directory, brokers=choices.brokers)
+    if choices.brokers:  # before a coordinator of ours takes over from another
+        refuse_remains(ClientSettings(choices.brokers), choices)
     with Environment(settings, say) as environment:
+        if not choices.brokers:
+            refuse_remains(environment.kafka, choices)
         say("reading a year of flights")
         kernel = Kernel()
         feed = feeds.load(kernel).first(choices.events)
@@ -109,6 +118,29 @@ def run(choices: Choices, console: Console) -> Report:
         finally:
             shards.close()
             broker.close()
+
+
+def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
+    """The demo begins with topics of its own: what others wrote there would be counted too.
+
+    Errors: InvalidUsage when some are there already; Determinate.
+    """
+    broker = KafkaBroker(kafka)
+    try:
+        there = sorted(broker.topics.names() & frozenset(feeds.TOPICS))
+    finally:
+        broker.close()
+    if not there:
+        return
+    if choices.brokers:
+        advice = (
+            f"delete topics {', '.join(feeds.TOPICS)} and those that begin with 'sw.', or give"
+            " --brokers of another cluster"
+        )
+    else:
+        advice = "give another --directory, or none, or delete this one"
+    where = choices.brokers or choices.directory
+    raise InvalidUsage(f"{where} has topic {there[0]} already, of an earlier demo: {advice}")
 
 
 @dataclass(slots=True)
@@ -219,7 +251,7 @@ class Show:
             moment=moment(replay.at_s),
         )
         shown = [(view, watch.refresh(view.name)) for view in VIEWS]
-        sources = [watch.frontiers(name) for name in FEEDS]
+        sources = [watch.frontiers(name) for name in feeds.TOPICS]
         return render(numbers, shown, [*sources, *(each for _, each in shown)], self.kernel)
 
     def _settle(self, raw: RawReader) -> None:
@@ -290,8 +322,7 @@ class Show:
         since, upper = state.since.time, state.upper.time
         names = description.loads(state.description).names
         wanted = read.snapshot_pieces(state, Timestamp(upper - 1))
-        topic = self.shards.data_topic(collection)
-        updates, errors = read.load(self.shards.chunks, topic, wanted)
+        updates, errors = loaded(self.shards, collection, wanted)
         return History(name, names, updates, since, upper), errors.num_rows
 
     def _missing(self, sources: list[History]) -> list[str]:

@@ -1,6 +1,6 @@
 """What a consumer without any server sees: collections followed from their shards alone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -8,8 +8,22 @@ import pyarrow as pa
 from streams.ids import CollectionId, Timestamp
 from streams.storage import description, read
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import as_batch, consolidate
+
+
+def loaded(
+    shards: Shards, collection: CollectionId, wanted: Sequence[read.Piece]
+) -> tuple[pa.Table, pa.Table]:
+    """The updates and the errors of the pieces.
+
+    Shape: the updates have all the collection's columns, also when there are none of them.
+    """
+    updates, errors = read.load(shards.chunks, shards.data_topic(collection), wanted)
+    if not updates.num_rows:
+        described = description.loads(shards.state(collection).description)
+        updates = arrow_schema(described.types).empty_table()
+    return updates, errors
 
 
 @dataclass(slots=True)
@@ -62,8 +76,7 @@ class Watch:
             wanted = read.snapshot_pieces(state, Timestamp(upper - 1))
         else:
             wanted = read.pieces(state, followed.upper, upper)
-        topic = self.shards.data_topic(followed.collection)
-        updates, _ = read.load(self.shards.chunks, topic, wanted)
+        updates, _ = loaded(self.shards, followed.collection, wanted)
         followed.rows += updates.num_rows
         followed.contents = self._merged(followed.contents, updates, upper)
         followed.upper = upper

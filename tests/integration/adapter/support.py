@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from schemas.keys import unpack
 from schemas.rows import decode_row
 from streams.app.environment import Environment, Settings
-from streams.errors import Determinate, InvalidStatement
+from streams.errors import Determinate, Indeterminate, InvalidStatement
 
 
 def open_environment(
@@ -118,7 +118,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 240) -> None:
         try:
             if condition():
                 return
-        except (Determinate, InvalidStatement) as error:
+        except (Determinate, Indeterminate, InvalidStatement) as error:
             last = error
         assert time.monotonic() < deadline, f"it never came true: {last}"
         time.sleep(0.1)

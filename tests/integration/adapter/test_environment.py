@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from streams.app.environment import Environment
-from streams.errors import Determinate, InvalidStatement
+from streams.errors import Determinate, Indeterminate, InvalidStatement
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import (
     contents,
@@ -184,7 +184,7 @@ def test_a_coordinator_may_die_at_any_moment(environment, broker) -> None:
                 f"CREATE MATERIALIZED VIEW {view} AS SELECT id + {number} AS id FROM {name}"
             )
             acknowledged[view] = done.facts["id"]
-        except (Determinate, InvalidStatement):
+        except (Determinate, Indeterminate, InvalidStatement):
             eventually(environment.client.is_healthy)
     eventually(environment.client.is_healthy)
     shown = {row[0]: row[1] for row in environment.sql("SHOW MATERIALIZED VIEWS")[0].rows}

@@ -3,7 +3,9 @@
 Whatever happens, every collection is exact at every time afterwards: each message counts once.
 """
 
+import json
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -92,6 +94,11 @@ def killed_at(world: World, state: Path, point: str, nth: int) -> None:
         pytest.fail(f"the replica did not reach {point} {nth} times")
     finally:
         process.kill(running)
+    assert running.returncode == -signal.SIGKILL, "it ended by itself"
+    reached = (state / f"crash-{point}").stat().st_size
+    assert reached >= nth, (
+        f"it was killed at something else: {point} was reached {reached} times"
+    )
 
 
 @pytest.mark.timeout(600)
@@ -126,7 +133,29 @@ def test_two_replicas_that_race_agree(
     try:
         run("r1")
         world.thread.start()
+        both = (tmp_path / "r1", tmp_path / "other")
+        deadline = time.monotonic() + 150
+        while not all(committed(state, since_ms=0) for state in both):
+            assert time.monotonic() < deadline, "a replica never came to work"
+            time.sleep(0.5)
+        began_ms = now_ms()
         time.sleep(20)
         world.check()
+        assert other.poll() is None, "the other replica died"
+        for state in both:
+            assert committed(state, since_ms=began_ms + 10_000) >= 3, (
+                f"{state.name} stood still"
+            )
     finally:
         process.kill(other)
+
+
+def committed(state: Path, since_ms: int) -> int:
+    """How many micro-batches with messages a replica committed, counting or not."""
+    file = state / "timings.jsonl"
+    lines = file.read_text().splitlines() if file.exists() else []
+    found = [json.loads(line) for line in lines]
+    return sum(
+        each["lane"] == "ingest" and each["rows"] > 0 and each["at_ms"] >= since_ms
+        for each in found
+    )

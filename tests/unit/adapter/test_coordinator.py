@@ -19,10 +19,11 @@ from streams.adapter.results import (
     Rows,
 )
 from streams.compute.protocol import Status
-from streams.errors import Determinate, InvalidStatement
+from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import EMPTY
 from streams.storage.shards import Shards
 from tests.support.replica import FakeReplica
 
@@ -228,6 +229,45 @@ def test_a_subscription_gives_the_contents_and_then_every_change(env) -> None:
     stream.close()
 
 
+def test_a_subscription_of_a_sealed_object_has_its_last_changes_and_ends(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    results = list(itertools.islice(stream, 3))
+    replica.append("s1", None, [((2, 2.0), NOW + 15, 1)])
+    results += stream
+    assert rows_of(results)[1:] == [[NOW + 15, 1, 2, 2.0]]
+    assert results[-2:] == [Progress(EMPTY), Complete("SUBSCRIBE")]
+
+
+@pytest.mark.parametrize("far", ["dropped", "deleted"])
+def test_a_subscription_of_a_dropped_object_fails(env, far) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    results = list(itertools.islice(stream, 3))
+    if far == "dropped":
+        replica.shards.drop(CollectionId("s1"))
+    else:
+        env.rows("DROP SOURCE orders")
+        eventually(lambda: not env.coordinator.catalog.state.dropped)
+    results += stream
+    assert isinstance(results[-1], Failed)
+    assert (results[-1].message, results[-1].detail) == (
+        "orders cannot be read any more",
+        "it was dropped",
+    )
+    assert Progress(EMPTY) not in results
+
+
+def test_a_read_that_waits_for_an_object_fails_when_it_is_dropped(env) -> None:
+    with_orders(env)
+    stream = env.coordinator.execute(f"SELECT * FROM orders AS OF {NOW + 100}")
+    assert isinstance(next(stream), Progress)
+    env.rows("DROP SOURCE orders")
+    assert "dropped" in next(each.detail for each in stream if isinstance(each, Failed))
+
+
 def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> None:
     replica = with_orders(env)
     replica.append("s1", NOW + 5, [((1, 1.0), NOW, 1)], [("orders/0@7: not JSON", NOW + 3, 1)])
@@ -396,6 +436,18 @@ def test_a_coordinator_that_was_followed_ends(env) -> None:
     env.start()
     eventually(lambda: first.failure is not None)
     assert "epoch 1 was followed by 2" in str(first.failure)
+
+
+def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
+    replica = with_orders(env)
+
+    def broken(_: frozenset[str]) -> None:
+        raise InvalidUsage("which all who look after something take for a passing failure")
+
+    env.coordinator.shards.subscribe(broken)
+    assert env.coordinator.is_alive
+    replica.append("s1", NOW + 10)
+    eventually(lambda: not env.coordinator.is_alive)
 
 
 def test_history_is_let_go_but_not_under_a_reader(env) -> None:

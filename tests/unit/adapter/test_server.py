@@ -83,6 +83,7 @@ def test_results_come_as_lines(server) -> None:
             {"type": "progress", "frontier": None},
             {"type": "notice", "message": "mind"},
             {"type": "complete", "tag": "SELECT 2", "facts": {"as_of": 6}},
+            {"type": "end"},
         ],
     )
 
@@ -90,12 +91,13 @@ def test_results_come_as_lines(server) -> None:
 def test_a_failure_carries_detail_and_hint(server) -> None:
     _, lines = ask(server, "POST", "/sql", b"fail")
     error = {"message": "no", "detail": "because", "hint": "try"}
-    assert lines == [{"type": "error", "error": error}]
+    assert lines == [{"type": "error", "error": error}, {"type": "end"}]
 
 
 def test_a_defect_is_told_and_the_server_goes_on(server, caplog) -> None:
     _, lines = ask(server, "POST", "/sql", b"break")
     assert "ZeroDivisionError" in lines[0]["error"]["detail"]
+    assert lines[1:] == [{"type": "end"}]
     assert ask(server, "GET", "/health") == (200, [{"alive": True}])
 
 

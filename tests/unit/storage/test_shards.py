@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -272,14 +273,22 @@ def spoil_start(made: MemoryBroker) -> None:
     made.logs.truncate(Topic("sw.u1.log"), made.logs.bounds(Topic("sw.u1.log"))[1])
 
 
+def spoil_times(made: MemoryBroker) -> None:
+    stored = made.store.topic(Topic("sw.u1.log"))
+    raw = replace(stored, spec=replace(stored.spec, kind=TopicKind.RAW))
+    made.store._topics[Topic("sw.u1.log")] = raw
+    made.logs.append([(Topic("sw.u1.log"), b"x")])
+
+
 @pytest.mark.parametrize(
     ("spoil", "kind", "said"),
     [
         (spoil_record, Corrupt, r"log sw\.u1\.log@2: avro header"),
         (spoil_topic, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
         (spoil_start, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
+        (spoil_times, Corrupt, r"log sw\.u1\.log at offset 2: expected the broker's append"),
     ],
-    ids=["unknown record", "topic made anew", "truncated"],
+    ids=["unknown record", "topic made anew", "truncated", "writer's times"],
 )
 def test_a_log_that_cannot_be_is_fatal_for_its_group(
     spoil: Callable[[MemoryBroker], None], kind: type[Exception], said: str
@@ -298,6 +307,21 @@ def test_a_log_that_cannot_be_is_fatal_for_its_group(
         assert isinstance(append(one, 10, 20), Unavailable)
         one.sync()
         assert one.state(u2).upper == frontier(0)
+
+
+@pytest.mark.parametrize("spoil", [spoil_record, spoil_topic, spoil_start, spoil_times])
+def test_the_pump_goes_on_with_the_other_logs(spoil: Callable[[MemoryBroker], None]) -> None:
+    made = broker()
+    u2 = CollectionId("u2")
+    with client(made, pump=True) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.create("u2", u2, DESCRIPTION, Timestamp(0))
+        append(one, 0, 10)
+        spoil(made)
+        assert one.wait(lambda: "u1" not in one.groups(), 5_000)
+        one.drop(u2)
+        assert one.state(u2).is_dropped
+        assert one.defect is None
 
 
 def test_a_log_without_its_beginning_cannot_be_opened() -> None:
@@ -331,6 +355,7 @@ def test_a_pump_that_fails_wakes_whoever_waits(monkeypatch: pytest.MonkeyPatch) 
         append(writer, 0, 10)
         with pytest.raises(ZeroDivisionError):
             one.wait(lambda: one.state(U1).upper == frontier(99), 5_000)
+        assert isinstance(one.defect, ZeroDivisionError)
 
 
 def foreign(one: Shards) -> None:

@@ -1,0 +1,42 @@
+"""The demo as a user runs it, with few messages: every view exact whenever anything changed."""
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from streams.app.demo.run import Choices, run
+from streams.app.demo.views import VIEWS
+from streams.app.main import app
+from streams.kafka.embedded import EmbeddedBroker
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+TIMES = 60
+
+
+def test_every_view_of_the_demo_is_exact_and_it_is_not_begun_twice(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    choices = Choices(
+        directory=tmp_path / "first",
+        brokers=broker.bootstrap,
+        events=6_000,
+        speed=7_200.0,
+        times=TIMES,
+        page=False,
+    )
+    report = run(choices, Console(quiet=True))
+    assert report.problems == ()
+    assert report.is_exact
+    assert report.events == 6_000
+    assert {each.view for each in report.verdicts} == {view.name for view in VIEWS}
+    assert len(report.verdicts) == TIMES * len(VIEWS)
+    assert max(each.rows for each in report.verdicts if each.view == "departures_by_hour") > 5
+    again = ["demo", "--headless", "--brokers", broker.bootstrap]
+    done = CliRunner().invoke(app, [*again, "--directory", str(tmp_path / "again")])
+    assert done.exit_code == 2
+    assert "topic airlines already" in done.output
+    assert "delete topics airlines" in done.output
+    assert not (tmp_path / "again" / "environment.json").exists(), "nothing was started"

@@ -1,0 +1,51 @@
+"""A replica that ingests, and steps the view over what it has in hand: two Appends in a row.
+
+The view's Append and its checkpoint record are made only after the source's Append counted.
+"""
+
+from collections.abc import Generator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from streams.compute.stepping import InputBatch, Step, next_step
+from streams.progress import frontier
+from tests.model.holders import IMPORTS
+from tests.model.mutations import Mutation
+from tests.model.world import SRC, pieces
+from tests.model.writers import Attempt, attempt, make
+
+if TYPE_CHECKING:
+    from tests.model.views import Replica
+
+
+def step(replica: "Replica") -> Generator[None, None, bool]:
+    """A micro-batch of both, if the view can follow; whether it could."""
+    world, client = replica.world, replica.client
+    wanted = yield from attempt(world, client)
+    ahead = None if wanted is None else _ahead(replica, wanted)
+    if wanted is None or ahead is None:
+        return False
+    lower, upper = ahead.lower.time, ahead.upper.time
+    stored = [p for name in IMPORTS for p in pieces(client.collection(name), lower, upper)]
+    output, state = yield from replica.derive(ahead, stored, wanted.updates)
+    if world.without(Mutation.CHAIN_RECORD):
+        replica.record(state)
+    counted = yield from make(world, client, wanted)
+    if counted or world.without(Mutation.CHAIN_VOID):
+        yield from replica.commit(ahead, output, state, may_be_early=False)
+    return True
+
+
+def _ahead(replica: "Replica", wanted: Attempt) -> Step | None:
+    """The view's step as if the ingestion had counted; none if it is not as far."""
+    before, after = wanted.before.frontier, wanted.after.frontier
+    own = replica.state.frontier
+    found = [
+        replace(each, upper=after, batches=(*each.batches, InputBatch(before, after, 1)))
+        if each.collection == SRC
+        else each
+        for each in replica.inputs(own)
+    ]
+    scheduled, budget = replica.state.scheduled, replica.world.weather.budget
+    next_ = next_step(frontier(own), found, scheduled=scheduled, budget=budget)
+    return next_ if isinstance(next_, Step) and next_.upper == after else None

@@ -1,0 +1,98 @@
+"""What the demo says before it begins, and what its page shows."""
+
+import io
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from streams.app.bench.command import app as bench
+from streams.app.demo import run as course
+from streams.app.demo.feed import TOPICS
+from streams.app.demo.run import Choices, Show, refuse_remains
+from streams.app.demo.views import SOURCES, VIEWS
+from streams.app.demo.watch import Watch
+from streams.errors import InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Topic
+from streams.kafka.settings import ClientSettings
+from streams.plan import statements
+from streams.plan.statements import CreateSource
+from streams.progress import frontier
+from streams.storage.events import Downgrade
+from streams.storage.outcomes import Downgraded
+from streams.trace.kernel import Kernel
+from tests.support.sparkless import World
+
+
+def choices(brokers: str = "") -> Choices:
+    return Choices(
+        directory=Path("here"), brokers=brokers, events=1, speed=0.0, times=2, page=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("brokers", "said"),
+    [("", "here has topic airlines already.*another --directory"), ("k:1", "k:1 .*--brokers")],
+)
+def test_topics_of_an_earlier_demo_are_refused_with_advice(monkeypatch, brokers, said) -> None:
+    there = {Topic("airlines"), Topic("flights"), Topic("others")}
+    broker: Any = SimpleNamespace(
+        topics=SimpleNamespace(names=lambda: there), close=lambda: None
+    )
+    monkeypatch.setattr(course, "KafkaBroker", lambda _: broker)
+    with pytest.raises(InvalidUsage, match=said):
+        refuse_remains(ClientSettings("k:1"), choices(brokers))
+    there -= set(TOPICS)
+    refuse_remains(ClientSettings("k:1"), choices(brokers))
+
+
+def test_the_page_shows_the_frontiers_of_every_collection(monkeypatch) -> None:
+    world = World()
+    for text in SOURCES:
+        (source,) = statements.parse(text)
+        assert isinstance(source, CreateSource)
+        columns = [(each.name, each.type) for each in source.columns]
+        world.source(source.name, columns, world.raw(f"raw-{source.name}"), source.keys)
+        world.now += 1_000
+    for view in VIEWS:
+        world.view(view.name, view.query)
+    names = [*TOPICS, *(view.name for view in VIEWS)]
+    watch = Watch(world.shards, Kernel())
+    watch.follow({name: CollectionId(name) for name in names})
+    for view in VIEWS:  # time passes, and they hold nothing yet
+        state = world.shards.state(CollectionId(view.name))
+        (outcome,) = world.shards.submit(
+            [
+                (
+                    view.name,
+                    Downgrade(
+                        collection=state.id,
+                        capability=CapabilityId(f"{view.name}.write"),
+                        frontier=frontier(state.upper.time + 100),
+                    ),
+                )
+            ]
+        )
+        assert isinstance(outcome, Downgraded), outcome
+    nothing: Any = SimpleNamespace(
+        published=1, at_s=0, milliseconds=[], messages=SimpleNamespace(num_rows=2)
+    )
+    nothing.feed = nothing
+    show = Show(choices(), nothing, nothing, nothing, world.shards, watch.kernel, nothing)
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(show._page(nothing, watch, nothing, 0.0))
+    lines = console.export_text().splitlines()
+    for name in names:
+        state = world.shards.state(CollectionId(name))
+        frontiers = {str(state.since.time), str(state.upper.time)}
+        assert any({name} | frontiers <= set(line.split()) for line in lines), name
+
+
+def test_every_benchmark_has_an_example() -> None:
+    helps = [
+        (each.callback and each.callback.__doc__) or "" for each in bench.registered_commands
+    ]
+    assert len(helps) >= 6
+    assert not [each for each in helps if "Example:" not in each]

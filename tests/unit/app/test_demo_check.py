@@ -1,0 +1,95 @@
+"""The demo's proof finds whatever is wrong with a view, and nothing else."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from streams.app.demo.check import History, Verdict, spread, verify
+from streams.ids import Timestamp
+from streams.trace.kernel import Kernel, arrow_schema
+
+QUERY = "SELECT k, count(*) AS n FROM orders GROUP BY k"
+SINCE, UPPER = Timestamp(10), Timestamp(60)
+Update = tuple[tuple[int, ...], int, int]
+
+ORDERS: tuple[Update, ...] = (
+    ((1, 5), 8, 1),
+    ((1, 6), 20, 1),
+    ((2, 7), 20, 1),
+    ((2, 7), 30, 1),
+    ((1, 5), 40, -1),
+    ((3, 1), 50, 1),
+)
+COUNTS: tuple[Update, ...] = (
+    ((1, 1), 8, 1),
+    ((1, 1), 20, -1),
+    ((1, 2), 20, 1),
+    ((2, 1), 20, 1),
+    ((2, 1), 30, -1),
+    ((2, 2), 30, 1),
+    ((1, 2), 40, -1),
+    ((1, 1), 40, 1),
+    ((3, 1), 50, 1),
+)
+
+
+def history(name: str, names: tuple[str, ...], updates: Sequence[Update]) -> History:
+    rows = [(*row, time, diff) for row, time, diff in updates]
+    columns = [pa.array(column, pa.int64()) for column in zip(*rows, strict=True)]
+    schema = arrow_schema(["BIGINT"] * len(names))
+    return History(name, names, pa.Table.from_arrays(columns, schema=schema), SINCE, UPPER)
+
+
+def verdicts(view: Sequence[Update], times: int = 100) -> list[Verdict]:
+    views = {"counts": (QUERY, history("counts", ("k", "n"), view))}
+    return list(verify(views, [history("orders", ("k", "v"), ORDERS)], Kernel(), times))
+
+
+def wrong_at(view: Sequence[Update]) -> set[int]:
+    return {each.time for each in verdicts(view) if each.wrong}
+
+
+def without(view: Sequence[Update], *updates: Update) -> list[Update]:
+    return list((Counter(view) - Counter(updates)).elements())
+
+
+def test_a_right_view_is_right_at_every_time() -> None:
+    found = verdicts(COUNTS)
+    assert [each.time for each in found] == list(range(SINCE, UPPER))
+    assert not wrong_at(COUNTS)
+    assert found[-1].rows == 3
+
+
+@pytest.mark.parametrize(
+    ("planted", "wrong"),
+    [
+        pytest.param(
+            [*without(COUNTS, ((3, 1), 50, 1)), ((3, 2), 50, 1)], range(50, 60), id="wrong row"
+        ),
+        pytest.param(without(COUNTS, ((3, 1), 50, 1)), range(50, 60), id="missing row"),
+        pytest.param([*COUNTS, ((2, 2), 40, 1)], range(40, 60), id="row twice"),
+        pytest.param(without(COUNTS, ((1, 1), 20, -1)), range(20, 60), id="row that stays"),
+        pytest.param(
+            [*without(COUNTS, ((3, 1), 50, 1)), ((3, 1), 53, 1)], range(50, 53), id="late"
+        ),
+        pytest.param(
+            [*without(COUNTS, ((3, 1), 50, 1)), ((3, 1), 48, 1)], range(48, 50), id="early"
+        ),
+    ],
+)
+def test_what_is_planted_is_found_at_its_times(planted: list[Update], wrong: range) -> None:
+    assert wrong_at(planted) == set(wrong)
+
+
+@pytest.mark.parametrize("by", [1, -1])
+def test_a_view_that_is_wrong_for_one_time_only_is_found_among_few(by: int) -> None:
+    planted = [*without(COUNTS, ((3, 1), 50, 1)), ((3, 1), 50 + by, 1)]
+    assert [each.time for each in verdicts(planted, 9) if each.wrong] == [min(50, 50 + by)]
+
+
+def test_times_are_spread_over_the_changes_and_both_ends() -> None:
+    assert spread(Timestamp(0), Timestamp(1000), [5, 600, 2000], 4) == [0, 5, 600, 999]
+    assert spread(Timestamp(3), Timestamp(6), [], 25) == [3, 4, 5]
+    assert len(spread(Timestamp(0), Timestamp(10**12), range(0, 10**6, 7), 25)) == 25
