@@ -29,12 +29,13 @@ from streams.plan.record import Record
 from streams.plan.refusals import AGGREGATES, Refusal
 from streams.plan.render import label
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, shift
-from streams.plan.typenames import stored, type_name
+from streams.plan.typenames import contains, stored, type_name
 
 _INNER = "INNER"
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
 # shows the first key it met; the least one does not depend on the order (rule 23).
 _REPRESENTATIVE = "__collated_group"
+_EXTREMES = frozenset({"min", "max"})
 _SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
 
 
@@ -166,10 +167,19 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
         raise Refusal(f"{name}(DISTINCT ...)").raised()
     inside = row_scope(columns(source))
     argument = bind_scalar(arguments[0], inside) if arguments else None
+    if name in _EXTREMES and record.text("alias") != _REPRESENTATIVE:
+        _refuse_enum(name, argument)
     if record.has("filter"):
         argument = _filtered(argument, bind_scalar(record.record("filter"), inside))
     type_ = _result_type(name, argument, record)
     return AggregateCall("count" if name == "count_star" else name, argument, type_)
+
+
+def _refuse_enum(name: str, argument: Scalar | None) -> None:
+    """An ENUM travels as its text, whose order is another one than that of its values."""
+    if argument and contains(argument.type, "ENUM"):
+        hint = "cast it to VARCHAR; the order is then the alphabet's"
+        raise Refusal(f"{name} of {argument.type}", hint).raised()
 
 
 def _filtered(argument: Scalar | None, condition: Scalar) -> Scalar:
