@@ -57,7 +57,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 def _one(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
     if len(chunks) == 1:
         return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
