@@ -179,6 +179,36 @@ def test_a_view_is_born_at_the_greatest_time_its_inputs_share(env) -> None:
     ]
 
 
+def test_a_read_sees_the_types_that_a_view_declares(env) -> None:
+    """Values of an enum are in the enum's order, not in the alphabet's; a tuple is a tuple."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(
+        "CREATE MATERIALIZED VIEW v AS"
+        " SELECT (if(id = 1, 'z', 'a'))::ENUM('z', 'a') AS e, row(id, 'x') AS \"t \"\"\","
+        " [(if(id = 1, 'z', 'a'))::ENUM('z', 'a')] AS l FROM orders"
+    )
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 10)
+    tuples = [{"element1": number, "element2": "x"} for number in (1, 2)]
+    assert env.rows("SELECT e, l FROM v") == []
+    updates = [(("z", tuples[0], ["z"]), NOW + 10, 1), (("a", tuples[1], []), NOW + 10, 1)]
+    replica.append("u2", NOW + 11, updates)
+    assert env.rows("SELECT * FROM v ORDER BY e") == [
+        ["z", "(1, x)", ["z"]],
+        ["a", "(2, x)", []],
+    ]
+    assert env.rows("SELECT l FROM v WHERE e > 'z'::ENUM('z', 'a')") == [[[]]]
+    query = 'SELECT max(e), typeof(max(e)), max(l), typeof(any_value("t """)) FROM v'
+    assert env.rows(query) == [["a", "ENUM('z', 'a')", ["z"], "TUPLE(BIGINT, VARCHAR)"]]
+
+
+def test_what_cannot_be_shown_is_refused(env) -> None:
+    failed = env.fails("SELECT 1::VARIANT AS v")
+    assert failed.message == "column v of type VARIANT cannot be shown"
+    assert env.rows("SELECT 1::VARIANT::VARCHAR") == [["1"]]
+
+
 def test_what_is_depended_on_cannot_be_dropped(env) -> None:
     with_orders(env)
     env.rows(TOTALS)
