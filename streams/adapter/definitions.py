@@ -15,6 +15,7 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.topics import Topics
 from streams.plan.binder import canonical_columns
 from streams.plan.compile import compile_view
+from streams.plan.source_types import refuse_source_types
 from streams.plan.statements import (
     CreateMaterializedView,
     CreateSink,
@@ -45,12 +46,14 @@ def source(
     envelope: Literal["none", "upsert"] = (
         "upsert" if statement.envelope is Envelope.UPSERT else "none"
     )
+    columns = canonical_columns(statement.columns)
+    refuse_source_types(columns)
     return Item(
         id=catalog.next_id("source"),
         kind="source",
         name=statement.name,
         statement=text,
-        columns=canonical_columns(statement.columns),
+        columns=columns,
         source=IngestionDescription(
             topic=topic, topic_id=info.id, envelope=envelope, keys=statement.keys
         ),

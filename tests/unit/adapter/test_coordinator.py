@@ -296,6 +296,15 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
             "topic sw.catalog",
         ),
         ("CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a NOTYPE) FORMAT JSON", "columns"),
+        (
+            "CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT, b UNION(a INT)) FORMAT JSON",
+            "column b of type UNION(a INTEGER) cannot be read from a topic",
+        ),
+        (
+            "CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT[]) FORMAT JSON"
+            " ENVELOPE UPSERT (KEY (a))",
+            "column a of type INTEGER[] cannot be read from a topic",
+        ),
         (ORDERS, "source orders already exists"),
         (
             "CREATE SINK k FROM orders INTO KAFKA (TOPIC 'orders') KEY (id)",
