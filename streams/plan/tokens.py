@@ -130,9 +130,9 @@ class Cursor:
         raise self.refused(_either(words))
 
     def name(self, what: str) -> str:
-        """A name: a bare word, kept as written, or a quoted one."""
+        """A name: a bare word, kept as written, or a quoted one, which is not empty."""
         token = self.current
-        if token is None or not _names(self.source, token):
+        if token is None or not token.text or not _names(self.source, token):
             raise self.refused(what)
         self.position += 1
         if self.at("."):
