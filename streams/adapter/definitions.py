@@ -12,7 +12,7 @@ from streams.adapter.objects import relations
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
-from streams.kafka.topics import Topics
+from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan.binder import canonical_columns
 from streams.plan.compile import compile_view
 from streams.plan.source_types import refuse_source_types
@@ -36,7 +36,7 @@ def source(
 ) -> Item:
     """The source that the statement asks for. Errors: InvalidStatement."""
     _refuse_options(statement.options)
-    topic = Topic(statement.topic)
+    topic = _topic(statement.topic)
     info = topics.describe(topic)
     if info is None:
         raise InvalidStatement(
@@ -81,7 +81,7 @@ def sink(
     """The sink that the statement asks for. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     read = readable(statement.relation, catalog)
-    topic = Topic(statement.topic)
+    topic = _topic(statement.topic)
     _refuse_ours(topic, namespace)
     taken = [each for each in catalog.items.values() if each.sink and each.sink.topic == topic]
     if taken:
@@ -156,6 +156,16 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
 def _refuse_options(options: Mapping[str, str]) -> None:
     for name in options:
         raise InvalidStatement(f"option {name} is not known", "expected TOPIC alone")
+
+
+def _topic(name: str) -> Topic:
+    """Errors: InvalidStatement when no topic can have the name."""
+    if not is_name(name):
+        shown = (
+            name if len(name) <= LONGEST_NAME else f"{name[:20]}... ({len(name)} characters)"
+        )
+        raise InvalidStatement(f"topic name '{shown}' is not valid", NAME_RULE)
+    return Topic(name)
 
 
 def _refuse_ours(topic: Topic, namespace: str) -> None:

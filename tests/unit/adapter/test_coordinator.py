@@ -310,6 +310,21 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
             "CREATE SINK k FROM orders INTO KAFKA (TOPIC 'orders') KEY (id)",
             "topic orders already",
         ),
+        *(
+            (text, f"topic name '{shown}' is not valid")
+            for name, shown in [
+                ("bad topic name!", "bad topic name!"),
+                ("", ""),
+                (".", "."),
+                ("..", ".."),
+                ("ä", "ä"),
+                ("x" * 250, "x" * 20 + "... (250 characters)"),
+            ]
+            for text in (
+                f"CREATE SINK k FROM orders INTO KAFKA (TOPIC '{name}') KEY (id)",
+                f"CREATE SOURCE x FROM KAFKA (TOPIC '{name}') (a INT) FORMAT JSON",
+            )
+        ),
         ("CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o') KEY (x)", "column x of orders"),
         ("CREATE MATERIALIZED VIEW v AS SELECT now()", ""),
         ("DROP SINK nothing", "nothing does not exist"),
