@@ -7,7 +7,7 @@ statement, so that the steps that follow the catalog's record fail only for reas
 from collections.abc import Mapping
 from typing import Literal
 
-from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
+from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.objects import relations
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
@@ -107,10 +107,7 @@ def readable(name: str, catalog: Catalog) -> Item:
     """The source or view of this name. Errors: InvalidStatement."""
     item = catalog.find(name)
     if item is None:
-        known = ", ".join(each.name for each in catalog.ordered() if each.kind != "sink")
-        raise InvalidStatement(
-            f"{name} does not exist", f"there are {known}" if known else "there is nothing yet"
-        )
+        raise unknown(name, catalog.ordered())
     if item.kind == "sink":
         raise InvalidStatement(f"sink {name} cannot be read", "expected a source or a view")
     return item

@@ -9,12 +9,13 @@ Waiting is cut into beats: at each one the caller gets to see that we are still 
 that it is. An answer is a generator; closing it ends the read.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.adapter.catalog import Item
+from streams.adapter.catalog import Item, unknown
 from streams.adapter.contents import contents, nothing, refuse_errors
 from streams.adapter.guards import Guard, Guards
 from streams.adapter.objects import bounds_of
@@ -44,6 +45,9 @@ TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
 
 
+_NO_TABLE = re.compile(r"Catalog Error: Table with name (.*) does not exist!$")
+
+
 class Reads:
     """Reads on behalf of users. Any thread may read; each read has a kernel of its own."""
 
@@ -61,7 +65,7 @@ class Reads:
         """
         kernel = self._new_kernel()
         read = [items[name] for name in referenced(query, items)]
-        columns = bind(kernel, query, read)
+        columns = bind(kernel, query, read, items.values())
         ids = [item.id for item in read]
         with self._guards.reading(ids, Timestamp(0)) as guard:
             time = yield from self._readable(read, as_of, guard)
@@ -160,13 +164,19 @@ def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
     return tuple(name for name in items if name.casefold() in mentioned)
 
 
-def bind(kernel: Kernel, query: str, read: Sequence[Item]) -> tuple[Column, ...]:
+def bind(
+    kernel: Kernel, query: str, read: Sequence[Item], items: Iterable[Item]
+) -> tuple[Column, ...]:
     """The columns of the answer: nobody waits for a query that does not bind.
 
-    Errors: InvalidStatement in DuckDB's words.
+    Errors: InvalidStatement in DuckDB's words, but for a table: of those it knows its own.
     """
     empty = [nothing(item.columns) for item in read]
-    described = evaluate(kernel, f"DESCRIBE {query}", read, empty)
+    try:
+        described = evaluate(kernel, f"DESCRIBE {query}", read, empty)
+    except InvalidStatement as error:
+        missing = _NO_TABLE.match(error.detail)
+        raise (unknown(missing[1], items) if missing else error) from error
     names = described.column("column_name").to_pylist()
     types = described.column("column_type").to_pylist()
     columns = tuple(Column(*each) for each in zip(names, types, strict=True))

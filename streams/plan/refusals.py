@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import Binder, unstable_functions
+from streams.plan.binder import Binder, aggregates_beyond, unstable_functions
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.tokens import tokenize
@@ -18,6 +18,7 @@ from streams.plan.typenames import contains
 NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
+SUPPORTED = "count, sum, avg, min and max are supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,8 @@ def _call(node: Record) -> Refusal | None:
         return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
     if node.has("order_bys") and node.record("order_bys").items("orders"):
         return Refusal(f"ORDER BY inside {name}")
+    if name in aggregates_beyond(AGGREGATES):
+        return Refusal(f"aggregate {name}", SUPPORTED)
     return None
 
 

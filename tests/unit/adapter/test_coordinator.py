@@ -287,7 +287,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT * FROM nothing", "the query failed"),
+        ("SELECT * FROM nothing", "nothing does not exist"),
         ("SELECT nope FROM orders", "the query failed"),
         ("SELEC 1", "expected"),
         ("CREATE SOURCE x FROM KAFKA (TOPIC 'missing') (a INT) FORMAT JSON", "topic missing"),
@@ -335,6 +335,15 @@ def test_what_cannot_be_is_refused_with_words(env, text, message) -> None:
     version = env.coordinator.catalog.state.version
     assert message in env.fails(text).message
     assert env.coordinator.catalog.state.version == version
+
+
+def test_an_unknown_name_is_told_the_nearest_of_ours(env) -> None:
+    with_orders(env)
+    for text in ("SELECT * FROM ordrs", "SUBSCRIBE ordrs", 'SELECT * FROM orders, "Order"'):
+        failed = env.fails(text)
+        assert failed.detail == "there are orders"
+        assert failed.hint == "did you mean orders?"
+    assert not env.fails("SELECT * FROM pg_sequenc").hint
 
 
 def test_if_exists_and_if_not_exists_are_content(env) -> None:
