@@ -22,8 +22,6 @@ from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
 
-VERSION = duckdb.__version__
-
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
     "SET integer_division = true",

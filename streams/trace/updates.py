@@ -142,11 +142,6 @@ def clip(updates: pa.RecordBatch, lower: int, upper: int) -> pa.RecordBatch:
     return updates if keep.all() else updates.filter(pa.array(keep))
 
 
-def concat(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """The sum of the collections."""
-    return flatten(parts, schema)
-
-
 def at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:
     """The contents at `time`: each row with its multiplicity as diff, all at that time.
 
