@@ -203,6 +203,18 @@ def test_a_read_sees_the_types_that_a_view_declares(env) -> None:
     assert env.rows(query) == [["a", "ENUM('z', 'a')", ["z"], "TUPLE(BIGINT, VARCHAR)"]]
 
 
+def test_a_view_of_booleans_in_a_list_can_be_read_when_it_is_empty(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(
+        "CREATE MATERIALIZED VIEW v AS SELECT [id > 1] AS l, {'j': [id::JSON]} AS s FROM orders"
+    )
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 10)
+    assert env.rows("SELECT count(*) FROM v") == [[0]]
+    assert env.rows("SELECT * FROM v") == []
+
+
 def test_what_cannot_be_shown_is_refused(env) -> None:
     failed = env.fails("SELECT 1::VARIANT AS v")
     assert failed.message == "column v of type VARIANT cannot be shown"
