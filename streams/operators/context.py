@@ -1,7 +1,7 @@
 """What every operator gets and gives: the worker's means, the interval, packets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,11 +9,11 @@ import pyarrow as pa
 from streams.ids import Timestamp
 from streams.plan.physical import Dataflow, NodeId
 from streams.trace.kernel import Kernel
-from streams.trace.runs import RunCache, RunFiles, RunName
+from streams.trace.runs import RunCache, RunFiles, RunName, SharedFile
 
 RunsByOperator = Mapping[str, list[RunName]]
 """An operator's runs in one bucket, as a checkpoint keeps them in JSON:
-`{"<node>.<arrangement>": [[file name, rows], ...]}`, oldest first."""
+`{"<node>.<arrangement>": [[run name, rows], ...]}`, oldest first."""
 
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 
@@ -43,11 +43,18 @@ class Context:
     new_name: Callable[[], str]
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
+    shared: SharedFile = field(default_factory=SharedFile)
 
     @property
     def files(self) -> RunFiles:
         """The run files of the directory."""
-        return RunFiles(self.directory, self.new_name, self.cache, self.merge_factor)
+        return RunFiles(
+            self.directory, self.new_name, self.cache, self.merge_factor, self.shared
+        )
+
+    def of_task(self) -> "Context":
+        """The same means for a new task, whose runs go to files of its own."""
+        return replace(self, shared=SharedFile())
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from streams.operators.context import (
     Stepped,
 )
 from streams.operators.layout import Edge, Layout, layout
+from streams.operators.linear import Computed
 from streams.operators.routing import bucket_of, split, spread
 from streams.plan.physical import (
     Constant,
@@ -61,8 +62,10 @@ __all__ = [
     "start",
 ]
 
-ENGINE_VERSION = 1
+ENGINE_VERSION = 2
 """Raised whenever the form of runs or the bits of an output change: state is then dropped."""
+
+NO_IMPORT: Mapping[int, Computed] = {}
 
 _Rows: TypeAlias = pa.Table | pa.RecordBatch
 
@@ -78,6 +81,8 @@ def start(
     interval: Interval,
     buckets: int,
     ctx: Context,
+    *,
+    computed: Mapping[int, Computed] = NO_IMPORT,
 ) -> Emitted:
     """Level 0 over a share of the imports' updates.
 
@@ -88,11 +93,13 @@ def start(
         interval: the step's interval.
         buckets: how many buckets the later levels have.
         ctx: the worker's means.
+        computed: by index of the import, what is known of its updates, in their order.
     """
     scope = Scope(dataflow, interval, buckets, ctx)
     level = _Level(scope, layout(dataflow), 0, None)
     for number, node in enumerate(dataflow.nodes):
         if isinstance(node, Source) and node.index in imports:
+            level.computed[number] = computed.get(node.index, linear.NOTHING)
             schema = arrow_schema(dataflow.types[number])
             level.arrive(number, "in", flatten([imports[node.index]], schema))
     level.run({})
@@ -143,6 +150,7 @@ class _Level:
     level: int
     bucket: int | None
     ports: dict[NodeId, dict[str, list[_Rows]]] = field(default_factory=dict)
+    computed: dict[NodeId, Computed] = field(default_factory=dict)
     packets: list[Packet] = field(default_factory=list)
     errors: list[pa.RecordBatch] = field(default_factory=list)
     output: pa.RecordBatch | None = None
@@ -214,7 +222,8 @@ class _Level:
             case Linear(input=source):
                 types = dataflow.types[source]
                 rows = flatten(ports["in"], arrow_schema(types))
-                return linear.step(node, rows, types, made, scope.kernel)
+                known = self.computed.get(source, linear.NOTHING)
+                return linear.step(node, rows, types, made, scope.kernel, known)
             case Union():
                 return Stepped(flatten(ports["in"], arrow_schema(made)))
             case Join(left=left, right=right):

@@ -30,7 +30,7 @@ from streams.operators.context import Ports, Scope
 from streams.operators.moments import Moments
 from streams.operators.totals import Slot, Sum
 from streams.trace import order, ordered
-from streams.trace.columns import Flags, Groups, Ints, canonical, int64, spans
+from streams.trace.columns import Flags, Groups, Ints, canonical, int64
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunName
 from streams.trace.updates import flatten
@@ -172,10 +172,7 @@ def insert(
     """The runs of the arrangement with the changes added."""
     sums = _sums(of.diff, order.starts([of.entry]))
     kept = np.flatnonzero(sums)
-    # Entries lie owner by owner: the owners' blocks are put in the order of their hashes.
-    owners = np.argsort(moments.hashes, kind="stable")
-    begin = np.searchsorted(of.owner[kept], np.arange(len(owners) + 1))
-    kept = kept[spans(begin[owners], np.diff(begin)[owners])]
+    # Entries lie owner by owner, and owners in the order of their hashes.
     owner, at = pa.array(of.owner[kept]), pa.array(of.place[kept])
     keys = [key.take(owner) for key in moments.keys]
     shape = ordered.schema([key.type for key in keys], of.values.type)

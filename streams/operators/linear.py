@@ -11,12 +11,12 @@ with one TRY for each expression (rule 38), and the rows that fail become errors
 An error's text names the expression as the plan labels it and nothing else: DuckDB's own
 wording changes between versions, and then a retraction would not meet its insertion.
 
-Cost: one call of DuckDB, about 0.5 ms for a thousand rows; none when the outputs are columns
-of the input and there is no predicate.
+Cost: one call of DuckDB, about 0.5 ms for a thousand rows; none when there is no predicate and
+the outputs are columns of the input, or were computed already (`operators.shared`).
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,11 @@ from streams.trace.kernel import (
 )
 from streams.trace.updates import flatten
 
+Computed = Mapping[tuple[str, str], pa.Array]
+"""Values of expressions over some rows, by the expression's text and DuckDB type."""
+
+NOTHING: Computed = {}
+
 _COLUMN = re.compile(r"c(\d+)")
 
 
@@ -44,6 +49,7 @@ def step(
     types: Sequence[str],
     made: Sequence[str],
     kernel: Kernel,
+    computed: Computed = NOTHING,
 ) -> Stepped:
     """The updates of the filtered and projected rows, and the errors.
 
@@ -53,15 +59,16 @@ def step(
         types: the DuckDB types of the input's columns.
         made: those of the output.
         kernel: the worker's DuckDB.
+        computed: expressions that were computed over exactly these rows.
     """
     if not rows.num_rows:
         return Stepped(None)
-    picks = [
-        _pick(output, types, kind) for output, kind in zip(node.outputs, made, strict=True)
+    found = [
+        _found(output, rows, types, kind, computed)
+        for output, kind in zip(node.outputs, made, strict=True)
     ]
-    if not node.predicates and all(pick is not None for pick in picks):
-        columns = [rows.column(pick) for pick in picks if pick is not None]
-        columns += [rows.column("time"), rows.column("diff")]
+    if not node.predicates and all(column is not None for column in found):
+        columns = [*found, rows.column("time"), rows.column("diff")]
         return Stepped(pa.RecordBatch.from_arrays(columns, schema=arrow_schema(made)))
     try:
         return Stepped(_plainly(node, rows, types, made, kernel))
@@ -69,7 +76,19 @@ def step(
         return _tolerantly(node, rows, types, made, kernel)
 
 
-def _pick(output: Expression, types: Sequence[str], made: str) -> int | None:
+def _found(
+    output: Expression,
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    made: str,
+    computed: Computed,
+) -> pa.Array | None:
+    """The values of an output that need not be computed."""
+    position = pick(output, types, made)
+    return computed.get((output.sql, made)) if position is None else rows.column(position)
+
+
+def pick(output: Expression, types: Sequence[str], made: str) -> int | None:
     """The position of the column that this output is, if it is one."""
     found = _COLUMN.fullmatch(output.sql.strip().strip('"'))
     if not found or types[int(found[1])] != made:
@@ -77,7 +96,7 @@ def _pick(output: Expression, types: Sequence[str], made: str) -> int | None:
     return int(found[1])
 
 
-def _source(types: Sequence[str], kernel: Kernel) -> str:
+def source_of(types: Sequence[str], kernel: Kernel) -> str:
     """The port `t` with the columns in the types that the expressions are bound to."""
     casts = [
         f"c{index}" if kernel.round_trips(kind) else f"CAST(c{index} AS {kind}) AS c{index}"
@@ -97,7 +116,7 @@ def _plainly(
 ) -> pa.RecordBatch:
     outputs = [f"{output.sql} AS c{index}" for index, output in enumerate(node.outputs)]
     where = " AND ".join(f"({each.sql})" for each in node.predicates)
-    sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {_source(types, kernel)}"
+    sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     return flatten([statement.run(rows)], arrow_schema(made))
 
@@ -147,7 +166,8 @@ def _tried(
     ]
     parts = [f"r{i}.v AS v{i}, r{i} IS NULL AS f{i}" for i in range(len(expressions))]
     sql = (
-        f"WITH tried AS MATERIALIZED (SELECT {', '.join(tries)} FROM {_source(types, kernel)}) "
+        f"WITH tried AS MATERIALIZED "
+        f"(SELECT {', '.join(tries)} FROM {source_of(types, kernel)}) "
         f"SELECT {', '.join(parts)} FROM tried"
     )
     try:
@@ -167,7 +187,7 @@ def _bisected(
 
     Cost: O(failing rows * log(rows)) calls of DuckDB.
     """
-    sql = f"SELECT {expression.sql} AS v FROM {_source(types, kernel)}"
+    sql = f"SELECT {expression.sql} AS v FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql, t=rows.schema)
     failed = np.zeros(rows.num_rows, np.bool_)
     kind = arrow_type(expression.type)

@@ -1,6 +1,8 @@
 """The moments of a step: the keys that changed, and the times at which each did.
 
-`keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs.
+`keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs. Keys
+come in the order of their hashes, as in the runs: a search in them goes forward, and what is
+written back is sorted.
 `owner` and `times` have one entry a moment, that is (key, time), in order of key, then time.
 """
 
@@ -25,8 +27,15 @@ class Moments:
     times: Ints
 
     @property
+    def single(self) -> bool:
+        """Whether every key has one moment, whose number is then the key's."""
+        return len(self.owner) == len(self.hashes)
+
+    @property
     def bounds(self) -> tuple[Ints, Ints]:
         """For each key its first moment, and the one after its last."""
+        if self.single:
+            return self.owner, self.owner + 1
         first = np.flatnonzero(np.diff(self.owner, prepend=-1))
         return first, np.append(first[1:], len(self.owner))
 
@@ -45,6 +54,8 @@ class Moments:
 
     def places(self, owner: Ints, times: Ints) -> Ints:
         """The number of each moment (key, time); every one is one of these."""
+        if self.single:
+            return owner
         distinct, rank = np.unique(self.times, return_inverse=True)
         mine = self.owner * len(distinct) + rank
         return np.searchsorted(mine, owner * len(distinct) + np.searchsorted(distinct, times))
@@ -53,8 +64,28 @@ class Moments:
 def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[Moments, Groups]:
     """The moments of rows with these key columns and times, and which rows are at each."""
     forms = [key_form(column, kernel) for column in columns]
-    by_key = group(forms, len(times))
+    by_key, hashes = _by_hash(group(forms, len(times)), forms)
     first = pa.array(by_key.first)
+    keys = [column.take(first) for column in columns]
+    forms = [form.take(first) for form in forms]
+    owner, chosen, groups = _by_time(by_key, times)
+    return Moments(keys, forms, hashes, owner, chosen), groups
+
+
+def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:
+    """The same groups numbered in the order of their hashes, and these."""
+    first = pa.array(by_key.first)
+    hashes = hash_keys([form.take(first) for form in forms], by_key.count)
+    order = np.argsort(hashes, kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    return Groups(number[by_key.ids], by_key.first[order]), hashes[order]
+
+
+def _by_time(by_key: Groups, times: Ints) -> tuple[Ints, Ints, Groups]:
+    """Of each moment the key and the time, and which rows are at each moment."""
+    if len(times) and times.min() == times.max():
+        return np.arange(by_key.count), times[by_key.first], by_key
     order = np.lexsort((times, by_key.ids))
     owner, sorted_times = by_key.ids[order], times[order]
     new = np.ones(len(order), np.bool_)
@@ -62,8 +93,4 @@ def of_rows(columns: Sequence[pa.Array], times: Ints, kernel: Kernel) -> tuple[M
     ids = np.empty(len(order), np.int64)
     ids[order] = np.cumsum(new) - 1
     starts = np.flatnonzero(new)
-    forms = [form.take(first) for form in forms]
-    keys = [column.take(first) for column in columns]
-    hashes = hash_keys(forms, by_key.count)
-    moments = Moments(keys, forms, hashes, owner[starts], sorted_times[starts])
-    return moments, Groups(ids, order[starts])
+    return owner[starts], sorted_times[starts], Groups(ids, order[starts])

@@ -31,7 +31,7 @@ from streams.operators.moments import of_rows as moments_of
 from streams.operators.totals import Slot, Sum, Totals
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace import keyed
-from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form
+from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form, same
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -104,7 +104,7 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     plain = [slot for slot in of.slots if not slot.distinct]
     made = totals.of_rows(groups, diffs, [rows.column(s.argument) for s in plain], plain)
     first = pa.array(groups.first)
-    everything = _with_distinct(made, of.slots, groups.count)
+    everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
     columns += totals.store(everything, of.slots)
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
@@ -160,7 +160,8 @@ def step(
     had = found.places >= 0 if not width else old.rows > 0
     changed = Changed(of, moments, (old, after), had, minima)
     output, errors = changed.emit(made, kernel)
-    state = _state(of, moments, totals.choose(after, moments.last), minima)
+    last = after if moments.single else totals.choose(after, moments.last)
+    state = _state(of, moments, last, minima)
     kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
     return Stepped(output, errors, kept)
 
@@ -231,30 +232,29 @@ class Changed:
         """At each moment the row before it retracted and the row after it inserted."""
         old, after = self.states
         has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
-        one = self._rows(old, self.had, [each.before for each in self.minima])
-        two = self._rows(after, has, [each.after for each in self.minima])
-        columns = [
-            pa.concat_arrays([a, b]) for a, b in zip(one.columns, two.columns, strict=True)
-        ]
-        there = np.concatenate((one.there, two.there))
         # Place i of the whole is group i before the interval; place count + j is moment j.
-        owner, count = self.moments.owner, len(old.rows)
-        current = count + np.arange(len(owner))
-        first = np.diff(owner, prepend=-1) != 0
-        previous = np.where(first, owner, current - 1)
-        forms = [key_form(column, kernel) for column in columns]
-        codes = group(forms, count + len(owner)).ids
-        same = (codes[previous] == codes[current]) & there[previous] & there[current]
-        gone = np.flatnonzero(there[previous] & ~same)
-        come = np.flatnonzero(there[current] & ~same)
+        minima = [pa.concat_arrays([each.before, each.after]) for each in self.minima]
+        rows = self._rows(totals.joined(old, after), np.concatenate((self.had, has)), minima)
+        owner, count, there = self.moments.owner, len(old.rows), rows.there
+        current = np.arange(count, count + len(owner))
+        previous = owner
+        if not self.moments.single:
+            previous = np.where(np.diff(owner, prepend=-1) != 0, owner, current - 1)
+        unchanged = there[previous] & there[count:]
+        before = pa.array(previous)
+        for column in rows.columns:
+            form = key_form(column, kernel)
+            was = form.slice(0, count) if self.moments.single else form.take(before)
+            unchanged &= same(was, form.slice(count))
+        gone = np.flatnonzero(there[previous] & ~unchanged)
+        come = np.flatnonzero(there[count:] & ~unchanged)
         changed = np.concatenate((gone, come))
         source = pa.array(np.concatenate((previous[gone], current[come])))
         arrays = [key.take(pa.array(owner[changed])) for key in self.moments.keys]
-        arrays += [column.take(source) for column in columns]
+        arrays += [column.take(source) for column in rows.columns]
         arrays += [pa.array(self.moments.times[changed]), _signs(gone, come)]
         output = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made))
-        error = np.concatenate((one.error, two.error))
-        return output, self._errors(error[previous], error[current])
+        return output, self._errors(rows.error[previous], rows.error[count:])
 
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)

@@ -68,6 +68,8 @@ def value(
 
 
 def _counted(counts: Ints, kind: str) -> pa.Array:
+    if kind == "BIGINT":
+        return pa.array(counts)
     if kind != "HUGEINT":
         return pa.array(counts).cast(arrow_type(kind))
     digits = limbs.carry(limbs.of_integers(counts, limbs.NARROW))
@@ -94,7 +96,9 @@ def _sum(digits: limbs.Digits, none: Flags, kind: pa.DataType) -> Values:
 
 def _stored(digits: limbs.Digits, missing: Flags, kind: pa.DataType) -> pa.Array:
     """The numbers as HUGEINT or DECIMAL; of the lowest four digits."""
-    bits = pa.array(~missing).buffers()[1]
+    bits = None
+    if missing.any():
+        bits = pa.py_buffer(np.packbits(~missing, bitorder="little").data)
     storage = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
     buffers = [bits, limbs.to_bytes(digits[: limbs.NARROW])]
     plain = pa.Array.from_buffers(storage, digits.shape[1], buffers)

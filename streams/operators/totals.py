@@ -182,8 +182,11 @@ def _zero(slot: Slot, size: int) -> Sum:
 def choose(totals: Totals, places: Ints) -> Totals:
     """The totals of the groups at these places; -1 stands for a group without rows."""
     missing = places < 0
+    none_missing = not missing.any()
 
     def pick(values: Ints) -> Ints:
+        if none_missing:
+            return values[..., places]
         if not values.shape[-1]:
             return np.zeros((*values.shape[:-1], len(places)), np.int64)
         return np.where(missing, 0, values[..., places])
@@ -198,6 +201,25 @@ def _choose_entries(entries: floats.Entries, places: Ints) -> floats.Entries:
     where = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(total)
     owner = np.repeat(np.arange(len(places)), counts)
     return floats.Entries(owner, entries.bins[where], entries.digits[where])
+
+
+def joined(one: Totals, other: Totals) -> Totals:
+    """The totals of the groups of `one`, then those of `other`."""
+    sums: list[Sum] = []
+    for a, b in zip(one.sums, other.sums, strict=True):
+        if isinstance(a, floats.Entries) and isinstance(b, floats.Entries):
+            owner = np.concatenate((a.owner, b.owner + len(one.rows)))
+            bins, digits = (
+                np.concatenate((a.bins, b.bins)),
+                np.concatenate((a.digits, b.digits)),
+            )
+            sums.append(floats.Entries(owner, bins, digits))
+        elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+            sums.append(np.concatenate((a, b), axis=-1))
+        else:
+            sums.append(None)
+    counts = tuple(np.concatenate(each) for each in zip(one.counts, other.counts, strict=True))
+    return Totals(np.concatenate((one.rows, other.rows)), counts, tuple(sums))
 
 
 def summed(totals: Totals, groups: Groups) -> Totals:
@@ -218,12 +240,15 @@ def summed(totals: Totals, groups: Groups) -> Totals:
 def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
     """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
 
-    `owner` ascends, and every owner has a change.
+    `owner` ascends from 0, and every owner has a change.
     """
-    first = np.flatnonzero(np.diff(owner, prepend=-1))
-    starts = first[owner - owner[0]] if len(owner) else owner
+    single = len(owner) == len(old.rows)
+    first = owner if single else np.flatnonzero(np.diff(owner, prepend=-1))
+    starts = first[owner]
 
     def run(before: Ints, values: Ints) -> Ints:
+        if single:
+            return before + values
         running = np.cumsum(values, axis=-1)
         return running - (running - values)[..., starts] + before[..., owner]
 

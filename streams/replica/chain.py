@@ -32,6 +32,10 @@ MOST_MS = 2_000.0
 """What near views may cost together, in a worker's time: so long their sources wait."""
 
 
+KEEP_S = 0.5
+"""How long an answer about who is near stands: it is asked for at every knock of a lane."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
     """Where a member of the micro-batch will stand, and the round of its last updates.
@@ -43,6 +47,22 @@ class Reached:
     upper: Antichain
     level: int
     fed: bool
+
+
+@dataclass(slots=True)
+class Near:
+    """Who is near, found anew now and then and whenever there are other flows."""
+
+    flows: tuple[CollectionId, ...] = ()
+    found: frozenset[CollectionId] = frozenset()
+    until_s: float = 0.0
+
+    def of(self, flows: Sequence[Flow], now_s: float) -> frozenset[CollectionId]:
+        """The near ones of these flows."""
+        asked = tuple(flow.id for flow in flows)
+        if asked != self.flows or now_s >= self.until_s:
+            self.flows, self.found, self.until_s = asked, near(flows), now_s + KEEP_S
+        return self.found
 
 
 def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:

@@ -37,6 +37,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._folders: set[CollectionId] = set()
         self._settle_boot()
         for name in PASSING:  # of an earlier process: none of it outlives its driver
             shutil.rmtree(directory / name, ignore_errors=True)
@@ -60,24 +61,28 @@ class Store:
             write_whole(path, plan.encode())
 
     def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
-        """The records of a dataflow all of whose run files are there, oldest first."""
+        """The records of a dataflow all of whose run files are there, oldest first.
+
+        Those that lack some will never be of use, and are deleted.
+        """
         found = self.run_files()
         folder = self._folder(dataflow)
         read = [_load(path) for path in folder.iterdir() if path.name[0].isdigit()]
+        self.delete_records(dataflow, [r for r in read if not r.checkpoint.runs <= found])
         whole = [each for each in read if each.checkpoint.runs <= found]
         return tuple(sorted(whole, key=lambda each: each.checkpoint.frontier))
 
     def put_record(self, dataflow: CollectionId, record: Record) -> None:
         """Write a record."""
-        path = self._folder(dataflow) / str(record.checkpoint.frontier)
-        write_whole(path, _dump(record))
+        write_whole(self._record(dataflow, record), _dump(record))
 
-    def keep_records(self, dataflow: CollectionId, kept: Iterable[Record]) -> None:
-        """Delete all records of a dataflow but these."""
-        names = {str(each.checkpoint.frontier) for each in kept}
-        for path in self._folder(dataflow).iterdir():
-            if path.name[0].isdigit() and path.name not in names:
-                path.unlink()
+    def delete_records(self, dataflow: CollectionId, records: Iterable[Record]) -> None:
+        """Delete these records of a dataflow."""
+        for record in records:
+            self._record(dataflow, record).unlink(missing_ok=True)
+
+    def _record(self, dataflow: CollectionId, record: Record) -> Path:
+        return self._folder(dataflow) / str(record.checkpoint.frontier)
 
     def build(self, dataflow: CollectionId) -> tuple[str, Build] | None:
         """The stored progress of a hydration and its fingerprint."""
@@ -98,6 +103,7 @@ class Store:
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; its run files go with the next collection."""
         shutil.rmtree(self._folder(dataflow), ignore_errors=True)
+        self._folders.discard(dataflow)
 
     def run_files(self) -> frozenset[str]:
         """The names of all run files."""
@@ -123,7 +129,9 @@ class Store:
 
     def _folder(self, dataflow: CollectionId) -> Path:
         folder = self.directory / "checkpoints" / dataflow
-        folder.mkdir(exist_ok=True)
+        if dataflow not in self._folders:
+            folder.mkdir(exist_ok=True)
+            self._folders.add(dataflow)
         return folder
 
 

@@ -39,6 +39,6 @@ class ReplicaConfig:
     spark: SparkSettings = field(default_factory=SparkSettings)
     budgets: Budgets = field(default_factory=Budgets)
     tick_ms: int = 1000
-    checkpoint_ms: int = 1000
+    checkpoint_ms: int = 5000
     timings: bool = False
     points: Mapping[str, int] = field(default_factory=dict)

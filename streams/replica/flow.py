@@ -25,6 +25,7 @@ from streams.plan.physical import Dataflow
 from streams.progress import Antichain
 from streams.replica.descriptor import Load, Runs
 from streams.storage.events import Offsets
+from streams.trace.runs import file_of
 
 
 class Phase(Enum):
@@ -119,6 +120,12 @@ class Flow:
     apart: int = 0
     held: Antichain | None = None
     cost_ms: float = 0.0
+    groups: frozenset[str] = field(init=False)
+    """The groups that it reads and writes."""
+
+    def __post_init__(self) -> None:
+        imports = self.description.imports
+        self.groups = frozenset({self.description.group, *(each.group for each in imports)})
 
     @property
     def id(self) -> CollectionId:
@@ -135,18 +142,11 @@ class Flow:
         waiting = self.trouble is not None and now_ms < self.trouble.retry_at_ms
         return self.phase is phase and not (self.busy or self.gone or waiting)
 
-    @property
-    def groups(self) -> frozenset[str]:
-        """The groups that it reads and writes."""
-        return frozenset(
-            {self.description.group, *(each.group for each in self.description.imports)}
-        )
-
 
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:
     """The names of all run files of a state."""
     return frozenset(
-        str(name)
+        file_of(str(name))
         for by_operator in runs.values()
         for listed in by_operator.values()
         for name, *_ in listed

@@ -51,7 +51,8 @@ class Loader:
     def _fetch(self, topic: Topic, pieces: tuple[Piece, ...]) -> Loaded:
         found = self.loaded.get((topic, pieces))
         if found is None:
-            found = read.load(self.chunks, topic, pieces)
+            updates, errors = read.load(self.chunks, topic, pieces)
+            found = updates.combine_chunks(), errors  # once, and not for each dataflow
             self.loaded[topic, pieces] = found
         return found
 

@@ -27,6 +27,8 @@ Kind = Literal["update", "wake", "report", "failure"]
 SCHEMA = pa.schema([("bucket", pa.int32()), ("blob", pa.binary())])
 _EMPTY = pa.table({})
 _HEAD = b"slackwater"
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Arrow's own; without any, pyarrow asks the environment at every stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +62,7 @@ def pack(head: Head, table: pa.Table = _EMPTY) -> bytes:
     ]  # fmt: skip
     schema = table.schema.with_metadata({_HEAD: json.dumps(facts).encode()})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
+    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
         writer.write_table(table)
     blob: bytes = sink.getvalue().to_pybytes()
     return blob

@@ -51,8 +51,11 @@ class Recorder:
         upper = self.scheduler.upper(flow)
         if upper is None:
             return
-        flow.records = keep((*flow.records, record), upper)
-        self.store.keep_records(flow.id, flow.records)
+        known = (*flow.records, record)
+        flow.records = keep(known, upper)
+        kept = {each.checkpoint.frontier for each in flow.records}
+        dropped = [each for each in known if each.checkpoint.frontier not in kept]
+        self.store.delete_records(flow.id, dropped)
 
 
 def is_due(flow: Flow, now_ms: int, every_ms: int) -> bool:

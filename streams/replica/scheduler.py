@@ -106,6 +106,7 @@ class Scheduler:
     stopping: bool = False
     defect: Exception | None = None
     """Why this process cannot go on: a thread of it failed in a way that nobody foresaw."""
+    near: chain.Near = field(default_factory=chain.Near)
     is_open: bool = False
     """Whether lanes get work: not before all have come up, for starting takes all cores."""
     skew: Skew = field(default_factory=Skew)
@@ -189,7 +190,7 @@ class Scheduler:
     def _divided(self) -> tuple[list[Flow], list[Flow]]:
         """The views near their sources, and all others."""
         trusted = self._trusted()
-        near = chain.near(trusted)
+        near = self.near.of(trusted, time.monotonic())
         flows = [flow for flow in trusted if not flow.is_source]
         return (
             [flow for flow in flows if flow.id in near],

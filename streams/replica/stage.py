@@ -19,24 +19,30 @@ from the task that finished is ever used.
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.operators import engine
-from streams.operators.engine import Emitted, Interval
-from streams.replica import loading, report, worker, writing
+from streams.operators.engine import Context, Emitted, Interval
+from streams.operators.linear import Computed
+from streams.replica import loading, report, sharing, worker, writing
 from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.loading import Loader
-from streams.replica.packed import Head, Kind, Message, blobs, pack, peek, rows, unpack
+from streams.replica.packed import Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.sharing import Sharing
 from streams.trace.kernel import arrow_schema
 from streams.trace.updates import flatten
 
 log = logging.getLogger(__name__)
+
+Loads = Mapping[CollectionId, Sequence[Load]]
+"""The loads of a task, by the dataflow they are for."""
 
 
 @dataclass(slots=True)
@@ -59,8 +65,20 @@ class Task:
 
     state: str
     batch: Descriptor
+    context: Context
+    sharing: Sharing
     done: list[Done] = field(default_factory=list)
     out: list[tuple[int, bytes]] = field(default_factory=list)
+    handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
+    """What dataflows put out in this task for others that await it."""
+
+    @staticmethod
+    def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
+        """A task that has done nothing yet."""
+        context = worker.context(state).of_task()
+        readers = sharing.readers(batch.shares, loads)
+        means = Sharing(context.kernel, readers, partial(worker.wanted, state))
+        return Task(state, batch, context, means)
 
     def attempt(self, dataflow: CollectionId, work: Callable[[], Done]) -> None:
         """Do a dataflow's work; whatever it raises is that dataflow's failure alone."""
@@ -133,8 +151,8 @@ class Task:
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
     """Round 0: this task's loads, through level 0 of their dataflows."""
     batch = worker.micro_batch(state, step)
-    task = Task(state, batch)
     loads = loading.by_dataflow(batch.tasks[index])
+    task = Task.of(state, batch, loads)
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
     for dataflow, share in batch.shares.items():
         # a birth over nothing still has its constants
@@ -158,6 +176,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
     began = time.perf_counter()
     plan = worker.plan(task.state, share.plan)
     tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
     undone: list[pa.Table] = []
     errors: list[pa.Table] = []
     for load in loads:
@@ -165,12 +184,16 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
         if isinstance(load, Undo):
             undone.append(updates)
         else:
-            tables[loading.index_of(load)] = updates
+            number = loading.index_of(load)
+            tables[number] = updates
+            what = plan.imports[number]
+            computed[number] = task.sharing.of(sharing.origin_of(load), what, updates)
         if failed.num_rows:
             errors.append(failed)
     interval = _interval(share)
-    context = worker.context(task.state)
-    emitted = engine.start(plan, tables, interval, task.batch.buckets, context)
+    emitted = engine.start(
+        plan, tables, interval, task.batch.buckets, task.context, computed=computed
+    )
     emitted = _with(emitted, undone, errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
@@ -183,16 +206,18 @@ def advance_round(
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
-        head = peek(blob)
+        message = unpack(blob)
+        head = message.head
         if head.kind in {"update", "wake"} and head.level == round_:
-            mine.setdefault(head.dataflow, []).append(unpack(blob))
+            mine.setdefault(head.dataflow, []).append(message)
         else:
             passed.append((bucket, blob.to_pybytes()))
     if not mine:
         yield from rows(passed)
         return
     first = next(iter(mine.values()))[0].head
-    task = Task(state, worker.micro_batch(state, first.step), out=passed)
+    task = Task.of(state, worker.micro_batch(state, first.step))
+    task.out += passed
     for dataflow, messages in mine.items():
         task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
     yield from task.finish()
@@ -202,22 +227,29 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
     """Level 0 over what others made in this task, each perhaps in several parts."""
     began = time.perf_counter()
     plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
-    parts: dict[int, list[pa.Table]] = {}
-    schemas: dict[int, pa.Schema] = {}
-    for done in handed:
-        index = share.in_hand[done.share.dataflow]
-        schemas[index] = arrow_schema(done.types)
-        parts.setdefault(index, []).extend(_some(done.emitted.output))
-    tables = {
-        index: pa.Table.from_batches([flatten(some, schemas[index])])
-        for index, some in parts.items()
-    }
-    context = worker.context(task.state)
-    emitted = engine.start(plan, tables, _interval(share), task.batch.buckets, context)
+    tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
+    for collection in dict.fromkeys(done.share.dataflow for done in handed):
+        index, updates = share.in_hand[collection], _handed(task, collection, handed)
+        tables[index] = updates
+        computed[index] = task.sharing.of(collection, plan.imports[index], updates)
+    emitted = engine.start(
+        plan, tables, _interval(share), task.batch.buckets, task.context, computed=computed
+    )
     errors = [each for done in handed for each in _some(done.emitted.errors)]
     emitted = _with(emitted, (), errors, plan.types[-1])
     read = sum(table.num_rows for table in tables.values())
     return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
+
+
+def _handed(task: Task, collection: CollectionId, handed: Sequence[Done]) -> pa.Table:
+    """All that a dataflow put out in this task: put together once for all who await it."""
+    if collection not in task.handed:
+        mine = [done for done in handed if done.share.dataflow == collection]
+        parts = [part for done in mine for part in _some(done.emitted.output)]
+        whole = flatten(parts, arrow_schema(mine[0].types))
+        task.handed[collection] = pa.Table.from_batches([whole])
+    return task.handed[collection]
 
 
 def _some(table: pa.Table | None) -> list[pa.Table]:
@@ -245,7 +277,7 @@ def _advance(
         inbox,
         before,
         _interval(share),
-        worker.context(task.state),
+        task.context,
         buckets=task.batch.buckets,
     )
     read = sum(table.num_rows for tables in inbox.values() for table in tables)

@@ -11,7 +11,9 @@ from pathlib import Path
 from streams.kafka.chunks import KafkaChunks
 from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
+from streams.operators import shared
 from streams.operators.engine import Context
+from streams.operators.shared import Wanted
 from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
 from streams.replica import descriptor
@@ -34,6 +36,12 @@ def _new_name() -> str:
 def plan(state: str, name: str) -> Dataflow:
     """The plan of a file; its name is the hash of its content."""
     return plan_json.loads((Path(state) / "plans" / name).read_text())
+
+
+@lru_cache(maxsize=4000)
+def wanted(state: str, name: str, index: int) -> frozenset[Wanted]:
+    """What the plan of a file computes of the updates of an import themselves."""
+    return shared.wanted(plan(state, name), index)
 
 
 @lru_cache(maxsize=4)

@@ -119,6 +119,8 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
 
     Without columns all rows are one group, if there is any.
     """
+    if rows == 1:
+        return Groups(np.zeros(1, np.int64), np.zeros(1, np.int64))
     if not keys:
         return Groups(np.zeros(rows, np.int64), np.zeros(min(rows, 1), np.int64))
     codes = _codes(keys[0])
@@ -127,6 +129,15 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
         width = int(more.max(initial=0)) + 1
         codes = encode(pa.array(codes * width + more))
     return Groups(codes, first_rows(codes))
+
+
+def same(one: pa.Array, other: pa.Array) -> Flags:
+    """Where two columns in key form hold the same; NULL is a value like others."""
+    equal = pc.equal(one, other)
+    if equal.null_count:
+        equal = pc.or_(pc.fill_null(equal, False), pc.and_(one.is_null(), other.is_null()))  # noqa: FBT003 - pyarrow's own signature
+    result: Flags = equal.to_numpy(zero_copy_only=False)
+    return result
 
 
 def _codes(key: pa.Array | Ints) -> Ints:

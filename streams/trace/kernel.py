@@ -13,7 +13,6 @@ that is registered anew would keep reading the old one.
 import functools
 import itertools
 import re
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +20,16 @@ from typing import TypeAlias
 
 import duckdb
 import pyarrow as pa
+from duckdb import _seam
 
 from streams.errors import SlackwaterError
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
 """Statements a kernel keeps ready; about 10 KB each."""
+
+MOST_TEXT = 1 << 20
+"""Characters of the statements that a kernel keeps ready; each takes 50 to 80 bytes."""
 
 _BOOL8 = pa.bool8()
 _Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
@@ -47,11 +50,12 @@ class KernelFailed(SlackwaterError):
 class Port:
     """A stable name for a table that changes: DuckDB asks for the stream at each execution."""
 
-    __slots__ = ("schema", "table")
+    __slots__ = ("nothing", "schema", "table")
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self.table: pa.Table | pa.RecordBatch = empty_table(schema)
+        self.nothing: pa.Table = empty_table(schema)
+        self.table: pa.Table | pa.RecordBatch = self.nothing
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule protocol: the stream of the table of the moment."""
@@ -82,7 +86,7 @@ class Prepared:
             return self.execute()
         finally:
             for port in self.ports:
-                port.table = empty_table(port.schema)
+                port.table = port.nothing
 
 
 class Kernel:
@@ -94,6 +98,7 @@ class Kernel:
         self._careful: Kernel | None = None
         self._names = itertools.count()
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
+        self._text = 0
         self._rendered: dict[str, bool] = {}
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -136,8 +141,11 @@ class Kernel:
         found = self._prepared.get(key)
         if found is None:
             found = self._prepared[key] = self._make(sql, ports)
-            if len(self._prepared) > MOST_PREPARED:
-                self._forget(self._prepared.popitem(last=False)[1])
+            self._text += len(sql)
+            while self._is_full():
+                (text, _), last = self._prepared.popitem(last=False)
+                self._text -= len(text)
+                self._forget(last)
         else:
             self._prepared.move_to_end(key)
         return found
@@ -202,6 +210,10 @@ class Kernel:
         execute = functools.partial(self._run, f"EXECUTE statement_{number}")
         return Prepared(execute, tuple(ports.values()), number, tuple(names.values()))
 
+    def _is_full(self) -> bool:
+        many = len(self._prepared) > MOST_PREPARED or self._text > MOST_TEXT
+        return many and len(self._prepared) > 1
+
     def _forget(self, statement: Prepared) -> None:
         """Give back a statement that was not used for long."""
         self._execute(f"DEALLOCATE statement_{statement.number}")
@@ -215,11 +227,13 @@ class Kernel:
             raise _translated(error) from error
 
     def _run(self, sql: str) -> pa.Table:
+        # `execute` copies every row once more on the way to Arrow, and `sql` binds the text
+        # anew: either costs as much again as a small statement itself. This is what `sql`
+        # calls when it has bound; DuckDB's version is pinned (rule 32).
         try:
-            with warnings.catch_warnings():
-                # The advice to use con.sql costs 0.4 ms a call: it binds the statement anew.
-                warnings.simplefilter("ignore")
-                return _plain_booleans(self._connection.execute(sql).to_arrow_table())
+            return _plain_booleans(
+                _seam.submit(self._connection, sql, None, "arrow").arrow_table()
+            )
         except duckdb.Error as error:
             raise _translated(error) from error
 

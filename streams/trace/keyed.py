@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, Words, group, key_form
+from streams.trace.columns import Flags, Ints, Words, group, key_form, same
 from streams.trace.kernel import Kernel
 from streams.trace.runs import RunFiles, RunName, by_hash, lookup, repeated
 
@@ -56,25 +56,26 @@ def find(
         shape: the schema of the runs.
         kernel: for keys of nested types.
     """
-    parts = []
+    parts, read = [], 0
+    found = np.full(len(hashes), -1, np.int64)
     for run in files.open(names):
-        _, places = lookup(run, hashes)
-        if len(places):
-            parts.append(run.rows.take(pa.array(places)))
-    none = np.full(len(hashes), -1, np.int64)
+        which, places = lookup(run, hashes)
+        if not len(places):
+            continue
+        rows, asked = run.rows.take(pa.array(places)), pa.array(which)
+        equal = np.ones(len(places), np.bool_)
+        for index, key in enumerate(keys):
+            equal &= same(key_form(rows.column(1 + index), kernel), key.take(asked))
+        found[which[equal]] = read + np.flatnonzero(equal)  # a newer run comes later
+        parts.append(rows)
+        read += len(places)
     if not parts:
-        return Found(_empty(shape), none)
+        return Found(_empty(shape), found)
     rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-    candidates = [key_form(rows.column(1 + i), kernel) for i in range(len(keys))]
-    together = [pa.concat_arrays([k, c]) for k, c in zip(keys, candidates, strict=True)]
-    ids = group(together, len(hashes) + rows.num_rows).ids[len(hashes) :]
-    if not keys:
-        ids = np.zeros(rows.num_rows, np.int64)
-    asked = np.flatnonzero(ids < len(hashes))
-    none[ids[asked]] = asked  # later runs come later and overwrite
-    live = rows.column("live").to_numpy(zero_copy_only=False)
-    none[(none >= 0) & ~live[none]] = -1
-    return Found(rows, none)
+    live = rows.column("live")
+    if live.true_count < len(live):
+        found[(found >= 0) & ~live.to_numpy(zero_copy_only=False)[found]] = -1
+    return Found(rows, found)
 
 
 def _empty(shape: pa.Schema) -> pa.RecordBatch:
@@ -112,15 +113,26 @@ def _latest(
     rows: pa.RecordBatch, hashes: Words, order: Ints, keys: int, kernel: Kernel
 ) -> Ints:
     """The order without the rows that a later row of the same key replaces."""
-    twins = repeated(hashes[order])
-    if not len(twins):
+    hashes = hashes[order]
+    pairs = np.flatnonzero(hashes[1:] == hashes[:-1])
+    if not len(pairs):
         return order
+    keep = np.ones(len(order), np.bool_)
+    one, other = pa.array(order[pairs]), pa.array(order[pairs + 1])
+    columns = [rows.column(1 + index) for index in range(keys)]
+    if all(_same(column.take(one), column.take(other), kernel).all() for column in columns):
+        keep[pairs] = False  # no hash is that of two keys
+        return order[keep]
+    twins = repeated(hashes)
     suspects = rows.take(pa.array(order[twins]))
     forms = [key_form(suspects.column(1 + index), kernel) for index in range(keys)]
     ids = group(forms, len(twins)).ids
     last = np.empty(int(ids.max()) + 1, np.int64)
     last[ids] = np.arange(len(twins))  # the sort is stable: the latest comes last
-    keep = np.ones(len(order), np.bool_)
     keep[twins] = False
     keep[twins[last]] = True
     return order[keep]
+
+
+def _same(one: pa.Array, other: pa.Array, kernel: Kernel) -> Flags:
+    return same(key_form(one, kernel), key_form(other, kernel))

@@ -5,7 +5,7 @@ Columns of a run: `h` (hash of the key), the row's columns, `diff`. The runs add
     contents(runs) = sum over all rows of all runs of diff * row
 
 A row may occur several times, in one run and in several. Rows that cancel are removed when
-their runs are merged; only the keys of rows with a negative diff are looked at for that, so
+their runs are merged; only the keys of rows without a positive diff are looked at for that, so
 a merge without retractions is a merge of sorted files and nothing more.
 """
 
@@ -53,7 +53,7 @@ def insert(
 
 def _cancel(rows: pa.RecordBatch, hashes: Words, kernel: Kernel) -> pa.RecordBatch:
     diffs = int64(rows.column("diff"))
-    negative = np.unique(hashes[diffs < 0])
+    negative = np.unique(hashes[diffs <= 0])
     if not len(negative):
         return rows
     place = np.minimum(np.searchsorted(negative, hashes), len(negative) - 1)

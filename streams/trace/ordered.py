@@ -11,19 +11,30 @@ from there, twice as far each round, until every key has found a value that is t
 Two keys may share a hash: their values then lie in one slice, and the key columns decide.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streams.trace import order
-from streams.trace.columns import Flags, Ints, Words, group, int64, key_form, spans, uint64
+from streams.trace.columns import (
+    Flags,
+    Ints,
+    Words,
+    group,
+    int64,
+    key_form,
+    same,
+    spans,
+    uint64,
+)
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunFiles, RunName
 
 _FIRST_REACH = 4
+_SCANNED = 32
+"""Places of a run for each value, on average, up to which reading all beats a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +81,12 @@ def compared(rows: pa.RecordBatch) -> pa.Array:
 
 def _same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kernel) -> Flags:
     """Whether the run's row at a place has the key of the entry it was found for."""
-    same = np.ones(len(places), np.bool_)
+    result = np.ones(len(places), np.bool_)
+    at, asked = pa.array(places), pa.array(entries.owner[which])
     for index, key in enumerate(entries.keys):
-        column = key_form(run.rows.column(1 + index).take(pa.array(places)), kernel)
-        asked = key.take(pa.array(entries.owner[which]))
-        equal = pc.fill_null(pc.equal(column, asked), False)  # noqa: FBT003 - pyarrow's own signature
-        both = pc.and_(column.is_null(), asked.is_null())
-        same &= pc.or_(equal, both).to_numpy(zero_copy_only=False)
-    return same
+        column = key_form(run.rows.column(1 + index).take(at), kernel)
+        result &= same(column, key.take(asked))
+    return result
 
 
 def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
@@ -88,13 +97,42 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
         low = np.searchsorted(run.hashes, entries.hashes, "left")
         high = np.searchsorted(run.hashes, entries.hashes, "right")
         read = order.reader(compared(run.rows))
-        first = order.bound(read, low, high, wanted, after=False)
-        last = order.bound(read, first, high, wanted, after=True)
-        which = np.repeat(np.arange(len(first)), last - first)
-        places = spans(first, last - first)
-        same = _same_key(run, places, entries, which, kernel)
-        np.add.at(total, which[same], int64(run.rows.column("n"))[places[same]])
+        which, places = _places(read, low, high, wanted)
+        mine = _same_key(run, places, entries, which, kernel)
+        np.add.at(total, which[mine], int64(run.rows.column("n"))[places[mine]])
     return total
+
+
+def _places(
+    read: Callable[[Ints], order.Comparable], low: Ints, high: Ints, wanted: order.Comparable
+) -> tuple[Ints, Ints]:
+    """Every place of [low[i], high[i]) that has the value wanted[i]: which i, and the place."""
+    sizes = high - low
+    if sizes.sum() <= _SCANNED * len(sizes):
+        which, places = np.repeat(np.arange(len(sizes)), sizes), spans(low, sizes)
+        here, asked = read(places), order.choose(wanted, which)
+        equal = ~(order.less(here, asked) | order.less(asked, here))
+        return which[equal], places[equal]
+    first = order.bound(read, low, high, wanted, after=False)
+    found = _end(read, first, high, wanted) - first
+    return np.repeat(np.arange(len(first)), found), spans(first, found)
+
+
+def _end(
+    read: Callable[[Ints], order.Comparable], first: Ints, high: Ints, wanted: order.Comparable
+) -> Ints:
+    """For each i the first place from first[i], but for high[i], that is beyond wanted[i].
+
+    There is one value at most from first[i] on, but for keys of equal hash.
+    """
+    last = first.copy()
+    for _ in range(2):
+        some = np.flatnonzero(last < high)
+        some = some[~order.less(order.choose(wanted, some), read(last[some]))]
+        if not len(some):
+            return last
+        last[some] += 1
+    return order.bound(read, last, high, wanted, after=True)
 
 
 def insert(
@@ -122,7 +160,8 @@ def _numbers(parts: Sequence[pa.RecordBatch]) -> Ints:
     columns = [uint64(part.column("h")) for part in parts]
     begins = [order.starts([column.view(np.int64)]) for column in columns]
     firsts = [column[begin] for column, begin in zip(columns, begins, strict=True)]
-    distinct = np.unique(np.concatenate(firsts))
+    everything = np.sort(np.concatenate(firsts), kind="stable")
+    distinct = everything[order.starts([everything.view(np.int64)])]
     return np.concatenate(
         [
             np.repeat(np.searchsorted(distinct, first), np.diff(np.append(begin, len(column))))

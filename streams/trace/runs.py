@@ -1,12 +1,15 @@
 """Run files: what an operator remembers, in immutable files sorted by key hash.
 
-A run is one Arrow IPC file with one record batch, uncompressed, so that it is memory-mapped
+A run is an Arrow IPC stream of one record batch, uncompressed, so that it is memory-mapped
 and its pages are the host's page cache, shared by all workers. Its first column `h` is the
 64-bit hash of the row's key, ascending; what the other columns mean is the arrangement's
 business. An arrangement is a list of runs, oldest first.
 
 Runs are written once under names that were never used before and never change. Nobody here
-deletes one: an older checkpoint may still name it (rule 19).
+deletes one: an older checkpoint may still name it (rule 19). To make a file costs a hundred
+times as much as to add to one, so the small runs of a task share files: a run's name is that
+of its file, and where it begins there. A file is needed as long as one run in it is, so it is
+not added to when it has reached `SHARED_FILE` bytes, nor by another task.
 
 Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
 a new run is added, every newer run that is less than twice its size is merged into it: so
@@ -28,10 +31,22 @@ LARGEST_MERGE = 1 << 30
 """The most bytes merged at once: it bounds the time and the memory that one step may take."""
 
 SMALL_RUN = 1 << 18
-"""Bytes up to which a new run stays in memory, in the worker that wrote it."""
+"""Bytes up to which a new run shares a file, and stays in the memory of its worker."""
+
+SHARED_FILE = 1 << 18
+"""Bytes from which on a file is not added to."""
 
 RunName = list[str | int]
-"""A run as a checkpoint names it, in JSON: its file name and its number of rows."""
+"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows."""
+
+_ALIGNMENT = 64
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Arrow's own; without any, pyarrow asks the environment at every stream."""
+
+
+def file_of(name: str) -> str:
+    """The name of the file that a run lies in."""
+    return name.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +69,60 @@ class RunCache:
     held_bytes: int = 64 << 20
     _open: OrderedDict[str, Run] = field(default_factory=OrderedDict)
     _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    _holding: int = 0
 
     def get(self, path: str) -> Run:
-        """The run in this file, opened at most once while it is in use."""
+        """The run at this path, opened at most once while it is in use."""
         run = self._open.get(path)
         if run is None:
-            rows = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
-            run = self._open[path] = Run(rows, uint64(rows.column(0)))
+            run = self._open[path] = _opened(path)
             if len(self._open) > self.limit:
                 self._drop(next(iter(self._open)))
         else:
             self._open.move_to_end(path)
         return run
 
-    def put(self, path: str, rows: pa.RecordBatch) -> None:
-        """A run that was just written here need not be opened."""
+    def put(self, path: str, rows: pa.RecordBatch, size: int) -> None:
+        """A run of so many bytes that was just written here need not be opened."""
         self._open[path] = Run(rows, uint64(rows.column(0)))
-        self._held[path] = rows.nbytes
-        while sum(self._held.values()) > self.held_bytes or len(self._open) > self.limit:
+        self._held[path] = size
+        self._holding += size
+        while self._holding > self.held_bytes or len(self._open) > self.limit:
             self._drop(next(iter(self._held or self._open)))
 
     def _drop(self, path: str) -> None:
         del self._open[path]
-        self._held.pop(path, None)
+        self._holding -= self._held.pop(path, 0)
+
+
+def _opened(path: str) -> Run:
+    directory, _, name = path.rpartition("/")
+    file, _, offset = name.partition(".")
+    source = pa.memory_map(f"{directory}/{file}")
+    source.seek(int(offset))
+    rows = pa.ipc.open_stream(source).read_next_batch()
+    return Run(rows, uint64(rows.column(0)))
+
+
+@dataclass(slots=True)
+class SharedFile:
+    """The file that the small runs of a task are added to, one after the other."""
+
+    name: str = ""
+    size: int = SHARED_FILE
+
+    def add(self, directory: Path, content: pa.Buffer, new_name: Callable[[], str]) -> str:
+        """Add a run; its name."""
+        if self.size >= SHARED_FILE:
+            self.name = new_name()
+        with Path(f"{directory}/{self.name}").open("ab") as file:
+            # Asked of the file: a write that failed half way has left a part of itself.
+            offset = file.tell()
+            padding = -offset % _ALIGNMENT
+            file.write(bytes(padding))
+            file.write(content)
+        self.size = offset + padding + content.size
+        return f"{self.name}.{offset + padding}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +133,7 @@ class RunFiles:
     new_name: Callable[[], str]
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
+    shared: SharedFile = field(default_factory=SharedFile)
 
     def open(self, names: Sequence[RunName]) -> list[Run]:
         """The runs of an arrangement, in the order given."""
@@ -100,27 +147,25 @@ class RunFiles:
         """A new run of these rows, which are sorted by `h`; no run when there are none."""
         if not rows.num_rows:
             return []
-        name = self.new_name()
-        path = self.path(name)
-        if rows.nbytes <= SMALL_RUN:
-            # In one piece, and kept: opening it again costs more than all its bytes.
-            buffer = pa.BufferOutputStream()
-            _write(buffer, rows)
-            with Path(path).open("wb", buffering=0) as file:
-                file.write(buffer.getvalue())
-            self.cache.put(path, rows)
+        size = rows.get_total_buffer_size()
+        if size <= SMALL_RUN:
+            # Kept as well: to open it again costs more than all its bytes.
+            name = self.shared.add(self.directory, _content(rows), self.new_name)
+            self.cache.put(self.path(name), rows, size)
         else:
-            with pa.OSFile(path, "wb") as sink:
+            file = self.new_name()
+            with pa.OSFile(self.path(file), "wb") as sink:
                 _write(sink, rows)
+            name = f"{file}.0"
         return [[name, rows.num_rows]]
 
     def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
         """How many of the newest runs a new run of these rows is to be merged with."""
-        count, rows, size = 0, new.num_rows, new.nbytes
+        count, rows, size = 0, new.num_rows, new.get_total_buffer_size()
         for name, more in reversed(names):
             if int(more) >= self.merge_factor * rows:
                 break
-            size += self.cache.get(self.path(name)).rows.nbytes
+            size += self.cache.get(self.path(name)).rows.get_total_buffer_size()
             if size > LARGEST_MERGE:
                 break
             rows += int(more)
@@ -129,8 +174,14 @@ class RunFiles:
 
 
 def _write(sink: pa.NativeFile, rows: pa.RecordBatch) -> None:
-    with pa.ipc.new_file(sink, rows.schema) as writer:
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
         writer.write_batch(rows)
+
+
+def _content(rows: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    _write(sink, rows)
+    return sink.getvalue()
 
 
 def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:

@@ -37,17 +37,18 @@ def flatten(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> p
     Errors: pyarrow.ArrowInvalid when a value does not fit the schema's type.
     """
     parts = [each for each in tables if each.num_rows]
-    if (
-        len(parts) == 1
-        and isinstance(parts[0], pa.RecordBatch)
-        and parts[0].schema.equals(schema)
-    ):
-        return parts[0]
+    if parts and all(each.schema.equals(schema) for each in parts):
+        whole = [batch for each in parts for batch in _batches(each)]
+        return whole[0] if len(whole) == 1 else pa.concat_batches(whole)
     columns = []
     for index, field in enumerate(schema):
         chunks = [chunk for part in parts for chunk in _chunks(part.column(index))]
         columns.append(_one([_cast(chunk, field.type) for chunk in chunks], field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _batches(rows: pa.Table | pa.RecordBatch) -> list[pa.RecordBatch]:
+    return [rows] if isinstance(rows, pa.RecordBatch) else rows.to_batches()
 
 
 def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:

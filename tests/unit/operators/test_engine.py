@@ -38,7 +38,7 @@ def test_a_replayed_step_emits_the_same_and_writes_new_files(tmp_path: Path) -> 
         inbox: dict[tuple[int, str], list[pa.Table]] = {}
         for packet in start(flow, {0: table(updates, TYPES)}, interval, 1, worker).packets:
             inbox.setdefault((packet.node, packet.port), []).append(packet.table)
-        return advance(flow, 1, 0, inbox, runs, interval, worker, buckets=1)
+        return advance(flow, 1, 0, inbox, runs, interval, worker.of_task(), buckets=1)
 
     _, before = step([((1, "a"), 0, 1), ((2, "b"), 1, 1)], 0, {})
     held = {path: path.read_bytes() for path in tmp_path.iterdir()}

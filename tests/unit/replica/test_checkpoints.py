@@ -8,7 +8,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica import checkpoints
 from streams.replica.checkpoints import Store, hydration_of, record_of
-from streams.replica.flow import Build, OwnState
+from streams.replica.flow import Build, OwnState, run_names
 
 VIEW = CollectionId("u1")
 
@@ -36,6 +36,8 @@ def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
     write_runs(store, "a")
     store.put_record(VIEW, record_of("f", state(9, "a", "b")))
     assert store.records(VIEW) == ()
+    write_runs(store, "b")
+    assert store.records(VIEW) == (), "it was deleted"
 
 
 def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
     for time in (100, 9, 20):
         store.put_record(VIEW, record_of("f", state(time)))
     assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9, 20, 100]
-    store.keep_records(VIEW, store.records(VIEW)[1:])
+    store.delete_records(VIEW, store.records(VIEW)[:1])
     assert [each.checkpoint.frontier for each in store.records(VIEW)] == [20, 100]
 
 
@@ -97,3 +99,7 @@ def test_forgetting_a_dataflow(tmp_path: Path) -> None:
     assert store.stored() == {VIEW}
     store.forget(VIEW)
     assert store.stored() == set()
+
+
+def test_a_state_names_the_files_that_its_runs_lie_in() -> None:
+    assert run_names(state(5, "a.0", "a.64", "b.0").runs) == {"a", "b"}

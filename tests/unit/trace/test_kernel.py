@@ -42,6 +42,19 @@ def test_statements_that_were_not_used_for_long_are_forgotten(
     assert len(own._prepared) == 3
 
 
+def test_long_statements_are_forgotten_by_their_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "MOST_TEXT", 100)
+    own = Kernel()
+    table = pa.table({"x": [1]})
+    for n in [0, 1, 2, 1, 0]:
+        statement = own.prepare(f"SELECT x + {n} AS y{' ' * 30} FROM {{t}}", t=SCHEMA)
+        assert statement.run(table)["y"].to_pylist() == [1 + n]
+        assert sum(len(sql) for sql, _ in own._prepared) <= 100
+    long = own.prepare(f"SELECT x + 7 AS y{' ' * 200} FROM {{t}}", t=SCHEMA)
+    assert long.run(table)["y"].to_pylist() == [8]
+    assert len(own._prepared) == 1
+
+
 def test_a_failing_row_is_told_from_a_wrong_statement() -> None:
     statement = kernel().prepare("SELECT 1 // x AS y FROM {t}", t=SCHEMA)
     with pytest.raises(EvaluationFailed):

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 
 from streams.trace import keyed, multiset, order, ordered
 from streams.trace.columns import Words, hash_keys, key_form
-from streams.trace.runs import RunCache, RunFiles, RunName
+from streams.trace.runs import (
+    SHARED_FILE,
+    SMALL_RUN,
+    RunCache,
+    RunFiles,
+    RunName,
+    file_of,
+)
 from tests.support.examples import examples
 from tests.support.flows import kernel
 
@@ -157,8 +164,11 @@ def test_ordered_counts_and_finds_the_next(
         return ordered.Entries([form], owner, hashed(owners, collide)[owner], value, compared)
 
     everything = [(o, v) for o in range(KEYS) for v in range(6)]
-    got = ordered.counts(runs, entries(everything), kernel()).tolist()
-    assert got == [truth[owners[o].as_py(), v] for o, v in everything]
+    for scanned in (0, 1000):  # every slice is searched, every slice is read
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ordered, "_SCANNED", scanned)
+            got = ordered.counts(runs, entries(everything), kernel()).tolist()
+        assert got == [truth[owners[o].as_py(), v] for o, v in everything]
     start = [(o, data.draw(st.integers(0, 5))) for o in range(KEYS)]
     passed = sorted(data.draw(st.sets(st.sampled_from(everything), max_size=8)))
     for largest in (False, True):
@@ -196,8 +206,41 @@ def test_runs_are_written_once_and_never_touched(directory: Path) -> None:
     arrays = [pa.array([1], pa.uint64()), pa.array([5]), pa.array([1])]
     rows = pa.RecordBatch.from_arrays(arrays, schema=shape)
     first = multiset.insert(store, [], rows, kernel())
-    body = (directory / str(first[0][0])).read_bytes()
+    file = directory / file_of(str(first[0][0]))
+    body = file.read_bytes()
     second = multiset.insert(store, first, rows, kernel())
     assert first[0][0] != second[0][0]
-    assert (directory / str(first[0][0])).read_bytes() == body
+    assert file.read_bytes()[: len(body)] == body
     assert store.open(first)[0].rows.num_rows == 1
+
+
+def test_small_runs_share_a_file_until_it_is_large(directory: Path) -> None:
+    shape = multiset.schema(pa.schema([("c0", pa.int64())]))
+    store, names = files(directory, 0), list[RunName]()
+    size = SMALL_RUN // 100
+    for first in range(0, 20 * size, size):
+        numbers = np.arange(first, first + size)
+        arrays = [pa.array(numbers.astype(np.uint64)), pa.array(numbers), pa.array(numbers + 1)]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=shape)
+        names = multiset.insert(store, names, rows, kernel())
+    found = [file_of(str(name)) for name, _ in names]
+    assert len(names) == 20
+    assert 1 < len(set(found)) < 10
+    assert found == sorted(found, key=found.index)
+    assert {path.name for path in directory.iterdir()} == set(found)
+    assert max(path.stat().st_size for path in directory.iterdir()) < SHARED_FILE + SMALL_RUN
+    assert [run.rows.column("c0")[0].as_py() for run in store.open(names)] == [
+        *range(0, 20 * size, size)
+    ]
+
+
+def test_what_a_write_that_failed_has_left_is_passed_over(directory: Path) -> None:
+    shape = multiset.schema(pa.schema([("c0", pa.int64())]))
+    store = files(directory, 0)
+    arrays = [pa.array([1], pa.uint64()), pa.array([5]), pa.array([1])]
+    rows = pa.RecordBatch.from_arrays(arrays, schema=shape)
+    names = multiset.insert(store, [], rows, kernel())
+    with (directory / file_of(str(names[0][0]))).open("ab") as file:
+        file.write(b"half a run")
+    names = multiset.insert(store, names, rows, kernel())
+    assert [run.rows.to_pydict() for run in store.open(names)] == [rows.to_pydict()] * 2

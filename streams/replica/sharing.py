@@ -1,0 +1,77 @@
+"""What the dataflows of a task compute of the same updates, computed once for all.
+
+Updates are the same when they have one *origin*: pieces of a shard that are read as they lie
+there, or what another dataflow of the micro-batch has made in this task (`chain`).
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streams.ids import CollectionId, Topic
+from streams.operators import shared
+from streams.operators.linear import NOTHING, Computed
+from streams.operators.shared import Wanted
+from streams.plan.physical import Import
+from streams.replica.descriptor import ChunkLoad, Load, Share
+from streams.storage.read import Piece
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.updates import flatten
+
+Origin = tuple[Topic, tuple[Piece, ...]] | CollectionId
+
+Reader = tuple[str, int]
+"""The plan of a dataflow, and which of its imports it is."""
+
+
+@dataclass(slots=True)
+class Sharing:
+    """Who reads what, and what was computed of it. `wanted` says what a reader computes."""
+
+    kernel: Kernel
+    readers: Mapping[Origin, Sequence[Reader]]
+    wanted: Callable[[str, int], frozenset[Wanted]]
+    computed: dict[Origin, Computed] = field(default_factory=dict)
+
+    def of(self, origin: Origin | None, what: Import, updates: pa.Table) -> Computed:
+        """What is known of the updates of an origin."""
+        readers = () if origin is None else self.readers.get(origin, ())
+        if origin is None or len(readers) < 2:  # noqa: PLR2004 - two can share
+            return NOTHING
+        if origin not in self.computed:
+            types = [column.type for column in what.columns]
+            rows = flatten([updates], arrow_schema(types))
+            self.computed[origin] = shared.compute(self._all(readers), rows, types, self.kernel)
+        return self.computed[origin]
+
+    def _all(self, readers: Iterable[Reader]) -> set[Wanted]:
+        expressions: set[Wanted] = set()
+        for plan, index in readers:
+            # a plan that cannot be read is that dataflow's failure, when its turn comes
+            with suppress(Exception):
+                expressions |= self.wanted(plan, index)
+        return expressions
+
+
+def readers(
+    shares: Mapping[CollectionId, Share], loads: Mapping[CollectionId, Sequence[Load]]
+) -> Mapping[Origin, Sequence[Reader]]:
+    """Who reads what in a task with these loads."""
+    found: dict[Origin, list[Reader]] = {}
+    for dataflow, share in shares.items():
+        for collection, index in share.in_hand.items():
+            found.setdefault(collection, []).append((share.plan, index))
+        for load in loads.get(dataflow, ()):
+            origin = origin_of(load)
+            if origin is not None and isinstance(load, ChunkLoad):
+                found.setdefault(origin, []).append((share.plan, load.index))
+    return found
+
+
+def origin_of(load: Load) -> Origin | None:
+    """Where the updates of a load come from; None where they are not as they lie there."""
+    if isinstance(load, ChunkLoad) and load.as_of is None and load.replay is None:
+        return load.topic, load.pieces
+    return None
