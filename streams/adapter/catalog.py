@@ -16,11 +16,13 @@ that dies in between finds what is left to do (`streams.adapter.objects`):
 Ids are a letter and a number; the number only grows, so that no id is used twice.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from streams.compute.description import IngestionDescription, SinkDescription
+from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
 
@@ -231,3 +233,15 @@ class Catalog:
                 return replace(self, dropped=rest)
             case _:
                 assert_never(body)
+
+
+def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
+    """The error for a name that none of the sources and views has; it tells the nearest."""
+    known = [item.name for item in items if item.kind != "sink"]
+    spelled = {each.casefold(): each for each in known}
+    close = difflib.get_close_matches(name.casefold(), spelled, n=1)
+    return InvalidStatement(
+        f"{name} does not exist",
+        f"there are {', '.join(known)}" if known else "there is nothing yet",
+        f"did you mean {spelled[close[0]]}?" if close else "",
+    )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.physical import Column
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel import Kernel, arrow_schema, data_schema, empty_table
 from streams.trace.updates import at, expand, flatten
 
 
@@ -32,7 +32,7 @@ def contents(
     refuse_errors(name, errors, time)
     schema = arrow_schema([each.type for each in columns])
     if not updates.num_rows:
-        return _named(schema.empty_table().select(range(len(columns))), columns)
+        return nothing(columns)
     now = at(flatten([updates], schema), time, kernel)
     lowest = pc.min(now.column("diff")).as_py()
     if lowest is not None and lowest < 0:
@@ -42,6 +42,11 @@ def contents(
             "this is a defect of ours",
         )
     return _named(pa.Table.from_batches([expand(now)]), columns)
+
+
+def nothing(columns: Sequence[Column]) -> pa.Table:
+    """No rows of these columns."""
+    return _named(empty_table(data_schema([each.type for each in columns])), columns)
 
 
 def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:

@@ -7,14 +7,15 @@ statement, so that the steps that follow the catalog's record fail only for reas
 from collections.abc import Mapping
 from typing import Literal
 
-from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
+from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
 from streams.adapter.objects import relations
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
-from streams.kafka.topics import Topics
+from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan.binder import canonical_columns
 from streams.plan.compile import compile_view
+from streams.plan.source_types import refuse_source_types
 from streams.plan.statements import (
     CreateMaterializedView,
     CreateSink,
@@ -35,7 +36,7 @@ def source(
 ) -> Item:
     """The source that the statement asks for. Errors: InvalidStatement."""
     _refuse_options(statement.options)
-    topic = Topic(statement.topic)
+    topic = _topic(statement.topic)
     info = topics.describe(topic)
     if info is None:
         raise InvalidStatement(
@@ -45,12 +46,14 @@ def source(
     envelope: Literal["none", "upsert"] = (
         "upsert" if statement.envelope is Envelope.UPSERT else "none"
     )
+    columns = canonical_columns(statement.columns)
+    refuse_source_types(columns)
     return Item(
         id=catalog.next_id("source"),
         kind="source",
         name=statement.name,
         statement=text,
-        columns=canonical_columns(statement.columns),
+        columns=columns,
         source=IngestionDescription(
             topic=topic, topic_id=info.id, envelope=envelope, keys=statement.keys
         ),
@@ -78,7 +81,7 @@ def sink(
     """The sink that the statement asks for. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     read = readable(statement.relation, catalog)
-    topic = Topic(statement.topic)
+    topic = _topic(statement.topic)
     _refuse_ours(topic, namespace)
     taken = [each for each in catalog.items.values() if each.sink and each.sink.topic == topic]
     if taken:
@@ -104,10 +107,7 @@ def readable(name: str, catalog: Catalog) -> Item:
     """The source or view of this name. Errors: InvalidStatement."""
     item = catalog.find(name)
     if item is None:
-        known = ", ".join(each.name for each in catalog.ordered() if each.kind != "sink")
-        raise InvalidStatement(
-            f"{name} does not exist", f"there are {known}" if known else "there is nothing yet"
-        )
+        raise unknown(name, catalog.ordered())
     if item.kind == "sink":
         raise InvalidStatement(f"sink {name} cannot be read", "expected a source or a view")
     return item
@@ -153,6 +153,16 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
 def _refuse_options(options: Mapping[str, str]) -> None:
     for name in options:
         raise InvalidStatement(f"option {name} is not known", "expected TOPIC alone")
+
+
+def _topic(name: str) -> Topic:
+    """Errors: InvalidStatement when no topic can have the name."""
+    if not is_name(name):
+        shown = (
+            name if len(name) <= LONGEST_NAME else f"{name[:20]}... ({len(name)} characters)"
+        )
+        raise InvalidStatement(f"topic name '{shown}' is not valid", NAME_RULE)
+    return Topic(name)
 
 
 def _refuse_ours(topic: Topic, namespace: str) -> None:

@@ -9,13 +9,14 @@ Waiting is cut into beats: at each one the caller gets to see that we are still 
 that it is. An answer is a generator; closing it ends the read.
 """
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.adapter.catalog import Item
-from streams.adapter.contents import contents, refuse_errors
+from streams.adapter.catalog import Item, unknown
+from streams.adapter.contents import contents, nothing, refuse_errors
 from streams.adapter.guards import Guard, Guards
 from streams.adapter.objects import bounds_of
 from streams.adapter.results import Columns, Complete, Progress, Result
@@ -25,6 +26,7 @@ from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.binder import binder
 from streams.plan.physical import Column
+from streams.plan.refusals import is_carried
 from streams.progress import frontier
 from streams.storage.read import end, is_complete, load_stable, snapshot
 from streams.storage.shards import Shards
@@ -35,7 +37,6 @@ from streams.trace.kernel import (
     Kernel,
     StatementRefused,
     arrow_schema,
-    data_schema,
 )
 from streams.trace.updates import at, consolidate, flatten
 
@@ -43,6 +44,9 @@ BEAT_MS = 1000
 
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
+
+
+_NO_TABLE = re.compile(r"Catalog Error: Table with name (.*) does not exist!$")
 
 
 class Reads:
@@ -62,17 +66,17 @@ class Reads:
         """
         kernel = self._new_kernel()
         read = [items[name] for name in referenced(query, items)]
-        columns = bind(kernel, query, read)
+        columns = bind(kernel, query, read, items.values())
         ids = [item.id for item in read]
         with self._guards.reading(ids, Timestamp(0)) as guard:
             time = yield from self._readable(read, as_of, guard)
-            tables = {
-                item.name: contents(
+            tables = [
+                contents(
                     item.name, item.columns, snapshot(self._shards, item.id, time), time, kernel
                 )
                 for item in read
-            }
-            answer = evaluate(kernel, query, tables)
+            ]
+            answer = evaluate(kernel, query, read, tables)
         yield Columns(columns)
         yield from rows(answer, [each.type for each in columns], kernel)
         facts = {"as_of": time} if read else {}
@@ -175,27 +179,44 @@ def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
     return tuple(name for name in items if name.casefold() in mentioned)
 
 
-def bind(kernel: Kernel, query: str, read: Sequence[Item]) -> tuple[Column, ...]:
+def bind(
+    kernel: Kernel, query: str, read: Sequence[Item], items: Iterable[Item]
+) -> tuple[Column, ...]:
     """The columns of the answer: nobody waits for a query that does not bind.
+
+    Errors: InvalidStatement in DuckDB's words, but for a table: of those it knows its own.
+    """
+    empty = [nothing(item.columns) for item in read]
+    try:
+        described = evaluate(kernel, f"DESCRIBE {query}", read, empty)
+    except InvalidStatement as error:
+        missing = _NO_TABLE.match(error.detail)
+        raise (unknown(missing[1], items) if missing else error) from error
+    names = described.column("column_name").to_pylist()
+    types = described.column("column_type").to_pylist()
+    columns = tuple(Column(*each) for each in zip(names, types, strict=True))
+    for each in columns:
+        if not is_carried(each.type):
+            raise InvalidStatement(
+                f"column {each.name} of type {each.type} cannot be shown",
+                hint="cast it to VARCHAR, or take the parts that you need",
+            )
+    return columns
+
+
+def evaluate(
+    kernel: Kernel, query: str, read: Sequence[Item], tables: Sequence[pa.Table]
+) -> pa.Table:
+    """DuckDB's answer over the items' contents, read as the types that the items declare.
 
     Errors: InvalidStatement in DuckDB's words.
     """
-    empty = {
-        item.name: data_schema([each.type for each in item.columns])
-        .empty_table()
-        .rename_columns([each.name for each in item.columns])
-        for item in read
+    typed = {
+        item.name: (table, [each.type for each in item.columns])
+        for item, table in zip(read, tables, strict=True)
     }
-    described = evaluate(kernel, f"DESCRIBE {query}", empty)
-    names = described.column("column_name").to_pylist()
-    types = described.column("column_type").to_pylist()
-    return tuple(Column(*each) for each in zip(names, types, strict=True))
-
-
-def evaluate(kernel: Kernel, query: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """DuckDB's answer. Errors: InvalidStatement in DuckDB's words."""
     try:
-        return kernel.query(query, **tables)
+        return kernel.query_as(query, typed)
     except (EvaluationFailed, StatementRefused) as error:
         lines = [each for each in str(error).splitlines() if each]
         hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""

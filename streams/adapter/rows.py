@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streams.adapter.results import Rows
-from streams.trace.kernel import Kernel
+from streams.trace.kernel import Kernel, data_schema
+from streams.trace.updates import flatten
 
 BLOCK = 1000
 """Rows in one piece of an answer."""
@@ -37,7 +38,14 @@ def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows
     if not table.num_rows:
         return
     names = [f"c{index}" for index in range(len(types))]
-    cells = [as_json(*each) for each in zip(names, types, strict=True)]
+    odd = [not kernel.round_trips(kind) for kind in types]
+    if any(odd):
+        table = pa.Table.from_batches([flatten([table], data_schema(types))])
+    typed = [
+        f"CAST({name} AS {kind})" if is_odd else name
+        for name, kind, is_odd in zip(names, types, odd, strict=True)
+    ]
+    cells = [as_json(*each) for each in zip(typed, types, strict=True)]
     texts = [f"coalesce({cell}::VARCHAR, 'null')" for cell in cells]
     sql = f"SELECT '[' || concat_ws(', ', {', '.join(texts)}) || ']' AS row FROM answer"
     named = table.rename_columns(names)

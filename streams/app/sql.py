@@ -26,7 +26,9 @@ def sql(
     file: Annotated[
         Path | None, typer.Argument(help="Statements to run.", exists=True, dir_okay=False)
     ] = None,
-    command: Annotated[str, typer.Option("-c", "--command", help="Statements to run.")] = "",
+    command: Annotated[
+        str | None, typer.Option("-c", "--command", help="Statements to run.")
+    ] = None,
     directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY,
     *,
     as_json: AsJson = False,
@@ -41,7 +43,7 @@ def sql(
         slackwater sql -c "SELECT * FROM revenue AS OF 1785000000000"
         slackwater sql --json -c "SUBSCRIBE revenue"
     """
-    if file is not None and command:
+    if file is not None and command is not None:
         raise typer.BadParameter("expected a file or -c, got both")
     try:
         client, _, _ = find(directory.absolute())
@@ -50,10 +52,11 @@ def sql(
         raise typer.Exit(NO_ENVIRONMENT) from error
     printer = Printer(console_for(sys.stdout.isatty()), as_json=as_json)
     text = file.read_text() if file is not None else command
-    if not text and not sys.stdin.isatty():
+    if text is None and not sys.stdin.isatty():
         text = sys.stdin.read()
-    if text:
-        raise typer.Exit(0 if run(client, text, printer) else FAILED)
+    if text is not None:
+        done = not text.strip() or run(client, text, printer)  # nothing to do is done
+        raise typer.Exit(0 if done else FAILED)
     _shell(client, printer, directory.absolute() / "history")
 
 

@@ -30,12 +30,13 @@ class Publisher:
 
         Shape: `keys` and `values` are utf8 or binary, of the same length; null is absent.
         """
-        if keys is None:
-            messages = [{"value": value} for value in values.to_pylist()]
-        else:
-            pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
-            messages = [{"key": key, "value": value} for key, value in pairs]
-        self._queue(topic, messages)
+        with clients.uncollected():
+            if keys is None:
+                messages = [{"value": value} for value in values.to_pylist()]
+            else:
+                pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+                messages = [{"key": key, "value": value} for key, value in pairs]
+            self._queue(topic, messages)
 
     def _queue(self, topic: Topic, messages: list[dict[str, object]]) -> None:
         left = messages

@@ -5,8 +5,8 @@ its last stable offset (rule 30): what an open transaction may still take back i
 A range may hold fewer records than offsets (transaction markers, aborted records, compaction),
 so reading stops by position, never by count.
 
-Rows stay columns: the client hands out one object a record, and list comprehensions right at
-this door turn them into Arrow.
+Rows stay columns: the client hands out one object a record, and maps right at this door
+turn them into Arrow.
 """
 
 import time
@@ -109,7 +109,8 @@ class RawReader:
         batches = [_columns((), partition)]
         if lo < hi:
             try:
-                batches += self._read(topic, partition, lo, hi, limit)
+                with clients.uncollected():
+                    batches += self._read(topic, partition, lo, hi, limit)
             except KafkaException as error:
                 raise read_fault(f"fetch {topic}/{partition}", error) from error
         return pa.Table.from_batches(batches, RAW_SCHEMA)
@@ -194,9 +195,10 @@ def _records(
     messages: Sequence[Message], topic: Topic, partition: int, position: int
 ) -> Sequence[Message]:
     """Those that are records. Errors: Truncated, Determinate when one of them is an error."""
-    told = [each for each in messages if each.error() is not None]
-    if not told:
+    errors = list(map(Message.error, messages))
+    if not any(errors):
         return messages
+    told = [each for each, error in zip(messages, errors, strict=True) if error is not None]
     for each in told:
         _check(each, topic, partition, position)
     return [each for each in messages if each.error() is None]
@@ -225,10 +227,10 @@ def _check(told: Message, topic: Topic, partition: int, position: int) -> None:
 def _columns(records: Sequence[Message], partition: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([each.key() for each in records], pa.binary()),
-            pa.array([each.value() for each in records], pa.binary()),
+            pa.array(list(map(Message.key, records)), pa.binary()),
+            pa.array(list(map(Message.value, records)), pa.binary()),
             pa.array(np.full(len(records), partition, np.int32)),
-            pa.array([each.offset() for each in records], pa.int64()),
+            pa.array(list(map(Message.offset, records)), pa.int64()),
         ],
         schema=RAW_SCHEMA,
     )

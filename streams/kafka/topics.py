@@ -5,6 +5,7 @@ settings that its kind asks for, whoever made it (rules 11 to 13). A topic found
 refused with what was expected and what is there; nothing is altered behind anybody's back.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -69,6 +70,19 @@ class Durability:
 
 
 SINGLE_BROKER = Durability(replication=1, min_insync=1)
+
+
+LONGEST_NAME = 249
+_NAME = re.compile(rf"[A-Za-z0-9._-]{{1,{LONGEST_NAME}}}")
+NAME_RULE = (
+    f"a topic's name is 1 to {LONGEST_NAME} of the characters a-z, A-Z, 0-9, '.', '_', '-',"
+    " and neither '.' nor '..'"
+)
+
+
+def is_name(name: str) -> bool:
+    """Tell whether Kafka lets a topic have this name: `NAME_RULE`."""
+    return bool(_NAME.fullmatch(name)) and name not in {".", ".."}
 
 
 class Topics(Protocol):

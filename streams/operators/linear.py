@@ -229,7 +229,7 @@ def _outputs(
     first = np.full(rows.num_rows, -1, np.int64)
     if not rows.num_rows:
         schema = data_schema([each.type for each in outputs])
-        return {f.name: pa.array([], f.type) for f in schema}, first
+        return {f.name: pa.nulls(0, f.type) for f in schema}, first
     tried = _tried(outputs, rows, types, kernel)
     for index in reversed(range(len(outputs))):
         first[_flags(tried[f"f{index}"])] = index

@@ -26,15 +26,19 @@ from streams.plan.ir import (
 )
 from streams.plan.physical import Column
 from streams.plan.record import Record
-from streams.plan.refusals import AGGREGATES, Refusal
+from streams.plan.refusals import AGGREGATES, SUPPORTED, Refusal
 from streams.plan.render import label
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, shift
-from streams.plan.typenames import stored, type_name
+from streams.plan.typenames import contains, stored, type_name
 
 _INNER = "INNER"
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
 # shows the first key it met; the least one does not depend on the order (rule 23).
 _REPRESENTATIVE = "__collated_group"
+# What DuckDB makes of min and max where bytes do not compare as values; `refuse` has refused
+# those that the user wrote.
+_BY_ANOTHER = {"arg_min": "min", "arg_max": "max"}
+_EXTREMES = frozenset({"min", "max"})
 _SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
 
 
@@ -158,18 +162,35 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
     arguments = record.records("children")
     if name == "first" and record.text("alias") == _REPRESENTATIVE:
         name = "min"
+    if name in _BY_ANOTHER:
+        raise _by_another(name, type_name(arguments[0].record("return_type"))).raised()
     if name not in AGGREGATES or len(arguments) > 1:
         shown = name if name not in AGGREGATES else f"{name} with {len(arguments)} arguments"
-        supported = "count, sum, avg, min and max are"
-        raise Refusal(f"aggregate {shown}", f"{supported} supported").raised()
+        raise Refusal(f"aggregate {shown}", SUPPORTED).raised()
     if record.text("aggregate_type") == "DISTINCT" and name not in {"min", "max"}:
         raise Refusal(f"{name}(DISTINCT ...)").raised()
     inside = row_scope(columns(source))
     argument = bind_scalar(arguments[0], inside) if arguments else None
+    if name in _EXTREMES and record.text("alias") != _REPRESENTATIVE:
+        _refuse_enum(name, argument)
     if record.has("filter"):
         argument = _filtered(argument, bind_scalar(record.record("filter"), inside))
     type_ = _result_type(name, argument, record)
     return AggregateCall("count" if name == "count_star" else name, argument, type_)
+
+
+def _by_another(name: str, type_: str) -> Refusal:
+    """A min or max whose order is that of something computed: what the user wrote of it."""
+    if type_ == "VARCHAR":
+        return Refusal(f"{_BY_ANOTHER[name]} under a collation", "leave COLLATE out")
+    return Refusal(f"{_BY_ANOTHER[name]} of {type_}", "cast it to VARCHAR")
+
+
+def _refuse_enum(name: str, argument: Scalar | None) -> None:
+    """An ENUM travels as its text, whose order is another one than that of its values."""
+    if argument and contains(argument.type, "ENUM"):
+        hint = "cast it to VARCHAR; the order is then the alphabet's"
+        raise Refusal(f"{name} of {argument.type}", hint).raised()
 
 
 def _filtered(argument: Scalar | None, condition: Scalar) -> Scalar:

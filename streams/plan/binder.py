@@ -22,8 +22,6 @@ from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
 
-VERSION = duckdb.__version__
-
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
     "SET integer_division = true",
@@ -149,6 +147,26 @@ def unstable_functions() -> Mapping[str, str]:
             n: "a macro over " + min(words) for n, words in called.items() if words
         } | found
     return found
+
+
+@functools.cache
+def aggregates_beyond(supported: frozenset[str]) -> frozenset[str]:
+    """The other aggregate functions, and the macros that call one, by lower-case name."""
+    connection = _database().cursor()
+    rows = connection.execute(
+        "SELECT lower(function_name) FROM duckdb_functions() GROUP BY 1"
+        " HAVING bool_and(function_type = 'aggregate')"
+    )
+    found = frozenset(str(name) for (name,) in rows.fetchall()) - supported
+    macros = connection.execute(
+        "SELECT lower(function_name), lower(macro_definition) FROM duckdb_functions()"
+        " WHERE function_type = 'macro' AND macro_definition IS NOT NULL"
+    ).fetchall()
+    return found | {
+        str(name)
+        for name, definition in macros
+        if found.intersection(re.findall(r"(\w+)\s*\(", re.sub("'[^']*'", "", definition)))
+    }
 
 
 _CLOCKS = dict.fromkeys(

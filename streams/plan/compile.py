@@ -11,9 +11,9 @@ from streams.plan.binder import Binder, binder
 from streams.plan.explain import explain_logical, explain_physical
 from streams.plan.lower import lower
 from streams.plan.passes import optimise
-from streams.plan.physical import Column, Dataflow
+from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
-from streams.plan.refusals import refuse, refuse_today, refuse_unstable
+from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.settle import settle
 
 
@@ -53,7 +53,9 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
         settled = settle(unchecked, bound.computable)
         _refuse_failing_rows(settled, bound)
     logical = optimise(settled)
-    return Compiled(lower(logical, answer.columns), logical, answer.columns)
+    dataflow = lower(logical, answer.columns)
+    refuse_types(answer.columns, _inner_types(dataflow))
+    return Compiled(dataflow, logical, answer.columns)
 
 
 def explain(query: str, catalog: Mapping[str, Relation]) -> str:
@@ -108,6 +110,16 @@ def _refuse_duplicates(columns: tuple[Column, ...]) -> None:
                 "give each column a name of its own with AS",
             )
         seen.add(column.name.lower())
+
+
+def _inner_types(dataflow: Dataflow) -> frozenset[str]:
+    """The types of what the nodes hand on; what a source has is the source's business."""
+    return frozenset(
+        type_
+        for node, types in zip(dataflow.nodes, dataflow.types, strict=True)
+        if not isinstance(node, Source)
+        for type_ in types
+    )
 
 
 def _refuse_failing_rows(node: ir.Relational, bound: Binder) -> None:

@@ -9,11 +9,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import Binder, unstable_functions
+from streams.plan.binder import Binder, aggregates_beyond, unstable_functions
+from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.tokens import tokenize
+from streams.plan.typenames import contains
 
+NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
+"""Types whose values Arrow does not bring back as they were: no column can be of them."""
 AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
+SUPPORTED = "count, sum, avg, min and max are supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +147,8 @@ def _call(node: Record) -> Refusal | None:
         return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
     if node.has("order_bys") and node.record("order_bys").items("orders"):
         return Refusal(f"ORDER BY inside {name}")
+    if name in aggregates_beyond(AGGREGATES):
+        return Refusal(f"aggregate {name}", SUPPORTED)
     return None
 
 
@@ -216,3 +223,22 @@ def refuse_today(plan: Record) -> None:
             raise Refusal("age with one argument", "write the day to count from").raised()
         if name == "timezone" and "TIME WITH TIME ZONE" in kinds:
             raise Refusal("AT TIME ZONE of a time of day", "convert a timestamp").raised()
+
+
+def is_carried(type_: str) -> bool:
+    """Tell whether a column of this type can be stored and read back."""
+    return not any(contains(type_, kind) for kind in NOT_CARRIED)
+
+
+def refuse_types(columns: Iterable[Column], inner: Iterable[str]) -> None:
+    """Refuse a view whose columns, or those of a step on the way to it, cannot be stored.
+
+    Errors: InvalidStatement that names the column, or else the type.
+    """
+    hint = "cast it to VARCHAR, or take the parts that you need"
+    for column in columns:
+        if not is_carried(column.type):
+            raise Refusal(f"column {column.name} of type {column.type}", hint).raised()
+    for type_ in sorted(inner):
+        if not is_carried(type_):
+            raise Refusal(f"grouping, joining or aggregating {type_}", hint).raised()

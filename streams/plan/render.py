@@ -7,7 +7,7 @@ identity, so it depends on the expression alone.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
@@ -48,11 +48,6 @@ _LABEL = Style(
 def sql(scalar: Scalar) -> str:
     """DuckDB SQL over `c0 .. cn` that has the expression's value and type."""
     return _render(scalar, _SQL)
-
-
-def qualified_sql(scalar: Scalar, ref: Callable[[Ref], str]) -> str:
-    """DuckDB SQL with columns named by `ref`."""
-    return _render(scalar, replace(_SQL, ref=ref))
 
 
 def label(scalar: Scalar) -> str:

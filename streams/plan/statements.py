@@ -187,12 +187,11 @@ def _kafka(cursor: Cursor) -> tuple[str, dict[str, str]]:
         if not cursor.accept(","):
             break
     cursor.expect(")")
-    topic = options.pop("TOPIC", "")
-    if not topic:
+    if "TOPIC" not in options:
         raise InvalidStatement(
             "option TOPIC is missing", hint=f"the statement is {cursor.usage}"
         )
-    return topic, options
+    return options.pop("TOPIC"), options
 
 
 def _value(cursor: Cursor, option: str) -> str:

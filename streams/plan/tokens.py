@@ -130,9 +130,9 @@ class Cursor:
         raise self.refused(_either(words))
 
     def name(self, what: str) -> str:
-        """A name: a bare word, kept as written, or a quoted one."""
+        """A name: a bare word, kept as written, or a quoted one, which is not empty."""
         token = self.current
-        if token is None or not _names(self.source, token):
+        if token is None or not token.text or not _names(self.source, token):
             raise self.refused(what)
         self.position += 1
         if self.at("."):
@@ -148,12 +148,15 @@ class Cursor:
         return token.text
 
     def integer(self, what: str) -> int:
-        """A non-negative integer."""
+        """A non-negative integer of 64 bits."""
         token = self.current
         if token is None or token.kind is not TokenType.NUMBER or not token.text.isdigit():
             raise self.refused(what)
+        value = int(token.text)
+        if value > _GREATEST:
+            raise self.refused(f"{what} up to {_GREATEST}")
         self.position += 1
-        return int(token.text)
+        return value
 
     def names(self, what: str) -> tuple[str, ...]:
         """Names between parentheses, at least one, none twice (compared without case)."""
@@ -188,6 +191,7 @@ class Cursor:
             raise self.refused("the end of the statement")
 
 
+_GREATEST = 2**63 - 1
 _STRINGS = frozenset({TokenType.STRING, TokenType.HEREDOC_STRING})
 _OPENS = {"(": 1, ")": -1, "[": 1, "]": -1}
 

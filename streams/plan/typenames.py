@@ -11,6 +11,7 @@ from streams.plan.keywords import KEYWORDS, RESERVED
 from streams.plan.record import Record
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_QUOTES = re.compile(r"""'[^']*'|"[^"]*\"""")
 
 
 def identifier(name: str) -> str:
@@ -43,6 +44,12 @@ def type_name(record: Record) -> str:
 def stored(type_: str) -> str:
     """The type a column of this type has once it is stored."""
     return type_.replace('"NULL"', "INTEGER")
+
+
+def contains(type_: str, kind: str) -> bool:
+    """Tell whether a type is of this kind (`ENUM`) or has one that is inside it."""
+    # A word that is followed by another one is the name of a field.
+    return bool(re.search(rf"\b{kind}(?=[\[(),]|$)", _QUOTES.sub("", type_)))
 
 
 def _decimal(info: Record) -> str:

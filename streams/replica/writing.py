@@ -11,7 +11,7 @@ from streams.kafka.chunks import ChunkWrite, KafkaChunks
 from streams.kafka.log import ChunkRef
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel import arrow_schema, empty_table
 
 
 def bodies(
@@ -25,7 +25,7 @@ def bodies(
         return []
     updates = emitted.output
     if updates is None:
-        updates = arrow_schema(types).empty_table()
+        updates = empty_table(arrow_schema(types))
     return list(chunk.encode(updates, output.names, emitted.errors))
 
 

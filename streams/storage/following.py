@@ -33,7 +33,6 @@ class Following:
     ) -> None:
         self._identify = identify
         self.changed = threading.Condition(threading.RLock())
-        self.version = 0
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
@@ -54,7 +53,7 @@ class Following:
             self.groups[group.names.group] = group
             self._by_log[group.names.log] = group
             self._moves.append((group.names.log, Offset(group.state.upto + 1)))
-            self._bump()
+            self.changed.notify_all()
 
     def leave(self, name: str) -> None:
         """Follow a group no more; one that is not followed is passed over."""
@@ -63,7 +62,7 @@ class Following:
             if group is not None:
                 del self._by_log[group.names.log]
                 self._moves.append((group.names.log, None))
-                self._bump()
+                self.changed.notify_all()
 
     def group(self, name: str) -> Group:
         """A followed group.
@@ -166,7 +165,7 @@ class Following:
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
             moved = frozenset(self._fold_each(entries))
-            self._bump()
+            self.changed.notify_all()
             callbacks = tuple(self._callbacks)
         for callback in callbacks:
             callback(moved)
@@ -197,7 +196,7 @@ class Following:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
                 self._moves.append((topic, None))
-            self._bump()
+            self.changed.notify_all()
 
     def _suspect(self, group: Group) -> None:
         """A foreign event is a stray one, or we follow a topic that was made anew (rule 12)."""
@@ -210,6 +209,3 @@ class Following:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
 
-    def _bump(self) -> None:
-        self.version += 1
-        self.changed.notify_all()

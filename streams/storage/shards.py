@@ -191,19 +191,9 @@ class Shards:
         """Why nothing is followed any more, if so: only a new process helps."""
         return self.following.defect
 
-    @property
-    def version(self) -> int:
-        """Grows with every fold."""
-        return self.following.version
-
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
         """Whether the predicate came true in time; it is looked at after every fold."""
         return self.following.wait(predicate, timeout_ms)
-
-    def wait_newer(self, version: int, timeout_ms: int) -> int:
-        """The version, once it differs from the one given or the time is up."""
-        self.following.wait(lambda: self.following.version != version, timeout_ms)
-        return self.following.version
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
         """Call back with the names of groups that moved; returns what ends it.

@@ -13,7 +13,7 @@ out; they are named until every reader's plan has passed (rule 10).
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.batches import Trace
@@ -170,13 +170,3 @@ class State:
     def chunks(self) -> frozenset[ChunkRef]:
         """Every chunk the state names."""
         return frozenset(chunk for chunks in self._named() for chunk in chunks)
-
-
-def source_at(collection: CollectionState, upper: Timestamp) -> Offsets | None:
-    """The source binding as of the frontier `upper`: what had been read when it stood there."""
-    found = [
-        batch
-        for batch in collection.batches.overlapping(Timestamp(upper - 1), upper)
-        if batch.source is not None
-    ]
-    return max(found, key=lambda batch: batch.lower).source if found else None

@@ -14,7 +14,7 @@ import functools
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -54,7 +54,7 @@ class Port:
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        self.nothing: pa.Table = schema.empty_table()
+        self.nothing: pa.Table = empty_table(schema)
         self.table: pa.Table | pa.RecordBatch = self.nothing
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
@@ -114,6 +114,22 @@ class Kernel:
             for name in tables:
                 self._connection.unregister(name)
 
+    def query_as(
+        self, sql: str, tables: Mapping[str, tuple[pa.Table, Sequence[str]]], /
+    ) -> pa.Table:
+        """The answer to `sql` over tables by name, their columns read as these DuckDB types.
+
+        Errors: EvaluationFailed, StatementRefused, KernelFailed.
+        """
+        for name, (table, types) in tables.items():
+            self._view(name, table, types)
+        try:
+            return self._run(sql)
+        finally:
+            for name in tables:
+                self._execute(f"DROP VIEW IF EXISTS {_quoted(name)}")
+                self._connection.unregister(name)
+
     def prepare(self, sql: str, **ports: pa.Schema) -> Prepared:
         """A statement made ready; `{name}` in `sql` stands for the port of that name.
 
@@ -167,12 +183,21 @@ class Kernel:
     def round_trips(self, duckdb_type: str) -> bool:
         """Whether DuckDB reads its own Arrow export of this type back as this type."""
         if duckdb_type not in self._rendered:
-            table = pa.schema([("x", arrow_type(duckdb_type))]).empty_table()
+            table = empty_table(pa.schema([("x", arrow_type(duckdb_type))]))
             self._connection.register("round_trip", table)
             read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
             self._connection.unregister("round_trip")
             self._rendered[duckdb_type] = _same_type(self, read["t"][0].as_py(), duckdb_type)
         return self._rendered[duckdb_type]
+
+    def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
+        if all(self.round_trips(kind) for kind in types):
+            self._connection.register(name, table)
+            return
+        pairs = zip(table.column_names, types, strict=True)
+        quoted = [(_quoted(column), kind) for column, kind in pairs]
+        casts = ", ".join(f"CAST({column} AS {kind}) AS {column}" for column, kind in quoted)
+        self._connection.from_arrow(table).project(casts).create_view(name)
 
     def _make(self, sql: str, schemas: dict[str, pa.Schema]) -> Prepared:
         number = next(self._names)
@@ -254,6 +279,10 @@ def _plain_booleans(table: pa.Table) -> pa.Table:
     return table
 
 
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
 def _same_type(kernel: Kernel, one: str, other: str) -> bool:
     sql = f"SELECT typeof(NULL::{one}) = typeof(NULL::{other}) AS same"
     return bool(kernel.query(sql)["same"][0].as_py())
@@ -274,7 +303,28 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
     found = relation.to_arrow_table().schema.field(0).type
     if found == _BOOL8:
         return pa.bool_()
-    return found.value_type if pa.types.is_dictionary(found) else found
+    return _decoded(found)
+
+
+def _decoded(kind: pa.DataType) -> pa.DataType:
+    """The type with the values of a dictionary in its place, inside lists and structs too."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return kind.value_type
+    if types.is_list(kind) or types.is_fixed_size_list(kind):
+        child = kind.value_field.with_type(_decoded(kind.value_type))
+        return pa.list_(child, kind.list_size if types.is_fixed_size_list(kind) else -1)
+    if types.is_map(kind):
+        sides = [_decoded(kind.key_type), _decoded(kind.item_type)]
+        return pa.map_(kind.key_field.with_type(sides[0]), kind.item_field.with_type(sides[1]))
+    if types.is_struct(kind):
+        return pa.struct([child.with_type(_decoded(child.type)) for child in kind.fields])
+    return kind
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """A table without rows; pyarrow's own cannot be of a type with DuckDB's types inside."""
+    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
 def arrow_schema(types: Sequence[str]) -> pa.Schema:

@@ -79,7 +79,7 @@ def find(
 
 
 def _empty(shape: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in shape], schema=shape)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in shape], schema=shape)
 
 
 def insert(

@@ -32,7 +32,7 @@ def candidates(runs: Sequence[Run], hashes: Words, shape: pa.Schema) -> pa.Recor
         if len(places):
             parts.append(run.rows.take(pa.array(places)))
     if not parts:
-        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in shape], schema=shape)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in shape], schema=shape)
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 

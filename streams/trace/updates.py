@@ -58,7 +58,7 @@ def _chunks(column: pa.Array | pa.ChunkedArray) -> list[pa.Array]:
 def _one(chunks: list[pa.Array], kind: pa.DataType) -> pa.Array:
     if len(chunks) == 1:
         return chunks[0]
-    return pa.concat_arrays(chunks) if chunks else pa.array([], kind)
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, kind)
 
 
 def _cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -141,11 +141,6 @@ def clip(updates: pa.RecordBatch, lower: int, upper: int) -> pa.RecordBatch:
     times = int64(updates.column(TIME))
     keep = (times >= lower) & (times < upper)
     return updates if keep.all() else updates.filter(pa.array(keep))
-
-
-def concat(parts: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """The sum of the collections."""
-    return flatten(parts, schema)
 
 
 def at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:

@@ -7,8 +7,7 @@ any pass and compare with its own answer.
 import itertools
 
 from streams.plan import ir
-from streams.plan.render import qualified_sql, sql
-from streams.plan.scalar import Ref
+from streams.plan.render import sql
 from streams.plan.typenames import quoted
 
 
@@ -59,13 +58,9 @@ def _product(node: ir.Product) -> str:
     for number, part in enumerate(node.inputs):
         places += [f"p{number}.c{i}" for i in range(len(ir.columns(part)))]
         parts.append(f"({to_sql(part)}) p{number}")
-
-    def at(ref: Ref) -> str:
-        return places[ref.index]
-
-    where = " AND ".join(qualified_sql(p, at) for p in node.predicates) or "true"
+    where = " AND ".join(map(sql, node.predicates)) or "true"
     shown = ", ".join(f"{place} AS c{i}" for i, place in enumerate(places))
-    return f"SELECT {shown} FROM {', '.join(parts)} WHERE {where}"
+    return f"SELECT * FROM (SELECT {shown} FROM {', '.join(parts)}) WHERE {where}"
 
 
 def _join(node: ir.Join) -> str:

@@ -36,7 +36,7 @@ VALUES = {
     "sec": ("TIMESTAMP_S", "NULL", "'2024-02-29 12:34:56'"),
     "iv": ("INTERVAL", "NULL", "INTERVAL '1 month'", "INTERVAL '30 days'", "INTERVAL '-5 s'"),
     "id": ("UUID", "NULL", "'00000000-0000-0000-0000-000000000001'"),
-    "e": ("ENUM('p', 'q''r')", "NULL", "'p'", "'q''r'"),
+    "e": ("ENUM('z', 'q''r')", "NULL", "'z'", "'q''r'"),
     "l": ("INTEGER[]", "NULL", "[]", "[1, NULL, 3]", "[5, 2, 9]"),
     "a": ("INTEGER[3]", "NULL", "[1, 2, 3]"),
     "st": ('STRUCT(x INTEGER, "Y y" VARCHAR)', "NULL", "{'x': 1, 'Y y': 'z'}"),

@@ -92,7 +92,8 @@ class FakeReplica:
             [diff for _, _, diff in updates],
         ]
         arrays = [
-            pa.array(each, field.type) for each, field in zip(columns, schema, strict=True)
+            pa.array(each, field.type) if each else pa.nulls(0, field.type)
+            for each, field in zip(columns, schema, strict=True)
         ]
         wrong = pa.table(
             {

@@ -31,7 +31,7 @@ from streams.storage.events import (
 )
 from streams.storage.machine import step
 from streams.storage.outcomes import Outcome
-from streams.storage.state import CollectionState, State, source_at
+from streams.storage.state import CollectionState, State
 from tests.support.datadriven import Case
 
 
@@ -103,7 +103,10 @@ class ShardScript:
 
     def source_at(self, case: Case) -> str:
         collection = self.state.collections[CollectionId(case["of"])]
-        return binding(source_at(collection, stamp(case["upper"])))
+        upper = stamp(case["upper"])
+        batches = collection.batches.overlapping(Timestamp(upper - 1), upper)
+        found = [each for each in batches if each.source is not None]
+        return binding(max(found, key=lambda each: each.lower).source if found else None)
 
     def reload(self, case: Case) -> str:
         """Go on from the state as a Rollup would bring it back."""

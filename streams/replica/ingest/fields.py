@@ -45,6 +45,7 @@ import pyarrow as pa
 
 from streams.errors import InvalidUsage
 from streams.plan.physical import Column
+from streams.plan.source_types import decimal, is_source_type
 from streams.replica.ingest.scan import Token, unquote
 
 Value = int | float | Decimal | str | bool
@@ -124,6 +125,8 @@ def fields(columns: Sequence[Column]) -> tuple[Field, ...]:
 
 
 def _field(name: str, declared: str) -> Field:
+    if not is_source_type(declared):
+        raise InvalidUsage(f'column "{name}": a source cannot have a column of type {declared}')
     if declared in SIMPLE:
         read, parsed, sql = SIMPLE[declared]
         return Field(name, declared, read, parsed, sql, screen=_screen(parsed))
@@ -139,10 +142,9 @@ def _field(name: str, declared: str) -> Field:
         sql = "nullif(json_extract({message}, {pointer})::VARCHAR, 'null')::JSON"
         twice = "len(list_filter(json_keys({message}), lambda k: k = {name})) > 1"
         return Field(name, declared, lambda token: token.text, None, sql, twice)
-    decimal = re.fullmatch(r"DECIMAL\(([0-9]+),\s*([0-9]+)\)", declared)
-    if decimal is None:
-        raise InvalidUsage(f'column "{name}": a source cannot have a column of type {declared}')
-    width, scale = int(decimal[1]), int(decimal[2])
+    shape = decimal(declared)
+    assert shape, declared
+    width, scale = shape
     quoted = "json_type({message}, {pointer}) = 'VARCHAR'"
     read = partial(_decimal, width, scale)
     return Field(name, declared, read, pa.decimal128(width, scale), None, quoted)

@@ -180,6 +180,48 @@ def test_a_view_is_born_at_the_greatest_time_its_inputs_share(env) -> None:
     ]
 
 
+def test_a_read_sees_the_types_that_a_view_declares(env) -> None:
+    """Values of an enum are in the enum's order, not in the alphabet's; a tuple is a tuple."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(
+        "CREATE MATERIALIZED VIEW v AS"
+        " SELECT (if(id = 1, 'z', 'a'))::ENUM('z', 'a') AS e, row(id, 'x') AS \"t \"\"\","
+        " [(if(id = 1, 'z', 'a'))::ENUM('z', 'a')] AS l FROM orders"
+    )
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 10)
+    tuples = [{"element1": number, "element2": "x"} for number in (1, 2)]
+    assert env.rows("SELECT e, l FROM v") == []
+    updates = [(("z", tuples[0], ["z"]), NOW + 10, 1), (("a", tuples[1], []), NOW + 10, 1)]
+    replica.append("u2", NOW + 11, updates)
+    assert env.rows("SELECT * FROM v ORDER BY e") == [
+        ["z", "(1, x)", ["z"]],
+        ["a", "(2, x)", []],
+    ]
+    assert env.rows("SELECT l FROM v WHERE e > 'z'::ENUM('z', 'a')") == [[[]]]
+    query = 'SELECT max(e), typeof(max(e)), max(l), typeof(any_value("t """)) FROM v'
+    assert env.rows(query) == [["a", "ENUM('z', 'a')", ["z"], "TUPLE(BIGINT, VARCHAR)"]]
+
+
+def test_a_view_of_booleans_in_a_list_can_be_read_when_it_is_empty(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(
+        "CREATE MATERIALIZED VIEW v AS SELECT [id > 1] AS l, {'j': [id::JSON]} AS s FROM orders"
+    )
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 10)
+    assert env.rows("SELECT count(*) FROM v") == [[0]]
+    assert env.rows("SELECT * FROM v") == []
+
+
+def test_what_cannot_be_shown_is_refused(env) -> None:
+    failed = env.fails("SELECT 1::VARIANT AS v")
+    assert failed.message == "column v of type VARIANT cannot be shown"
+    assert env.rows("SELECT 1::VARIANT::VARCHAR") == [["1"]]
+
+
 def test_what_is_depended_on_cannot_be_dropped(env) -> None:
     with_orders(env)
     env.rows(TOTALS)
@@ -297,7 +339,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("SELECT * FROM nothing", "the query failed"),
+        ("SELECT * FROM nothing", "nothing does not exist"),
         ("SELECT nope FROM orders", "the query failed"),
         ("SELEC 1", "expected"),
         ("CREATE SOURCE x FROM KAFKA (TOPIC 'missing') (a INT) FORMAT JSON", "topic missing"),
@@ -306,10 +348,34 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
             "topic sw.catalog",
         ),
         ("CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a NOTYPE) FORMAT JSON", "columns"),
+        (
+            "CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT, b UNION(a INT)) FORMAT JSON",
+            "column b of type UNION(a INTEGER) cannot be read from a topic",
+        ),
+        (
+            "CREATE SOURCE x FROM KAFKA (TOPIC 'orders') (a INT[]) FORMAT JSON"
+            " ENVELOPE UPSERT (KEY (a))",
+            "column a of type INTEGER[] cannot be read from a topic",
+        ),
         (ORDERS, "source orders already exists"),
         (
             "CREATE SINK k FROM orders INTO KAFKA (TOPIC 'orders') KEY (id)",
             "topic orders already",
+        ),
+        *(
+            (text, f"topic name '{shown}' is not valid")
+            for name, shown in [
+                ("bad topic name!", "bad topic name!"),
+                ("", ""),
+                (".", "."),
+                ("..", ".."),
+                ("ä", "ä"),
+                ("x" * 250, "x" * 20 + "... (250 characters)"),
+            ]
+            for text in (
+                f"CREATE SINK k FROM orders INTO KAFKA (TOPIC '{name}') KEY (id)",
+                f"CREATE SOURCE x FROM KAFKA (TOPIC '{name}') (a INT) FORMAT JSON",
+            )
         ),
         ("CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o') KEY (x)", "column x of orders"),
         ("CREATE MATERIALIZED VIEW v AS SELECT now()", ""),
@@ -321,6 +387,15 @@ def test_what_cannot_be_is_refused_with_words(env, text, message) -> None:
     version = env.coordinator.catalog.state.version
     assert message in env.fails(text).message
     assert env.coordinator.catalog.state.version == version
+
+
+def test_an_unknown_name_is_told_the_nearest_of_ours(env) -> None:
+    with_orders(env)
+    for text in ("SELECT * FROM ordrs", "SUBSCRIBE ordrs", 'SELECT * FROM orders, "Order"'):
+        failed = env.fails(text)
+        assert failed.detail == "there are orders"
+        assert failed.hint == "did you mean orders?"
+    assert not env.fails("SELECT * FROM pg_sequenc").hint
 
 
 def test_if_exists_and_if_not_exists_are_content(env) -> None:

@@ -73,6 +73,18 @@ def test_exit_codes(arguments, code, tmp_path, monkeypatch) -> None:
     assert CliRunner().invoke(app, arguments).exit_code == code
 
 
+@pytest.mark.parametrize("arguments", [["empty.sql"], ["-c", ""], []])
+def test_an_empty_script_is_done_at_once(arguments, tmp_path, monkeypatch) -> None:
+    """And no shell is opened: standard input is not a terminal, or nobody sits at it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty.sql").touch()
+    client = Scripted("http://nowhere")
+    monkeypatch.setattr("streams.app.sql.find", lambda _: (client, None, None))
+    monkeypatch.setattr("streams.app.sql._shell", lambda *_: pytest.fail("a shell"))
+    result = CliRunner().invoke(app, ["sql", *arguments])
+    assert (result.exit_code, result.output) == (0, "")
+
+
 def test_the_command_that_is_asked_for() -> None:
     assert asked_for(["--help"]) == ""
     assert asked_for(["-v", "sql", "-c", "up"]) == "sql"

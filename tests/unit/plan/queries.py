@@ -79,6 +79,8 @@ QUERIES = {
     "aggregate nobody reads": "SELECT a FROM (SELECT a, sum(n) AS s FROM t GROUP BY a)",
     "global aggregate nobody reads": "SELECT 'x' AS x FROM (SELECT sum(n) AS s FROM t)",
     "group of intervals": "SELECT iv, count(*) AS n FROM every GROUP BY iv",
+    "a macro over aggregates we have": "SELECT a, geomean(n + 5) AS w FROM t GROUP BY a",
+    "extremes beside an enum": "SELECT max({'enum': i}) AS a, max({'(ENUM)': 'ENUM'}) AS b, max(e::VARCHAR) AS c FROM every",
     "group by every type": "SELECT tiny, huge, dec, s, bl, bo, dt, ts, tsz, id, e, l, st, count(*) AS n FROM every GROUP BY ALL",
     "extremes of many types": "SELECT min(dt), max(ts), min(s), max(dec), min(id), max(bo), min(iv), max(huge), min(f) FROM every",
     "sums of many types": "SELECT sum(tiny), sum(big // 4), sum(dec), sum(bo), avg(small), avg(dec), sum(utiny) FROM every",

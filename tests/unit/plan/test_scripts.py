@@ -4,12 +4,13 @@ import json
 import os
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from streams.errors import InvalidStatement
 from streams.plan import passes
 from streams.plan.bind import bind
-from streams.plan.binder import VERSION, binder
+from streams.plan.binder import binder
 from streams.plan.compile import compile_view, explain
 from streams.plan.explain import explain_logical
 from streams.plan.settle import settle
@@ -89,7 +90,7 @@ def test_the_pinned_duckdb_serialises_as_it_did(path: Path) -> None:
     columns = {name: relation.columns for name, relation in catalog().items()}
     with binder(columns) as bound:
         plan = json.loads(json.dumps(bound.bind(stored["query"]).plan.fields, default=str))
-    now = {"duckdb": VERSION, "query": stored["query"], "plan": plan}
+    now = {"duckdb": duckdb.__version__, "query": stored["query"], "plan": plan}
     if os.environ.get("REWRITE"):
         path.write_text(json.dumps(now, indent=1) + "\n")
         return

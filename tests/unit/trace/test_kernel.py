@@ -108,3 +108,33 @@ def test_running_out_of_memory_is_no_error_of_the_data() -> None:
     small = Kernel("20MB")
     with pytest.raises(KernelFailed):
         small.query("SELECT list(md5(x::VARCHAR) ORDER BY x) AS l FROM range(3000000) AS t(x)")
+
+
+def test_a_query_reads_columns_as_the_types_it_is_told() -> None:
+    table = pa.table({'e "x"': ["a", "z"], "n": [1, 2]})
+    types = ["ENUM('z', 'a')", "BIGINT"]
+    own = Kernel()
+    got = own.query_as(
+        'SELECT max("e ""x""")::VARCHAR AS m FROM "T t"', {"T t": (table, types)}
+    )
+    assert got["m"].to_pylist() == ["a"]
+    with pytest.raises(StatementRefused):
+        own.query('FROM "T t"')
+
+
+NESTED = [
+    "BOOLEAN[]",
+    "STRUCT(b BOOLEAN)",
+    "MAP(BOOLEAN, UUID)",
+    "JSON[]",
+    "BIT[2]",
+    "HUGEINT[]",
+]
+
+
+@pytest.mark.parametrize("kind", [*NESTED, "ENUM('z', 'a')[]", "STRUCT(e ENUM('z', 'a')[])"])
+def test_types_inside_types_make_empty_tables(kind: str) -> None:
+    schema = arrow_schema([kind])
+    assert kernels.empty_table(schema).num_rows == 0
+    assert kernel().round_trips(kind) == ("ENUM" not in kind)
+    assert "dictionary" not in str(schema)

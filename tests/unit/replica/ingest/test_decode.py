@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 from streams.errors import InvalidUsage
 from streams.plan.physical import Column
+from streams.plan.source_types import PLAIN
 from streams.replica.ingest.decode import Decoder, wrap_scalars
+from streams.replica.ingest.fields import fields
 from streams.trace.kernel import Kernel
 
 KERNEL = Kernel()
@@ -420,6 +422,8 @@ def test_depth_does_no_harm_in_a_json_column():
 
 
 def test_a_type_that_json_cannot_give_is_refused():
+    for kind in (*PLAIN, "DECIMAL(4,2)"):
+        assert fields([Column("c", kind)])[0].type == kind
     with pytest.raises(InvalidUsage, match="cannot have a column of type INTERVAL"):
         Decoder([Column("x", "INTERVAL")], KERNEL)
 

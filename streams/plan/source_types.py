@@ -1,0 +1,59 @@
+"""The column types that a source may declare: those that JSON can give without loss.
+
+What a message must hold for each is said where messages are read (`streams.replica.ingest`).
+"""
+
+import re
+from collections.abc import Sequence
+
+from streams.errors import InvalidStatement
+from streams.plan.physical import Column
+
+PLAIN = (
+    "BOOLEAN",
+    "TINYINT",
+    "SMALLINT",
+    "INTEGER",
+    "BIGINT",
+    "HUGEINT",
+    "UTINYINT",
+    "USMALLINT",
+    "UINTEGER",
+    "UBIGINT",
+    "UHUGEINT",
+    "FLOAT",
+    "DOUBLE",
+    "VARCHAR",
+    "BLOB",
+    "DATE",
+    "TIME",
+    "TIMESTAMP",
+    "TIMESTAMP WITH TIME ZONE",
+    "UUID",
+    "JSON",
+)
+"""All but DECIMAL, which has a width and a scale."""
+
+_DECIMAL = re.compile(r"DECIMAL\(([0-9]+),\s*([0-9]+)\)")
+
+
+def decimal(type_: str) -> tuple[int, int] | None:
+    """Width and scale of a DECIMAL; None for another type."""
+    found = _DECIMAL.fullmatch(type_)
+    return (int(found[1]), int(found[2])) if found else None
+
+
+def is_source_type(type_: str) -> bool:
+    """Tell whether a source's column may be of the type, spelled as DuckDB prints it."""
+    return type_ in PLAIN or decimal(type_) is not None
+
+
+def refuse_source_types(columns: Sequence[Column]) -> None:
+    """Errors: InvalidStatement for a column that messages cannot fill."""
+    for column in columns:
+        if not is_source_type(column.type):
+            raise InvalidStatement(
+                f"column {column.name} of type {column.type} cannot be read from a topic",
+                f"a source's columns are {', '.join(PLAIN)} or DECIMAL(width, scale)",
+                "declare it JSON or VARCHAR, and take it apart in a view",
+            )
