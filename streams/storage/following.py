@@ -208,4 +208,3 @@ class Following:
         with self.changed:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
-
