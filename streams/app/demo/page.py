@@ -75,12 +75,21 @@ def _view(view: View, followed: Followed, kernel: Kernel, rows: int) -> Renderab
 
 
 def _top(view: View, followed: Followed, kernel: Kernel, rows: int) -> list[list[object]]:
+    assert followed.contents is not None
+    types = followed.contents.schema.types
     names = ", ".join(f'c{i} AS "{name}"' for i, name in enumerate(followed.names))
+    shown = ", ".join(map(_shown, followed.names, types))
     top: pa.Table = kernel.query(
-        f"SELECT * FROM (SELECT {names} FROM contents) ORDER BY {view.order} LIMIT {rows}",
+        f"SELECT {shown} FROM (SELECT {names} FROM contents) "
+        f"ORDER BY {view.order} LIMIT {rows}",
         contents=followed.contents,
     )
     return [column.to_pylist() for column in top.columns]
+
+
+def _shown(name: str, kind: pa.DataType) -> str:
+    """A column as SQL for the eye; Arrow has no value of its own for a HUGEINT."""
+    return f'"{name}"::VARCHAR' if isinstance(kind, pa.BaseExtensionType) else f'"{name}"'
 
 
 def _text(value: object) -> str:

@@ -11,11 +11,12 @@ from rich.console import Console
 from streams.app.bench.command import app as bench
 from streams.app.demo import run as course
 from streams.app.demo.feed import TOPICS
+from streams.app.demo.page import Numbers, render
 from streams.app.demo.run import Choices, Show, refuse_remains
-from streams.app.demo.views import SOURCES, VIEWS
-from streams.app.demo.watch import Watch
+from streams.app.demo.views import SOURCES, VIEWS, View
+from streams.app.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage
-from streams.ids import CapabilityId, CollectionId, Topic
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
 from streams.plan import statements
 from streams.plan.statements import CreateSource
@@ -96,3 +97,18 @@ def test_every_benchmark_has_an_example() -> None:
     ]
     assert len(helps) >= 6
     assert not [each for each in helps if "Example:" not in each]
+
+
+def test_the_page_shows_a_sum_of_integers_as_a_number() -> None:
+    kernel = Kernel()
+    contents = kernel.query(
+        "SELECT 'JFK' AS c0, 12345::HUGEINT AS c1, 0::BIGINT t, 1::BIGINT d"
+    )
+    view = View("v", "Sums", (), "", "total DESC")
+    followed = Followed(
+        CollectionId("u1"), ("origin", "total"), Timestamp(9), Timestamp(0), contents, 1
+    )
+    numbers = Numbers(1, 1, 1.0, 1.0, 1.0, "now")
+    page = io.StringIO()
+    Console(file=page, width=120).print(render(numbers, [(view, followed)], [], kernel))
+    assert "12345" in page.getvalue()
