@@ -60,7 +60,9 @@ def up(
             console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
             console.print(f"SQL          [green]{environment.client.url}/sql[/]")
             console.print(f"logs         {settings.directory / 'logs'}")
-            console.print("ready: try [bold]slackwater sql[/] in another terminal; Ctrl-C ends")
+            shell = f"slackwater sql --directory {settings.directory.absolute()}"
+            text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
+            console.print(text, soft_wrap=True)
             _stay(environment, stopping)
     except KeyboardInterrupt:
         console.print("[dim]stopped[/]")
