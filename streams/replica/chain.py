@@ -147,9 +147,10 @@ class Chain:
         awaits: frozenset[CollectionId],
     ) -> None:
         fed = {each: self.reached[each] for each in awaits if self.reached[each].fed}
-        if any(each.upper != step.upper for each in fed.values()):
-            return  # what is in hand is for whole intervals
-        unit = views.unit(flow, self.view, step)
+        if any(not _fits(each, step) for each in fed.values()):
+            return
+        until = {each: reached.lower.time for each, reached in fed.items()}
+        unit = views.unit(flow, self.view, step, until)
         share = replace(
             unit.share,
             base=max((each.level for each in fed.values()), default=0),
@@ -165,3 +166,13 @@ class Chain:
             return stored
         news = (InputBatch(reached.lower, reached.upper, 1),) if reached.fed else ()
         return replace(stored, upper=reached.upper, batches=(*stored.batches, *news))
+
+
+def _fits(fed: Reached, step: Step) -> bool:
+    """Whether all that is in hand of an import belongs to the step.
+
+    In hand is what its maker has stepped. The maker's state may stand before its shard's upper,
+    where another replica has put the same updates already: so what is stored is read up to the
+    beginning of what is in hand, and no further.
+    """
+    return fed.upper == step.upper and step.lower.precedes(fed.lower)

@@ -17,6 +17,8 @@ from streams.storage.read import LAST, Piece, pieces
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
+NOWHERE: Mapping[CollectionId, Timestamp] = {}
+
 
 @dataclass(slots=True)
 class View:
@@ -56,12 +58,19 @@ class View:
             self.found[key] = pieces(self.state(collection), lower, upper)
         return self.found[key]
 
-    def loads(self, flow: Flow, lower: Timestamp, upper: Timestamp) -> tuple[ChunkLoad, ...]:
-        """What a step of a view over [lower, upper) reads."""
+    def loads(
+        self,
+        flow: Flow,
+        lower: Timestamp,
+        upper: Timestamp,
+        until: Mapping[CollectionId, Timestamp] = NOWHERE,
+    ) -> tuple[ChunkLoad, ...]:
+        """What a step of a view over [lower, upper) reads; of `until`, so far only."""
         return tuple(
             ChunkLoad(flow.id, index, self.shards.data_topic(each.collection), found)
             for index, each in enumerate(flow.description.imports)
-            if (found := self.pieces(each.collection, lower, upper))
+            if (end := until.get(each.collection, upper)) > lower
+            and (found := self.pieces(each.collection, lower, end))
         )
 
     def sinces(self, flow: Flow) -> Mapping[CollectionId, Antichain]:

@@ -1,14 +1,14 @@
 """What the steady lane does next: steps of views, all that have news in one micro-batch."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.replica import work
 from streams.replica.descriptor import Output
 from streams.replica.flow import Flow, Phase
-from streams.replica.inputs import View
+from streams.replica.inputs import NOWHERE, View
 from streams.replica.work import Interval, Quiet, Unit
 
 
@@ -59,13 +59,20 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
     return Plan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
 
 
-def unit(flow: Flow, view: View, step: Step) -> Unit:
-    """A view's share of a micro-batch, with what the shards hold of the step's interval."""
+def unit(
+    flow: Flow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
+) -> Unit:
+    """A view's share of a micro-batch, with what the shards hold of the step's interval.
+
+    Of an import in `until` they are read up to that time only.
+    """
     assert flow.own is not None
     assert not step.upper.is_empty, "updates have times, so a step with news has an upper"
     lower, upper = step.lower.time, step.upper.time
     share = work.share(flow, Interval(lower, upper), flow.own.runs, output_of(flow, view))
-    return Unit(kind="step", flow=flow, share=share, loads=view.loads(flow, lower, upper))
+    return Unit(
+        kind="step", flow=flow, share=share, loads=view.loads(flow, lower, upper, until)
+    )
 
 
 def output_of(flow: Flow, view: View) -> Output:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
 PEOPLE = (("id", "BIGINT"), ("name", "VARCHAR"))
-POINTS = ("before-chunks", "after-chunks", "after-append")
+POINTS = ("before-chunks", "after-chunks", "between-waves", "after-append")
 VIEWS = {
     "totals": (
         "SELECT customer, count(*) AS n, sum(amount) AS total, min(amount) AS least "
@@ -207,6 +207,62 @@ def test_replicas_race_die_and_return(
             replicas[number] = begin(replica.name)
     for replica in replicas:
         replica.die_at()
+        settle(market, replica)
+    market.check()
+
+
+def both_running(market: Market, tmp_path: Path) -> list[Replica]:
+    """Two replicas that have come to the same point."""
+    market.views()
+    replicas = [Replica(market.world, name, tmp_path / name) for name in "ab"]
+    for replica in replicas:
+        settle(market, replica)
+    return replicas
+
+
+def test_what_another_replica_stored_is_not_also_taken_in_hand(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 4)
+    slow, fast = both_running(market, tmp_path)
+    market.world.now += 1_000
+    market.produce(20)
+    assert fast.step("ingest")
+    slow.sync()
+    slow.idle()  # its sources follow, its views stay behind their shards
+    assert slow.step("hydrate")
+    market.world.now += 1_000
+    market.produce(20)
+    assert slow.begin("ingest")
+    slow.commit("ingest")
+    for replica in (slow, fast):
+        settle(market, replica)
+    market.check()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_chains_of_two_replicas_race(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    market = Market(monkeypatch, seed)
+    rng, world = market.rng, market.world
+    replicas = both_running(market, tmp_path)
+    for _ in range(300):
+        world.now += rng.choice([0, 1, 2])
+        replica = rng.choice(replicas)
+        match rng.randrange(8):
+            case 0 | 1:
+                market.produce(2)
+            case 2:
+                replica.sync()
+            case 3 | 4:
+                replica.begin(rng.choice(["ingest", "ingest", "steady"]))
+            case 5 | 6:
+                replica.commit("ingest")
+                replica.commit("steady")
+            case _:
+                replica.idle()
+    for replica in replicas:
         settle(market, replica)
     market.check()
 

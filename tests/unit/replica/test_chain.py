@@ -1,6 +1,6 @@
 """Views that step with their sources: who is near, what they take in hand, what they await."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -65,11 +65,19 @@ class Shards:
         batches = (batch,) if batch is not None and fresh else ()
         return Input(collection, at(0), at(self.uppers.get(collection, NOW)), batches)
 
-    def loads(self, flow: Flow, lower: Timestamp, upper: Timestamp) -> tuple[ChunkLoad, ...]:
+    def loads(
+        self,
+        flow: Flow,
+        lower: Timestamp,
+        upper: Timestamp,
+        until: Mapping[CollectionId, Timestamp],
+    ) -> tuple[ChunkLoad, ...]:
+        """Loads whose topics say what would be read of which import."""
         return tuple(
-            ChunkLoad(flow.id, index, Topic(each.collection), ())
+            ChunkLoad(flow.id, index, Topic(f"{each.collection} {lower} {end}"), ())
             for index, each in enumerate(flow.description.imports)
             if each.collection in self.stored
+            and (end := until.get(each.collection, upper)) > lower
         )
 
 
@@ -146,6 +154,23 @@ def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand()
     (unit,) = [each for each in chained([ingest(source)], [view], stored).units if each.loads]
     assert (unit.step.lower, unit.step.upper) == (at(20), at(THEN))
     assert unit.share.in_hand == {"s1": 0}
+    assert [load.topic for load in unit.loads] == [f"s1 20 {NOW}"]
+
+
+def test_what_is_in_hand_is_not_read_too() -> None:
+    """Another replica was faster: the view's shard has what this one is about to make."""
+    source, behind = flow("s1"), flow("v", "s1", own=20)
+    stored = Shards(stored={each: InputBatch(at(10), at(NOW), 9) for each in ("s1", "v")})
+    made = chained([ingest(source)], [behind, flow("w", "v", own=15)], stored)
+    topics = {unit.flow.id: [load.topic for load in unit.loads] for unit in made.units}
+    assert topics == {"s1": [], "v": [f"s1 20 {NOW}"], "w": ["v 15 20"]}
+
+
+def test_who_has_taken_some_of_it_before_does_not_take_it_in_hand() -> None:
+    source, behind = flow("s1"), flow("v", "s1", own=20)
+    stored = Shards(stored={each: InputBatch(at(10), at(NOW), 9) for each in ("s1", "v")})
+    made = chained([ingest(source)], [behind, flow("w", "v", own=30)], stored)
+    assert set(shares(made)) == {"v"}
 
 
 @pytest.mark.parametrize("why", ["far behind", "import behind", "busy", "other upper"])
