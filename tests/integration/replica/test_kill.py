@@ -134,7 +134,7 @@ def test_two_replicas_that_race_agree(
         run("r1")
         world.thread.start()
         both = (tmp_path / "r1", tmp_path / "other")
-        deadline = time.monotonic() + 150
+        deadline = time.monotonic() + 300
         while not all(committed(state, since_ms=0) for state in both):
             assert time.monotonic() < deadline, "a replica never came to work"
             time.sleep(0.5)
