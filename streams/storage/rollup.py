@@ -30,17 +30,22 @@ from streams.storage.state import Capability, CollectionState, StagedChunks, Sta
 from streams.storage.window import window_of
 
 SCHEMA = "shard_state"
+TOKENS = "shard_state_2"
+"""The form of a state in which some capability has a token; the oldest that holds a state is
+taken, so that equal states go on having equal bytes.
+"""
 
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
+    has_tokens = any(each.token for one in collections for each in one.capabilities.values())
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
         "upto": state.upto,
         "clock_ms": state.clock_ms,
-        "collections": [collection_record(each) for each in collections],
+        "collections": [collection_record(each, has_tokens=has_tokens) for each in collections],
         "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
         "floor": offset_records(state.floor),
         "stages": [
@@ -56,7 +61,7 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
-    return codec.encode(SCHEMA, record)
+    return codec.encode(TOKENS if has_tokens else SCHEMA, record)
 
 
 def hash_of(body: bytes) -> str:
@@ -90,7 +95,7 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body)
-    if name != SCHEMA:
+    if name not in {SCHEMA, TOKENS}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -117,7 +122,7 @@ def decode(body: bytes) -> State:
     )
 
 
-def collection_record(collection: CollectionState) -> Record:
+def collection_record(collection: CollectionState, *, has_tokens: bool) -> Record:
     """One collection's fields."""
     ordered = sorted(collection.batches, key=attrgetter("offset", "part"))
     return {
@@ -134,6 +139,7 @@ def collection_record(collection: CollectionState) -> Record:
                 "plan": each.plan,
                 "lease_ms": each.lease_ms,
                 "expires_ms": each.expires_ms,
+                **({"token": each.token} if has_tokens else {}),
             }
             for id_, each in sorted(collection.capabilities.items())
         ],
@@ -165,6 +171,7 @@ def to_collection(record: Record) -> CollectionState:
             each["plan"],
             each["lease_ms"],
             each["expires_ms"],
+            each.get("token", ""),
         )
         for each in record["capabilities"]
     }

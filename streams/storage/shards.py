@@ -21,17 +21,14 @@ from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
-from streams.storage.events import Body, Create, Drop
+from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.sending import PATIENCE_MS, Sending
 from streams.storage.state import CollectionState, State
 
-
-def write_capability(collection: CollectionId) -> CapabilityId:
-    """The critical write capability that a collection is created with (rule 3)."""
-    return CapabilityId(f"{collection}.write")
+__all__ = ["Shards", "fresh_uuid", "write_capability"]
 
 
 def fresh_uuid() -> str:
