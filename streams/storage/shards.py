@@ -81,13 +81,7 @@ class Shards:
 
         Errors: InvalidUsage when the id is bound to something else or was dropped.
         """
-        names = names_of(self._namespace, group)
-        specs = [
-            TopicSpec(names.log, 1, TopicKind.LOG),
-            TopicSpec(names.data, self._partitions, TopicKind.DATA),
-        ]
-        self._topics.create(specs)
-        self.open(group)
+        self.make(group)
         text = description if isinstance(description, str) else dumps(description)
         writer = write or write_capability(collection)
         body = Create(
@@ -98,6 +92,23 @@ class Shards:
             reason = outcome.reason if isinstance(outcome, Refused) else outcome
             raise InvalidUsage(f"collection {collection} cannot be created: {reason}")
         return self.state(collection)
+
+    def make(self, group: str) -> None:
+        """Make a group's topics, unless they are there, and follow it.
+
+        Errors: InvalidUsage when the topics are there otherwise than they have to be.
+        """
+        names = names_of(self._namespace, group)
+        specs = [
+            TopicSpec(names.log, 1, TopicKind.LOG),
+            TopicSpec(names.data, self._partitions, TopicKind.DATA),
+        ]
+        self._topics.create(specs)
+        self.open(group)
+
+    def identity(self, group: str) -> str | None:
+        """The id of the group's log topic, open or not; None when there is no such group."""
+        return self._identity(names_of(self._namespace, group).log)
 
     def open(self, *groups: str) -> None:
         """Follow groups, each folded to the end its log has now; those open already stay so.
@@ -209,6 +220,10 @@ class Shards:
         """
         names = self.groups() if collection is None else (self.group_of(collection),)
         self._await_folded({name: self._last_offset(name) for name in names})
+
+    def sync_group(self, group: str) -> None:
+        """As `sync`, for one group. Errors: as `sync`."""
+        self._await_folded({group: self._last_offset(group)})
 
     def _last_offset(self, name: str) -> Offset:
         folded = self.following.group(name).state.upto
