@@ -13,6 +13,7 @@ from streams.progress import EMPTY, Antichain
 from streams.storage.capabilities import (
     Capability,
     FencedCapability,
+    ReadCapability,
     not_held,
     right_of,
     useless_read,
@@ -49,19 +50,47 @@ class Asking:
     def usable(self, command: Command, capability: Capability) -> CollectionState:
         """The collection of a capability that is valid as far as is known.
 
+        What is folded may be a moment old. It is enough for asking the log, which decides; a
+        refusal is made of everything that the log holds.
+
         Errors: what the id answers to the command; InvalidCapability, Sealed.
         """
+        try:
+            return self.valid(command, capability)
+        except InvalidUsage:
+            return self.current(command, capability)
+
+    def current(self, command: Command, capability: Capability) -> CollectionState:
+        """As `usable`, of all that the log holds now."""
+        if self.directory.find(capability.id) is not None:
+            self.shards.sync(capability.id)
+        return self.valid(command, capability)
+
+    def valid(self, command: Command, capability: Capability) -> CollectionState:
+        """As `usable`, of what is folded."""
         id_ = capability.id
         found = self.directory.find(id_)
         check(command, id_, found)
         assert found is not None, "no command is allowed on what is not bound"
-        if capability.name not in found.capabilities:
-            self.shards.sync(id_)  # another client may have been given it a moment ago
-            found = self.shards.state(id_)
-            check(command, id_, found)
         held = found.capabilities.get(capability.name)
         if held is None or held.right is not right_of(capability):
             raise not_held(self.shards.group_state(self.shards.group_of(id_)), capability)
+        return found
+
+    def free(self, id_: CollectionId) -> None:
+        """Errors: AlreadyBound, NeverReused when the id was ever bound."""
+        if self.directory.find(id_) is not None:
+            self.shards.sync(id_)  # another client may have dropped it a moment ago
+            check(Command.CREATE, id_, self.directory.find(id_))
+
+    def readable(self, capability: ReadCapability) -> CollectionState:
+        """As `usable`, for a command that the log does not decide: all of it is read first.
+
+        Errors: as `usable`, and FencedCapability.
+        """
+        found = self.current(Command.SUBSCRIBE, capability)
+        if found.capabilities[capability.name].token != capability.token:
+            raise FencedCapability(capability.id)
         return found
 
     def send(self, id_: CollectionId, *bodies: Body) -> list[Outcome]:

@@ -40,7 +40,7 @@ class WriteCapability:
 
 
 Capability = ReadCapability | WriteCapability
-Held = TypeVar("Held", ReadCapability, WriteCapability)
+Held = TypeVar("Held", bound=Capability)
 
 
 class InvalidCapability(InvalidUsage):

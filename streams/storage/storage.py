@@ -29,6 +29,7 @@ from typing import Self, overload
 
 import pyarrow as pa
 
+from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.memory import MemoryBroker
@@ -165,7 +166,7 @@ class Storage:
 
         Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name.
         """
-        check(Command.CREATE, id_, self._directory.find(id_))
+        self._asking.free(id_)
         self._directory.claim(id_, group or id_)
         lease = None if critical else self._lease_ms
         wish = self._asking.wish(id_, Right.READ, lease, "")
@@ -209,7 +210,7 @@ class Storage:
         Errors: NotBound, Unreadable, InvalidCapability; InvalidUsage when the options name
         columns that are not there.
         """
-        collection = self._asking.usable(Command.SUBSCRIBE, capability)
+        collection = self._asking.readable(capability)
         return Subscription(
             self.shards, capability, loads(collection.description), options or Options()
         )
@@ -257,8 +258,14 @@ class Storage:
         writes = [Write(capability, updates, bound(new_frontier)), *also]
         for each in writes:
             self._asking.usable(Command.UPDATE, each.capability)
-        outcomes = self.shards.submit(self._writing.events(writes))
-        match outcomes[0]:
+        try:
+            events = self._writing.events(writes)
+        except InvalidUsage:
+            for each in writes:
+                self._asking.current(Command.UPDATE, each.capability)
+            raise
+        outcome = self.shards.submit(events)[0]
+        match outcome:
             case UpperMismatch() as lost:
                 return lost
             case Downgraded(at) if at != capability.frontier:  # a heartbeat
@@ -266,7 +273,7 @@ class Storage:
             case Appended() | Downgraded():
                 done = tuple(moved(each) for each in writes)
                 return done if also else done[0]
-            case outcome:
+            case _:
                 raise self._asking.refused(Command.UPDATE, self._culprit(writes), outcome)
 
     def _culprit(self, writes: list[Write]) -> WriteCapability:
@@ -363,6 +370,7 @@ class Storage:
         target = bound(new_frontier)
         self._asking.usable(Command.USE, capability)
         if not capability.frontier.precedes(target):
+            self._asking.current(Command.USE, capability)
             raise NotForward(capability.id, capability.frontier, target)
         if target.is_empty:
             self.drop(capability)
