@@ -8,12 +8,14 @@ holds for no row. Errors of the collection are delivered whatever the filter say
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp
+from streams.kafka.log import ChunkRef, Limit, Range
 from streams.storage.description import Description
 from streams.trace.kernel import arrow_schema
 
@@ -39,6 +41,17 @@ KERNELS: Mapping[Operator, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
     Operator.GREATER: pc.greater,
     Operator.GREATER_EQUAL: pc.greater_equal,
 }
+
+
+ALLOWS: Mapping[Operator, Callable[[float, float, float], bool]] = {
+    Operator.EQUAL: lambda low, high, value: low <= value <= high,
+    Operator.NOT_EQUAL: lambda _low, _high, _value: True,  # NaN differs, and is in no range
+    Operator.LESS: lambda low, _high, value: low < value,
+    Operator.LESS_EQUAL: lambda low, _high, value: low <= value,
+    Operator.GREATER: lambda _low, high, value: high > value,
+    Operator.GREATER_EQUAL: lambda _low, high, value: high >= value,
+}
+"""Whether a column with values from low to high may hold one that compares so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +94,15 @@ class Selection:
         ]
         return pa.schema([*fields, self.schema.field("time"), self.schema.field("diff")])
 
+    def may_match(self, chunk: ChunkRef) -> bool:
+        """Whether the chunk's ranges allow for a row that is wanted."""
+        if not chunk.ranges:
+            return True
+        return all(
+            overlaps(chunk.ranges[position], operator, value.as_py())
+            for position, operator, value in self.where
+        )
+
     def apply(self, updates: pa.RecordBatch) -> pa.RecordBatch:
         """The rows and columns that are wanted. Shape: in `schema`, out `result`."""
         for position, operator, value in self.where:
@@ -89,6 +111,15 @@ class Selection:
         arrays = [updates.column(position) for position in self.columns]
         arrays += [updates.column("time"), updates.column("diff")]
         return pa.RecordBatch.from_arrays(arrays, schema=self.result)
+
+
+def overlaps(bounds: Range | None, operator: Operator, value: Limit) -> bool:
+    """Whether some value within the bounds may compare so with `value`."""
+    if bounds is None:
+        return True
+    # text or numbers, all three: a range is of its column's values, a constant of its type
+    low, high, point = cast("tuple[float, float, float]", (bounds.low, bounds.high, value))
+    return ALLOWS[operator](low, high, point)
 
 
 def selection(options: Options, description: Description) -> Selection:

@@ -14,7 +14,7 @@ from schemas import codec
 from schemas.codec import Record
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, Antichain
 from streams.storage.events import (
     Acquire,
@@ -82,10 +82,11 @@ def body_record(body: Body) -> tuple[str, Record]:
 def append_record(body: Append) -> tuple[str, Record]:
     """The schema and fields of an Append."""
     parts = [part_record(part) for part in body.parts]
-    if not any(part.token for part in body.parts):
+    if not any(part.token or has_ranges(part.chunks) for part in body.parts):
         return "shard_append", {"parts": parts}
     for part, record in zip(body.parts, parts, strict=True):
         record["token"] = part.token
+        record["chunks"] = ranged_records(part.chunks)
     return "shard_append_2", {"parts": parts}
 
 
@@ -218,6 +219,30 @@ def chunk_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
     ]
 
 
+def has_ranges(chunks: tuple[ChunkRef, ...]) -> bool:
+    """Whether the ranges of some chunk are known."""
+    return any(chunk.ranges for chunk in chunks)
+
+
+def ranged_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
+    """References to chunks, with their ranges."""
+    records = chunk_records(chunks)
+    for chunk, record in zip(chunks, records, strict=True):
+        if chunk.ranges:
+            record["ranges"] = [
+                None if each is None else {"low": each.low, "high": each.high}
+                for each in chunk.ranges
+            ]
+    return records
+
+
+def to_ranges(records: list[Record | None] | None) -> tuple[Range | None, ...]:
+    """The ranges of a field; none when they are not known."""
+    if records is None:
+        return ()
+    return tuple(None if each is None else Range(each["low"], each["high"]) for each in records)
+
+
 def to_frontier(value: int | None) -> Antichain:
     """The frontier of a field."""
     return EMPTY if value is None else Antichain((Timestamp(value),))
@@ -240,6 +265,7 @@ def to_chunks(records: list[Record]) -> tuple[ChunkRef, ...]:
             record["checksum"],
             record["rows"],
             record["size"],
+            to_ranges(record.get("ranges")),
         )
         for record in records
     ])  # fmt: skip

@@ -25,6 +25,7 @@ from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
+from streams.storage.ranges import with_ranges
 from streams.storage.sending import PATIENCE_MS, Sending
 from streams.storage.state import CollectionState, State
 
@@ -256,8 +257,11 @@ class Shards:
         """
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
-        topic = self.data_topic(collection)
-        return self.chunks.write(topic, bodies, self.headers(collection)) if bodies else ()
+        if not bodies:
+            return ()
+        headers = self.headers(collection)
+        refs = self.chunks.write(self.data_topic(collection), bodies, headers)
+        return refs if errors is not None else with_ranges(refs, updates)
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.

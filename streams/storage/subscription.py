@@ -159,7 +159,7 @@ class Subscription:
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
         check_readable(collection, as_of)
         past = Timestamp(as_of + 1)
-        updates, errors = load_stable(self._shards, collection.id, MINIMUM_TIME, past)
+        updates, errors = self._load(collection, MINIMUM_TIME, past)
         made = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None
         return made
@@ -167,8 +167,11 @@ class Subscription:
     def _deliver_changes(self, collection: CollectionState) -> Delivery:
         check_readable(collection, Timestamp(self._next - 1))
         upper = min(end(collection), self._until)
-        loaded = load_stable(self._shards, collection.id, self._next, upper)
-        return self._delivered(loaded, upper)
+        return self._delivered(self._load(collection, self._next, upper), upper)
+
+    def _load(self, collection: CollectionState, lower: Timestamp, upper: Timestamp) -> Loaded:
+        wanted = self._selection.may_match
+        return load_stable(self._shards, collection.id, lower, upper, wanted)
 
     def _delivered(self, loaded: Loaded, upper: Timestamp) -> Delivery:
         updates, errors = loaded

@@ -10,12 +10,13 @@ writes the file of a case that has none.
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, frontier
 from streams.storage import records, rollup
 from streams.storage.events import (
@@ -169,6 +170,16 @@ CASES: dict[str, Sequence[Body]] = {
         Downgrade(collection=U1, capability=WRITE, frontier=frontier(5), new_token="one"),
         append(5, 10, chunk(0, 0)),
         append(5, 10, chunk(0, 0), token="one"),
+    ],
+    "append-ranges": [
+        CREATE,
+        append(
+            5,
+            10,
+            replace(chunk(0, 0), ranges=(Range(-1, 7), None, Range("ä", "z"), Range(0.5, 1.5))),
+            chunk(1, 0),
+        ),
+        append(10, 15, chunk(0, 1)),
     ],
     "advance": [
         CREATE,

@@ -1,15 +1,17 @@
 """SubscribeAt: snapshot, changes at their times, in-line uppers, options, both ends' cancel."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
 from streams.errors import InvalidUsage
-from streams.ids import Timestamp
+from streams.ids import Timestamp, Topic
+from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import Storage
+from streams.storage import Storage, rollup
 from streams.storage.capabilities import (
     FencedCapability,
     InvalidCapability,
@@ -18,6 +20,7 @@ from streams.storage.capabilities import (
 )
 from streams.storage.lifecycle import Unreadable
 from streams.storage.options import Comparison, Operator, Options
+from streams.storage.state import State
 from streams.storage.subscription import Delivery, Subscription
 from tests.support.storages import T1, TABLE, Place, contents, write
 
@@ -124,6 +127,55 @@ def test_filter_and_projection(storage: Storage) -> None:
         {"c0": 2, "time": 3, "diff": 1},
         {"c0": 3, "time": 12, "diff": 1},
     ]
+
+
+def test_chunks_that_hold_nothing_wanted_are_not_fetched(
+    place: Place, storage: Storage
+) -> None:
+    read, held = storage.create(T1, TABLE)
+    for block in range(4):
+        rows = [(f"n{block}{n:03}", block * 1_000 + n, block, 1) for n in range(300)]
+        held = write(storage, held, block + 1, *rows)
+    held = write(storage, held, 5, ("few", 7, 4, 1))  # too small for ranges: always read
+    fetched: list[int] = []
+    reader = place.client()
+    fetch = reader.shards.chunks.fetch
+
+    def counted(topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        fetched.append(len(refs))
+        return fetch(topic, refs)
+
+    reader.shards.chunks.fetch = counted  # type: ignore[method-assign]
+    for where, chunks, rows_ in [
+        ((Comparison("size", Operator.EQUAL, 2_007),), 2, 1),
+        ((Comparison("size", Operator.LESS, 1_000),), 2, 301),
+        ((Comparison("name", Operator.GREATER_EQUAL, "n2"),), 3, 600),
+        (
+            (
+                Comparison("size", Operator.GREATER, 1_299),
+                Comparison("size", Operator.LESS_EQUAL, 2_000),
+            ),
+            2,
+            1,
+        ),
+        ((Comparison("size", Operator.NOT_EQUAL, 0),), 5, 1_200),
+    ]:
+        fetched.clear()
+        as_of = reader.clone(read)
+        options = Options(where=where, until=Timestamp(5))
+        found = list(reader.subscribe_at(as_of, options))
+        assert sum(each.updates.num_rows for each in found) == rows_
+        assert sum(fetched) == chunks
+    # what a Rollup brings back has its ranges too
+    state = storage.shards.group_state(T1)
+    again = rollup.decode(rollup.encode(state))
+    assert rollup.encode(again) == rollup.encode(state)
+    assert ranges_in(again) == ranges_in(state)
+
+
+def ranges_in(state: State) -> list[object]:
+    batches = state.collections[T1].batches.ordered()
+    return [chunk.ranges for batch in batches for chunk in batch.chunks]
 
 
 @pytest.mark.parametrize(
