@@ -24,11 +24,12 @@ class Description:
     required: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        missing = {*self.keys, *self.required} - {name for name, _ in self.columns}
-        if missing:
-            raise InvalidUsage(
-                f"description: expected keys and required among the columns, actual {missing}"
-            )
+        for what, named in (("keys", self.keys), ("required", self.required)):
+            missing = set(named) - {name for name, _ in self.columns}
+            if missing:
+                raise InvalidUsage(
+                    f"description: expected {what} among the columns, actual {missing}"
+                )
 
     @property
     def is_user_fed(self) -> bool:

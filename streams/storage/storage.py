@@ -264,17 +264,37 @@ class Storage:
             for each in writes:
                 self._asking.current(Command.UPDATE, each.capability)
             raise
-        outcome = self.shards.submit(events)[0]
+        outcomes = self.shards.submit(events)
+        if all(each.is_heartbeat for each in writes):
+            lost = self._lost_heartbeat(writes, outcomes)
+        else:
+            lost = self._lost_append(writes, outcomes[0])
+        done = tuple(moved(each) for each in writes)
+        return lost or (done if also else done[0])
+
+    def _lost_append(self, writes: list[Write], outcome: Outcome) -> UpperMismatch | None:
+        """The race that an Append lost, if it did. Errors: when it could not have counted."""
         match outcome:
-            case UpperMismatch() as lost:
-                return lost
-            case Downgraded(at) if at != capability.frontier:  # a heartbeat
-                return UpperMismatch(at, capability.id)
-            case Appended() | Downgraded():
-                done = tuple(moved(each) for each in writes)
-                return done if also else done[0]
+            case Appended():
+                return None
+            case UpperMismatch():
+                return outcome
             case _:
                 raise self._asking.refused(Command.UPDATE, self._culprit(writes), outcome)
+
+    def _lost_heartbeat(
+        self, writes: list[Write], outcomes: list[Outcome]
+    ) -> UpperMismatch | None:
+        """The first capability that stands elsewhere. Errors: when one is not valid."""
+        for each, outcome in zip(writes, outcomes, strict=True):
+            match outcome:
+                case Downgraded(at) if at == each.capability.frontier:
+                    continue
+                case Downgraded(at):
+                    return UpperMismatch(at, each.capability.id)
+                case _:
+                    raise self._asking.refused(Command.UPDATE, each.capability, outcome)
+        return None
 
     def _culprit(self, writes: list[Write]) -> WriteCapability:
         """The first of the capabilities that the log does not know, or the first."""

@@ -360,6 +360,29 @@ def test_several_collections_of_a_group_all_or_none(place: Place, storage: Stora
         storage.update_and_downgrade(one, None, 20, Write(gone, None, 20))
 
 
+def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage) -> None:
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    assert storage.update_and_downgrade(one, None, 0, Write(two, None, 0)) == (one, two)
+    write(place.client(), two, 7)
+    lost = storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
+    assert lost == UpperMismatch(frontier(7), T2)
+    place.client().drop(two)
+    with pytest.raises(Sealed):
+        storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
+
+
+def test_large_updates_are_split(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    rows = [(f"{n:0>100}" + str(hash(n) ** 5), n, 3, 1) for n in range(60_000)]
+    write(storage, held, 10, *rows)
+    (batch,) = storage.shards.state(T1).batches
+    assert len(batch.chunks) > 1
+    delivery = storage.subscribe_at(storage.downgrade(read, 9)).poll()
+    assert delivery is not None
+    assert delivery.updates.num_rows == len(rows)
+
+
 def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
     storage = place.client(checks_counts=True)
     read, held = storage.create(T1, TABLE)

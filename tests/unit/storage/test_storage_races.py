@@ -20,9 +20,10 @@ from tests.support.faulty import Fault, FaultyLogs
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
 ROUNDS = 60
+Told = dict[tuple[object, ...], int]
 
 
-def race(client: Storage, held: WriteCapability, name: str, told: dict[object, int]) -> None:
+def race(client: Storage, held: WriteCapability, name: str, told: Told) -> None:
     """Write one row a round under a capability that others hold too."""
     for number in range(ROUNDS):
         while True:
@@ -35,8 +36,8 @@ def race(client: Storage, held: WriteCapability, name: str, told: dict[object, i
             held = replace(held, frontier=done.current)
 
 
-def everything(client: Storage, read: ReadCapability, upper: int) -> dict[object, int]:
-    found: dict[object, int] = {}
+def everything(client: Storage, read: ReadCapability, upper: int) -> Told:
+    found: Told = {}
     for each in client.subscribe_at(read, Options(until=Timestamp(upper))):
         found.update(contents(each.updates))
     return found
@@ -46,7 +47,7 @@ def test_two_writers_are_told_what_is_read() -> None:
     place = Place()
     first = place.client()
     read, held = first.create(T1, TABLE)
-    told: list[dict[object, int]] = [{}, {}]
+    told: list[Told] = [{}, {}]
     writers = [
         threading.Thread(target=race, args=(place.client(), held, name, mine))
         for name, mine in zip("ab", told, strict=True)
@@ -67,7 +68,7 @@ def test_a_command_that_raises_determinate_had_no_effect(plan: list[Fault]) -> N
     broker = place.broker
     logs = FaultyLogs(broker.logs, plan)
     faulty = Storage(Shards(logs, broker.chunks, broker.topics, now_ms=lambda: 0))
-    told: dict[object, int] = {}
+    told: Told = {}
     for number in range(8):
         rows = table(("a", number, number, 1))
         try:
