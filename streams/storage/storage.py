@@ -48,6 +48,7 @@ from streams.storage.capabilities import (
 from streams.storage.description import Description, dumps, loads
 from streams.storage.directory import Directory
 from streams.storage.events import (
+    Acquire,
     Body,
     Clone,
     Create,
@@ -62,7 +63,6 @@ from streams.storage.options import Options
 from streams.storage.outcomes import (
     Appended,
     Cloned,
-    Created,
     Downgraded,
     Dropped,
     Outcome,
@@ -168,36 +168,32 @@ class Storage:
         """
         self._asking.free(id_)
         self._directory.claim(id_, group or id_)
-        lease = None if critical else self._lease_ms
-        wish = self._asking.wish(id_, Right.READ, lease, "")
-        write = self._asking.name()
+        read, write = self._asking.name(), self._asking.name()
         body = Create(
             collection=id_,
             description=dumps(description),
             frontier=Timestamp(start),
             write=write,
-            read=wish.capability,
-            lease_ms=lease,
+            read=read,
+            lease_ms=None if critical else self._lease_ms,
         )
         events: list[Body] = [body]
         if not description.is_user_fed:
-            body = replace(body, write=write_capability(id_), read=None, lease_ms=None)
-            events = [body, wish]
+            system = write_capability(id_)
+            events += [
+                Acquire(collection=id_, capability=system, right=Right.WRITE),
+                Drop(id_, write),
+            ]
         outcome, *_ = self.shards.submit([(group or id_, each) for each in events])
-        self._expect_created(id_, body, outcome)
-        at = frontier(start)
-        read = ReadCapability(id_, at, wish.capability)
-        if not description.is_user_fed:
-            return read, useless_write(id_)
-        return read, WriteCapability(id_, at, write)
-
-    def _expect_created(self, id_: CollectionId, body: Create, outcome: Outcome) -> None:
-        """Errors: AlreadyBound when it was another Create, to the same description or not."""
         if isinstance(outcome, Unavailable):
             raise unread(outcome.reason)
         state = self.shards.state(id_)
-        if not isinstance(outcome, Created) or body.write not in state.capabilities:
+        if read not in state.capabilities:  # another Create, to the same description or not
             raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
+        at = frontier(start)
+        if not description.is_user_fed:
+            return ReadCapability(id_, at, read), useless_write(id_)
+        return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
 
     def subscribe_at(
         self, capability: ReadCapability, options: Options | None = None

@@ -1,6 +1,6 @@
 """The commands of Storage over a broker in memory: life cycle, capabilities, writes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from streams.storage.capabilities import (
     WriteCapability,
 )
 from streams.storage.description import Description
+from streams.storage.events import Body
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
@@ -29,7 +30,7 @@ from streams.storage.lifecycle import (
     Sealed,
     Unreadable,
 )
-from streams.storage.outcomes import UpperMismatch
+from streams.storage.outcomes import Outcome, UpperMismatch
 from streams.storage.writing import NothingBetween, Write
 from streams.storage.written import NegativeMultiplicity, OutsideInterval, WrongRows
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
@@ -140,6 +141,26 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
         other.create(T1, TABLE)
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
+
+
+@pytest.mark.parametrize("kind", ["table", "source"])
+def test_one_of_two_creators_has_the_id(place: Place, kind: str) -> None:
+    one, other = place.client(), place.client()
+    description = replace(TABLE, kind=kind)
+    other.shards.make(T1)
+    submit = other.shards.submit
+
+    def late(events: Sequence[tuple[str, Body]]) -> list[Outcome]:
+        if any(group == T1 for group, _ in events):
+            one.create(T1, description)  # at the last moment
+        return submit(events)
+
+    other.shards.submit = late  # type: ignore[method-assign]
+    with pytest.raises(AlreadyBound):
+        other.create(T1, description)
+    live = one.shards.state(T1).capabilities
+    assert len(live) == 2
+    assert ("t1.write" in live) == (kind == "source")
 
 
 def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None:
