@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.ids import Offset
@@ -13,7 +13,12 @@ from streams.storage.ranges import range_of, with_ranges
 from streams.storage.written import shortfall
 from streams.trace.kernel import Kernel
 
-REF = ChunkRef(0, Offset(0), "key", 7, 300, 100)
+LAW = settings(deadline=None)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return Kernel()
 
 
 @pytest.mark.parametrize(
@@ -46,6 +51,7 @@ def test_each_chunk_has_the_ranges_of_its_own_rows() -> None:
 floats = st.floats(allow_infinity=True, allow_nan=True, width=64)
 
 
+@LAW
 @given(
     st.lists(st.none() | floats, min_size=1, max_size=6),
     st.sampled_from(Operator),
@@ -66,11 +72,12 @@ def test_no_wanted_row_is_left_behind(
     assert chosen.may_match(chunk) or chosen.apply(rows).num_rows == 0
 
 
+@LAW
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(-2, 3)), max_size=12)
 )
 def test_a_shortfall_is_the_first_time_a_row_is_there_less_than_never(
-    updates: list[tuple[int, int, int]],
+    kernel: Kernel, updates: list[tuple[int, int, int]]
 ) -> None:
     rows = pa.RecordBatch.from_arrays(
         [pa.array([each[i] for each in updates], pa.int64()) for i in range(3)],
@@ -82,11 +89,8 @@ def test_a_shortfall_is_the_first_time_a_row_is_there_less_than_never(
         for row in range(3)
     ]
     short = [each for each in totals if each[2] < 0]
-    found = shortfall(rows, KERNEL)
+    found = shortfall(rows, kernel)
     assert (found is None) == (not short)
     if found is not None:
         assert found.time == min(short)[0]
         assert (found.time, updates[found.row][0], found.count) in short
-
-
-KERNEL = Kernel()
