@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -291,4 +291,9 @@ def front(time: int | None) -> Antichain:
 
 
 TestStorage = StorageMachine.TestCase
-TestStorage.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestStorage.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],  # the machine may be busy
+)
