@@ -10,7 +10,7 @@ order of offsets is the only order there is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from streams.errors import Corrupt, Determinate
@@ -27,13 +27,26 @@ class Entry:
     value: bytes
 
 
+Limit = int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """No value of the column is below `low` or above `high`; NULL and NaN may be there too."""
+
+    low: Limit
+    high: Limit
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
     """Where a chunk lies and what must be found there.
 
     `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32 of its value (the
     IEEE polynomial, as in zlib, gzip and `java.util.zip.CRC32`: at hand in every language); a
-    reader checks both. `rows` counts updates, errors included; `size` is in bytes.
+    reader checks both. `rows` counts updates, errors included; `size` is in bytes. `ranges`, if
+    they are known, bound the values of each column, so that a reader may leave the chunk where
+    it is; they are no part of its identity.
     """
 
     partition: int
@@ -42,6 +55,7 @@ class ChunkRef:
     checksum: int
     rows: int
     size: int
+    ranges: tuple[Range | None, ...] = field(default=(), compare=False)
 
 
 class Truncated(Determinate):

@@ -2,7 +2,7 @@
 
 For each part, in this order, the first that fails is the outcome of the whole Append:
 
-    the collection is there, the capability is live                     rule 2
+    the collection is there, the capability is live, its token fits     rule 2
     the fingerprint was not fenced by a newer one                       rule 24
     the capability's frontier is the part's lower                       rule 2
     the source binding is what the part continues                       rule 18
@@ -28,6 +28,7 @@ from streams.storage.outcomes import (
     Misuse,
     OffsetsMismatch,
     Refused,
+    TokenMismatch,
     UnknownCapability,
     UnknownCollection,
     UnknownStage,
@@ -60,6 +61,8 @@ def obstacle(state: State, part: Part) -> Decision | None:
     capability = collection.capabilities.get(part.capability)
     if capability is None or capability.right is not Right.WRITE:
         return UnknownCapability(part.capability)
+    if capability.token != part.token:
+        return TokenMismatch(capability.token)
     lost = lost_race(collection, capability, part)
     return lost if lost is not None else missing_chunks(state, part)
 
@@ -146,7 +149,9 @@ def advance(
         del capabilities[id_]
     else:
         old = capabilities[id_]
-        capabilities[id_] = Capability(old.right, upper, old.plan, old.lease_ms, old.expires_ms)
+        capabilities[id_] = Capability(
+            old.right, upper, old.plan, old.lease_ms, old.expires_ms, old.token
+        )
     moved = settled(collection, capabilities, collection.batches.add(batch), batch.source)
     return seal_if_last(moved) if upper.is_empty else moved
 

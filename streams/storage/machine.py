@@ -6,6 +6,7 @@ log alone (rule 1), and a writer learns it by reading its own event back.
 
     an event counts at most once        copies by id, stale ones by `seen`      rule 1
     an Append meets its capability      `streams.storage.appends`               rules 2, 18, 24
+    an Advance speaks for idle ones     `streams.storage.advances`              rule 14
     frontiers follow capabilities       `streams.storage.rights`                rules 3, 4, 5
     chunks outlive what names them      `streams.storage.retention`             rules 7 to 10
     leases end by the log's own clock   here                                    rule 11
@@ -16,10 +17,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from streams.ids import CollectionId, Offset
-from streams.storage import appends, retention, rights
+from streams.storage import advances, appends, retention, rights
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
+    Clone,
     Create,
     Downgrade,
     Drop,
@@ -28,6 +31,7 @@ from streams.storage.events import (
     Replace,
     Rollup,
     Stage,
+    Transfer,
 )
 from streams.storage.outcomes import Decision, Stale, WrongGroup
 from streams.storage.state import CollectionState, StagedChunks, State, settled
@@ -63,7 +67,9 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
             return appends.append(state, body, offset)
         case Create() as body:
             return rights.create(state, body, event.group)
-        case Acquire() | Downgrade() | Drop() as body:
+        case Advance() as body:
+            return advances.pass_time(state, body, offset)
+        case Acquire() | Clone() | Transfer() | Downgrade() | Drop() as body:
             return rights.decide(state, body, offset)
         case Stage() | Reclaim() | Replace() | Rollup() as body:
             return retention.decide(state, body, offset)

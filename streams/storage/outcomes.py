@@ -31,6 +31,13 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced:
+    """So many collections of the group went on; the others were passed over (rule 14)."""
+
+    collections: int
+
+
+@dataclass(frozen=True, slots=True)
 class UpperMismatch:
     """The capability stood at `current`, not at the Append's lower: somebody was faster."""
 
@@ -94,6 +101,20 @@ class Acquired:
 
 
 @dataclass(frozen=True, slots=True)
+class Cloned:
+    """The clone is live and stands at `frontier`."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """The capability is live under its new id alone, and stands at `frontier`."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
 class Downgraded:
     """The capability stands at `frontier`, which may be beyond what was asked for."""
 
@@ -143,6 +164,13 @@ class UnknownCapability:
     capability: str
 
 
+@dataclass(frozen=True, slots=True)
+class TokenMismatch:
+    """The capability is fenced by `token`, which is not the one that was presented."""
+
+    token: str
+
+
 class Misuse(StrEnum):
     """Which rule an event broke.
 
@@ -163,6 +191,9 @@ class Misuse(StrEnum):
     BEYOND_SINCE = "a replace advances times to since at most"
     BEYOND_UPPER = "a replace stays below upper"
     MID_STRETCH = "a rollup covers the log up to the end of a stretch"
+    TAKEN_NAME = "a capability is given a name that none has"
+    FENCED_LEASE = "a token fences a critical capability only"
+    BACKWARD_DOWNGRADE = "a token is set together with a frontier that was not passed yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +206,7 @@ class Refused:
 Decision = (
     Created
     | Appended
+    | Advanced
     | UpperMismatch
     | OffsetsMismatch
     | Fenced
@@ -185,6 +217,8 @@ Decision = (
     | Replaced
     | BatchesChanged
     | Acquired
+    | Cloned
+    | Transferred
     | Downgraded
     | Dropped
     | RolledUp
@@ -193,6 +227,7 @@ Decision = (
     | WrongGroup
     | UnknownCollection
     | UnknownCapability
+    | TokenMismatch
     | Refused
 )
 """What the fold answers."""

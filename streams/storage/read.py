@@ -14,7 +14,7 @@ A reader never goes on with other batches than it began with: when a chunk of it
 because they were compacted, it reads the whole interval again (rule 10).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -158,21 +158,37 @@ def await_upper(
         raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
 
 
+def every_chunk(_: ChunkRef) -> bool:
+    """For readers who leave nothing out."""
+    return True
+
+
 def load_stable(
-    shards: Shards, collection: CollectionId, lower: Timestamp, upper: Timestamp
+    shards: Shards,
+    collection: CollectionId,
+    lower: Timestamp,
+    upper: Timestamp,
+    is_wanted: Callable[[ChunkRef], bool] = every_chunk,
 ) -> Loaded:
     """The updates in [lower, upper), from one state of the collection.
+
+    Chunks that are not wanted are not fetched.
 
     Errors: Corrupt when a chunk is missing that the newest state still names.
     """
     topic = shards.data_topic(collection)
-    wanted = pieces(shards.state(collection), lower, upper)
+
+    def found() -> tuple[Piece, ...]:
+        every = pieces(shards.state(collection), lower, upper)
+        return tuple(piece for piece in every if is_wanted(piece.ref))
+
+    wanted = found()
     while True:
         try:
             return load(shards.chunks, topic, wanted)
         except Corrupt:
             shards.sync(collection)
-            newest = pieces(shards.state(collection), lower, upper)
+            newest = found()
             if newest == wanted:
                 raise
             wanted = newest

@@ -21,7 +21,9 @@ from streams.storage.machine import first_expiry
 from streams.storage.records import (
     chunk_records,
     frontier_record,
+    has_ranges,
     offset_records,
+    ranged_records,
     to_chunks,
     to_frontier,
     to_offsets,
@@ -30,17 +32,22 @@ from streams.storage.state import Capability, CollectionState, StagedChunks, Sta
 from streams.storage.window import window_of
 
 SCHEMA = "shard_state"
+WIDER = "shard_state_2"
+"""The form of a state in which some capability has a token or some linked chunk ranges; the
+oldest that holds a state is taken, so that equal states go on having equal bytes.
+"""
 
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
+    is_wider = any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
         "upto": state.upto,
         "clock_ms": state.clock_ms,
-        "collections": [collection_record(each) for each in collections],
+        "collections": [collection_record(each, is_wider=is_wider) for each in collections],
         "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
         "floor": offset_records(state.floor),
         "stages": [
@@ -56,7 +63,13 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
-    return codec.encode(SCHEMA, record)
+    return codec.encode(WIDER if is_wider else SCHEMA, record)
+
+
+def needs_wider(collection: CollectionState) -> bool:
+    """Whether the collection has something that the older form cannot say."""
+    has_token = any(each.token for each in collection.capabilities.values())
+    return has_token or any(has_ranges(batch.chunks) for batch in collection.batches)
 
 
 def hash_of(body: bytes) -> str:
@@ -90,7 +103,7 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body)
-    if name != SCHEMA:
+    if name not in {SCHEMA, WIDER}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -117,7 +130,7 @@ def decode(body: bytes) -> State:
     )
 
 
-def collection_record(collection: CollectionState) -> Record:
+def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:
     """One collection's fields."""
     ordered = sorted(collection.batches, key=attrgetter("offset", "part"))
     return {
@@ -134,6 +147,7 @@ def collection_record(collection: CollectionState) -> Record:
                 "plan": each.plan,
                 "lease_ms": each.lease_ms,
                 "expires_ms": each.expires_ms,
+                **({"token": each.token} if is_wider else {}),
             }
             for id_, each in sorted(collection.capabilities.items())
         ],
@@ -151,7 +165,7 @@ def batch_record(batch: Batch) -> Record:
         "lower": batch.lower,
         "upper": frontier_record(batch.upper),
         "since": batch.since,
-        "chunks": chunk_records(batch.chunks),
+        "chunks": ranged_records(batch.chunks),
         "source": offset_records(batch.source),
     }
 
@@ -165,6 +179,7 @@ def to_collection(record: Record) -> CollectionState:
             each["plan"],
             each["lease_ms"],
             each["expires_ms"],
+            each.get("token", ""),
         )
         for each in record["capabilities"]
     }

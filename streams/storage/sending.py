@@ -25,6 +25,11 @@ RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
 
 
+def unread(reason: str) -> Indeterminate:
+    """What to raise for an event of a group that has failed: it may have counted."""
+    return Indeterminate(f"the event's outcome cannot be read: {reason}")
+
+
 @dataclass(frozen=True, slots=True)
 class Sent:
     """An event on its way to its group."""

@@ -21,17 +21,15 @@ from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
-from streams.storage.events import Body, Create, Drop
+from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
+from streams.storage.ranges import with_ranges
 from streams.storage.sending import PATIENCE_MS, Sending
 from streams.storage.state import CollectionState, State
 
-
-def write_capability(collection: CollectionId) -> CapabilityId:
-    """The critical write capability that a collection is created with (rule 3)."""
-    return CapabilityId(f"{collection}.write")
+__all__ = ["Shards", "fresh_uuid", "write_capability"]
 
 
 def fresh_uuid() -> str:
@@ -84,13 +82,7 @@ class Shards:
 
         Errors: InvalidUsage when the id is bound to something else or was dropped.
         """
-        names = names_of(self._namespace, group)
-        specs = [
-            TopicSpec(names.log, 1, TopicKind.LOG),
-            TopicSpec(names.data, self._partitions, TopicKind.DATA),
-        ]
-        self._topics.create(specs)
-        self.open(group)
+        self.make(group)
         text = description if isinstance(description, str) else dumps(description)
         writer = write or write_capability(collection)
         body = Create(
@@ -101,6 +93,23 @@ class Shards:
             reason = outcome.reason if isinstance(outcome, Refused) else outcome
             raise InvalidUsage(f"collection {collection} cannot be created: {reason}")
         return self.state(collection)
+
+    def make(self, group: str) -> None:
+        """Make a group's topics, unless they are there, and follow it.
+
+        Errors: InvalidUsage when the topics are there otherwise than they have to be.
+        """
+        names = names_of(self._namespace, group)
+        specs = [
+            TopicSpec(names.log, 1, TopicKind.LOG),
+            TopicSpec(names.data, self._partitions, TopicKind.DATA),
+        ]
+        self._topics.create(specs)
+        self.open(group)
+
+    def identity(self, group: str) -> str | None:
+        """The id of the group's log topic, open or not; None when there is no such group."""
+        return self._identity(names_of(self._namespace, group).log)
 
     def open(self, *groups: str) -> None:
         """Follow groups, each folded to the end its log has now; those open already stay so.
@@ -213,6 +222,10 @@ class Shards:
         names = self.groups() if collection is None else (self.group_of(collection),)
         self._await_folded({name: self._last_offset(name) for name in names})
 
+    def sync_group(self, group: str) -> None:
+        """As `sync`, for one group. Errors: as `sync`."""
+        self._await_folded({group: self._last_offset(group)})
+
     def _last_offset(self, name: str) -> Offset:
         folded = self.following.group(name).state.upto
         log = self.names(name).log
@@ -244,8 +257,11 @@ class Shards:
         """
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
-        topic = self.data_topic(collection)
-        return self.chunks.write(topic, bodies, self.headers(collection)) if bodies else ()
+        if not bodies:
+            return ()
+        headers = self.headers(collection)
+        refs = self.chunks.write(self.data_topic(collection), bodies, headers)
+        return refs if errors is not None else with_ranges(refs, updates)
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.

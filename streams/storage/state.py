@@ -29,7 +29,8 @@ class Capability:
     """A live right. Its frontier is not empty: a capability to nothing is none.
 
     `lease_ms` and `expires_ms` are None for a critical one. `plan` is the oldest
-    log offset whose chunks its holder still reads, None when it reads none.
+    log offset whose chunks its holder still reads, None when it reads none. `token`, unless it
+    is empty, has to be presented with the id.
     """
 
     right: Right
@@ -37,6 +38,7 @@ class Capability:
     plan: Offset | None = None
     lease_ms: int | None = None
     expires_ms: int | None = None
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

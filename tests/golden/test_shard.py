@@ -10,19 +10,22 @@ writes the file of a case that has none.
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, frontier
 from streams.storage import records, rollup
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
     BatchName,
     Body,
+    Clone,
     Create,
     Downgrade,
     Drop,
@@ -33,6 +36,7 @@ from streams.storage.events import (
     Right,
     Rollup,
     Stage,
+    Transfer,
 )
 from streams.storage.machine import step
 from streams.storage.state import State
@@ -67,6 +71,14 @@ CREATE = Create(
     frontier=Timestamp(5),
     write=WRITE,
     read=READ,
+)
+LEASED = Create(
+    collection=U1,
+    description="{}",
+    frontier=Timestamp(5),
+    write=WRITE,
+    read=READ,
+    lease_ms=60_000,
 )
 SECOND = Create(
     collection=CollectionId("u2"),
@@ -151,6 +163,62 @@ CASES: dict[str, Sequence[Body]] = {
             plan=Offset(1),
         ),
         Acquire(collection=U1, capability=CapabilityId("more"), right=Right.WRITE),
+    ],
+    "create-leased": [LEASED, LEASED],
+    "append-token": [
+        CREATE,
+        Downgrade(collection=U1, capability=WRITE, frontier=frontier(5), new_token="one"),
+        append(5, 10, chunk(0, 0)),
+        append(5, 10, chunk(0, 0), token="one"),
+    ],
+    "append-ranges": [
+        CREATE,
+        append(
+            5,
+            10,
+            replace(chunk(0, 0), ranges=(Range(-1, 7), None, Range("ä", "z"), Range(0.5, 1.5))),
+            chunk(1, 0),
+        ),
+        append(10, 15, chunk(0, 1)),
+    ],
+    "advance": [
+        CREATE,
+        SECOND,
+        Advance(Timestamp(5), Timestamp(30)),
+        Acquire(collection=U1, capability=OTHER, right=Right.WRITE),
+        Advance(Timestamp(30), Timestamp(40)),
+        Advance(Timestamp(40), Timestamp(40)),
+    ],
+    "clone": [
+        CREATE,
+        Clone(collection=U1, capability=READ, clone=OTHER, lease_ms=60_000),
+        Clone(collection=U1, capability=WRITE, clone=CapabilityId("more")),
+        Clone(collection=U1, capability=OTHER, clone=READ),
+        Clone(collection=U1, capability=CapabilityId("gone"), clone=CapabilityId("x")),
+    ],
+    "transfer": [
+        CREATE,
+        Transfer(collection=U1, capability=WRITE, to=OTHER),
+        append(5, 10),
+        Transfer(collection=U1, capability=WRITE, to=CapabilityId("more")),
+        Transfer(collection=U1, capability=READ, to=OTHER),
+    ],
+    "token": [
+        CREATE,
+        Acquire(collection=U1, capability=OTHER, right=Right.READ, token="one"),
+        Downgrade(collection=U1, capability=OTHER, frontier=frontier(8)),
+        Downgrade(
+            collection=U1,
+            capability=OTHER,
+            frontier=frontier(9),
+            token="one",
+            new_token="two",
+        ),
+        Clone(collection=U1, capability=OTHER, clone=CapabilityId("more"), token="one"),
+        Clone(collection=U1, capability=OTHER, clone=CapabilityId("more"), token="two"),
+        Transfer(collection=U1, capability=OTHER, to=CapabilityId("moved"), token="two"),
+        Drop(U1, CapabilityId("moved"), "one"),
+        Drop(U1, CapabilityId("moved"), "two"),
     ],
     "downgrade": [
         CREATE,

@@ -15,9 +15,11 @@ from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import read, records, rollup
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
     BatchName,
     Body,
+    Clone,
     Create,
     Downgrade,
     Drop,
@@ -28,6 +30,7 @@ from streams.storage.events import (
     Right,
     Rollup,
     Stage,
+    Transfer,
 )
 from streams.storage.machine import step
 from streams.storage.outcomes import Outcome
@@ -145,6 +148,7 @@ def shown(collection: CollectionState) -> list[str]:
         f"  {each.right.value.lower()} {id_} at {each.frontier}"
         + (f" plan {each.plan}" if each.plan is not None else "")
         + (f" until {each.expires_ms}" if each.expires_ms is not None else "")
+        + (f" token {each.token}" if each.token else "")
         for id_, each in collection.capabilities.items()
     ]
     batches = [
@@ -205,6 +209,7 @@ def create(script: ShardScript, case: Case) -> Body:
         frontier=Timestamp(case.number("frontier")),
         write=CapabilityId(case.get("write", "w")),
         read=read_,
+        lease_ms=lease_of(case),
     )
 
 
@@ -225,6 +230,7 @@ def part(words: list[str]) -> Part:
         from_offsets=offsets_of(extra.get("from")),
         to_offsets=offsets_of(extra.get("to")),
         fingerprint=extra.get("fingerprint", ""),
+        token=extra.get("token", ""),
     )
 
 
@@ -259,9 +265,37 @@ def acquire(script: ShardScript, case: Case) -> Body:
         capability=CapabilityId(case.get("read") or case["write"]),
         right=Right.READ if "read" in case.arguments else Right.WRITE,
         frontier=Timestamp(case.number("at-time")) if "at-time" in case.arguments else None,
-        lease_ms=case.number("lease") if "lease" in case.arguments else None,
+        lease_ms=lease_of(case),
         plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+        token=case.get("token"),
     )
+
+
+def lease_of(case: Case) -> int | None:
+    return case.number("lease") if "lease" in case.arguments else None
+
+
+def clone(script: ShardScript, case: Case) -> Body:
+    return Clone(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case["capability"]),
+        clone=CapabilityId(case["as"]),
+        lease_ms=lease_of(case),
+        token=case.get("token"),
+    )
+
+
+def transfer(script: ShardScript, case: Case) -> Body:
+    return Transfer(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case["capability"]),
+        to=CapabilityId(case["to"]),
+        token=case.get("token"),
+    )
+
+
+def advance(script: ShardScript, case: Case) -> Body:
+    return Advance(stamp(case["from"]), stamp(case["to"]))
 
 
 def downgrade(script: ShardScript, case: Case) -> Body:
@@ -270,12 +304,14 @@ def downgrade(script: ShardScript, case: Case) -> Body:
         capability=CapabilityId(case["capability"]),
         frontier=bound(case["to"]),
         plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+        token=case.get("token"),
+        new_token=case.arguments.get("new-token"),
     )
 
 
 def drop(script: ShardScript, case: Case) -> Body:
     name = CapabilityId(case["capability"]) if "capability" in case.arguments else None
-    return Drop(CollectionId(case["of"]), name)
+    return Drop(CollectionId(case["of"]), name, case.get("token"))
 
 
 def roll_up(script: ShardScript, case: Case) -> Body:
@@ -286,10 +322,13 @@ def roll_up(script: ShardScript, case: Case) -> Body:
 BODIES: dict[str, Callable[[ShardScript, Case], Body]] = {
     "create": create,
     "append": append,
+    "advance": advance,
     "stage": stage,
     "reclaim": reclaim,
     "replace": replace,
     "acquire": acquire,
+    "clone": clone,
+    "transfer": transfer,
     "downgrade": downgrade,
     "drop": drop,
     "rollup": roll_up,

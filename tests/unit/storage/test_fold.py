@@ -83,10 +83,15 @@ def test_what_does_not_count_links_nothing(history: History) -> None:
         linked = {b.name for c in after.collections.values() for b in c.batches}
         known = {b.name for c in before.collections.values() for b in c.batches}
         fresh = {name for name in linked - known if name.offset == after.upto}
-        kinds = {"Append", "Downgrade", "Replace"}
+        kinds = {"Append", "Advance", "Downgrade", "Replace"}
         if fresh:
             assert type(event.body).__name__ in kinds
-            assert type(outcome).__name__ in {"Appended", "Downgraded", "Replaced"}
+            assert type(outcome).__name__ in {
+                "Appended",
+                "Advanced",
+                "Downgraded",
+                "Replaced",
+            }
 
 
 @LAW

@@ -1,0 +1,464 @@
+"""Storage as its users see it: the commands of the formalism, each durable on return.
+
+A collection is a multiset that varies over time, named by an id that is never used again. Who
+holds a `ReadCapability` keeps since from passing its frontier; who holds a `WriteCapability`
+keeps upper. Both are honoured for whoever presents them, here or in any other client.
+
+    create                 bind an id, with since = upper
+    subscribe_at           the contents at the capability's frontier, then every change
+    update_and_downgrade   write [frontier, new frontier), of one collection or of several
+    acquire_capabilities   new capabilities at since and at upper
+    clone, transfer, downgrade, drop, heartbeat
+
+What the state of an id answers to a command that it does not allow is in
+`streams.storage.lifecycle`. A lost race is a returned value, misuse raises, and every command
+that raises has changed nothing, but for `Indeterminate`: then the command may have had its
+effect.
+
+Capabilities are leased unless they are asked for as critical. A lease ends by the append times
+of the group's log, whatever a client's clock says; every command but a `subscribe_at` that
+presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients may
+batch: a deferred downgrade costs nothing but freshness.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, overload
+
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import Durability
+from streams.progress import Antichain, frontier
+from streams.storage.asking import Asking
+from streams.storage.capabilities import (
+    Held,
+    NotForward,
+    ReadCapability,
+    WriteCapability,
+    useless_read,
+    useless_write,
+)
+from streams.storage.description import Description, dumps, loads
+from streams.storage.directory import Directory
+from streams.storage.events import (
+    Acquire,
+    Body,
+    Clone,
+    Create,
+    Downgrade,
+    Drop,
+    Right,
+    Transfer,
+    write_capability,
+)
+from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase_of, refusal
+from streams.storage.options import Options
+from streams.storage.outcomes import (
+    Appended,
+    Cloned,
+    Downgraded,
+    Dropped,
+    Outcome,
+    Transferred,
+    Unavailable,
+    UpperMismatch,
+)
+from streams.storage.sending import unread
+from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.subscription import Subscription
+from streams.storage.writing import Write, Writing, bound, moved
+from streams.trace.kernel import Kernel
+
+LEASE_MS = 15 * 60_000
+"""How long a capability lasts that nobody renews, unless asked for otherwise."""
+
+
+def wall_clock_ms() -> int:
+    """Now, in milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Storage:
+    """A client of an environment's storage; may be shared by many threads."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        checks_counts: bool = False,
+        lease_ms: int = LEASE_MS,
+        new_id: Callable[[], str] = fresh_uuid,
+        close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.shards = shards
+        self._directory = Directory(shards)
+        self._asking = Asking(shards, self._directory, new_id)
+        self._writing = Writing(shards, Kernel() if checks_counts else None)
+        self._lease_ms = lease_ms
+        self._close = close
+
+    @classmethod
+    def memory(
+        cls,
+        broker: MemoryBroker | None = None,
+        *,
+        checks_counts: bool = False,
+        lease_ms: int = LEASE_MS,
+    ) -> Self:
+        """Storage within this process; clients over one `broker` share their collections.
+
+        With `checks_counts` an update after which a row would be there a negative number of
+        times is refused. It reads the whole collection at every write.
+        """
+        made = broker or MemoryBroker(wall_clock_ms)
+        shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)
+        return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
+
+    @classmethod
+    def kafka(
+        cls,
+        bootstrap: str,
+        settings: Mapping[str, str] | None = None,
+        *,
+        namespace: str = "sw",
+        durability: Durability | None = None,
+        checks_counts: bool = False,
+        lease_ms: int = LEASE_MS,
+    ) -> Self:
+        """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
+
+        `settings` are librdkafka's, TLS and SASL among them; `durability` is what new topics
+        are made with and old ones must have; `checks_counts` is as in `memory`.
+        """
+        client = ClientSettings(bootstrap, tuple((settings or {}).items()))
+        broker = KafkaBroker(client, durability)
+        shards = Shards(
+            broker.logs,
+            broker.chunks,
+            broker.topics,
+            namespace=namespace,
+            now_ms=wall_clock_ms,
+            pump=True,
+        )
+        return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms, close=broker.close)
+
+    def create(
+        self,
+        id_: CollectionId,
+        description: Description,
+        *,
+        start: int = MINIMUM_TIME,
+        group: str | None = None,
+        critical: bool = False,
+    ) -> tuple[ReadCapability, WriteCapability]:
+        """Bind `id_` to a collection with since = upper = `start`.
+
+        Collections of one `group` can be written in one command; by default each has its own.
+        Users write to a collection of kind `table`. Any other is fed by the system, which keeps
+        the write capability `<id>.write` and drops the user's: that one comes back useless.
+
+        Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name.
+        """
+        self._asking.free(id_)
+        self._directory.claim(id_, group or id_)
+        read, write = self._asking.name(), self._asking.name()
+        body = Create(
+            collection=id_,
+            description=dumps(description),
+            frontier=Timestamp(start),
+            write=write,
+            read=read,
+            lease_ms=None if critical else self._lease_ms,
+        )
+        events: list[Body] = [body]
+        if not description.is_user_fed:
+            system = write_capability(id_)
+            events += [
+                Acquire(collection=id_, capability=system, right=Right.WRITE),
+                Drop(id_, write),
+            ]
+        outcome, *_ = self.shards.submit([(group or id_, each) for each in events])
+        if isinstance(outcome, Unavailable):
+            raise unread(outcome.reason)
+        state = self.shards.state(id_)
+        if read not in state.capabilities:  # another Create, to the same description or not
+            raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
+        at = frontier(start)
+        if not description.is_user_fed:
+            return ReadCapability(id_, at, read), useless_write(id_)
+        return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
+
+    def subscribe_at(
+        self, capability: ReadCapability, options: Options | None = None
+    ) -> Subscription:
+        """The contents at the capability's frontier once they are known, then every change.
+
+        The capability must be held for as long as the subscription lasts, at a frontier before
+        what was delivered last. Returns at once; see `Subscription` for how to wait.
+
+        Errors: NotBound, Unreadable, InvalidCapability; InvalidUsage when the options name
+        columns that are not there.
+        """
+        collection = self._asking.readable(capability)
+        return Subscription(
+            self.shards, capability, loads(collection.description), options or Options()
+        )
+
+    @overload
+    def update_and_downgrade(
+        self,
+        capability: WriteCapability,
+        updates: pa.Table | None,
+        new_frontier: Antichain | int,
+    ) -> WriteCapability | UpperMismatch: ...
+
+    @overload
+    def update_and_downgrade(
+        self,
+        capability: WriteCapability,
+        updates: pa.Table | None,
+        new_frontier: Antichain | int,
+        first: Write,
+        /,
+        *also: Write,
+    ) -> tuple[WriteCapability, ...] | UpperMismatch: ...
+
+    def update_and_downgrade(
+        self,
+        capability: WriteCapability,
+        updates: pa.Table | None,
+        new_frontier: Antichain | int,
+        *also: Write,
+    ) -> WriteCapability | tuple[WriteCapability, ...] | UpperMismatch:
+        """Write all updates in [frontier, new frontier), and move the capability there.
+
+        With further writes, to collections of the same group, all of them count or none does,
+        and the moved capabilities come back in their order. An empty new frontier gives the
+        capability up; the last one seals the collection. With the new frontier equal to the old
+        there must be no updates: it is a heartbeat.
+
+        A capability that several hold may have been moved by another: `UpperMismatch` says
+        where it stands now, and nothing was written.
+
+        Shape: `updates` has the collection's columns in order, then time and diff.
+        Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
+        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
+        """
+        writes = [Write(capability, updates, bound(new_frontier)), *also]
+        for each in writes:
+            self._asking.usable(Command.UPDATE, each.capability)
+        try:
+            events = self._writing.events(writes)
+        except InvalidUsage:
+            for each in writes:
+                self._asking.current(Command.UPDATE, each.capability)
+            raise
+        outcomes = self.shards.submit(events)
+        if all(each.is_heartbeat for each in writes):
+            lost = self._lost_heartbeat(writes, outcomes)
+        else:
+            lost = self._lost_append(writes, outcomes[0])
+        done = tuple(moved(each) for each in writes)
+        return lost or (done if also else done[0])
+
+    def _lost_append(self, writes: list[Write], outcome: Outcome) -> UpperMismatch | None:
+        """The race that an Append lost, if it did. Errors: when it could not have counted."""
+        match outcome:
+            case Appended():
+                return None
+            case UpperMismatch():
+                return outcome
+            case _:
+                raise self._asking.refused(Command.UPDATE, self._culprit(writes), outcome)
+
+    def _lost_heartbeat(
+        self, writes: list[Write], outcomes: list[Outcome]
+    ) -> UpperMismatch | None:
+        """The first capability that stands elsewhere. Errors: when one is not valid."""
+        for each, outcome in zip(writes, outcomes, strict=True):
+            match outcome:
+                case Downgraded(at) if at == each.capability.frontier:
+                    continue
+                case Downgraded(at):
+                    return UpperMismatch(at, each.capability.id)
+                case _:
+                    raise self._asking.refused(Command.UPDATE, each.capability, outcome)
+        return None
+
+    def _culprit(self, writes: list[Write]) -> WriteCapability:
+        """The first of the capabilities that the log does not know, or the first."""
+        for each in writes:
+            held = self.shards.state(each.capability.id).capabilities.get(each.capability.name)
+            if held is None or held.token != each.capability.token:
+                return each.capability
+        return writes[0].capability
+
+    def acquire_capabilities(
+        self, id_: CollectionId, *, critical: bool = False, token: str = ""
+    ) -> tuple[ReadCapability, WriteCapability]:
+        """New capabilities at since and at upper.
+
+        They are useless, with empty frontiers, where nothing is left to hold: both of a dropped
+        collection, the write capability of a sealed one and of one that the system feeds. The
+        write capability holds upper back until it is moved or dropped. A `token` fences the
+        capabilities, which have to be critical.
+
+        Errors: NotBound.
+        """
+        collection = self._directory.find(id_)
+        check(Command.ACQUIRE, id_, collection)
+        if collection is None or collection.is_dropped:
+            return useless_read(id_), useless_write(id_)
+        lease = None if critical else self._lease_ms
+        wish = self._asking.wish(id_, Right.READ, lease, token)
+        wishes = [wish, self._asking.wish(id_, Right.WRITE, lease, token)]
+        is_user_fed = loads(collection.description).is_user_fed
+        outcomes = self._asking.send(id_, *wishes[: 1 + is_user_fed])
+        fronts = [self._asking.acquired(id_, each) for each in outcomes]
+        read, write = useless_read(id_), useless_write(id_)
+        if not fronts[0].is_empty:
+            read = ReadCapability(id_, fronts[0], wish.capability, token)
+        if is_user_fed and not fronts[1].is_empty:
+            write = WriteCapability(id_, fronts[1], wishes[1].capability, token)
+        return read, write
+
+    def clone(self, capability: Held, *, lease_ms: int | None = None) -> Held:
+        """A second capability with the same rights, at the same frontier.
+
+        `lease_ms` is the clone's lease, by default the original's; a clone of a critical
+        capability is critical unless it is given one.
+
+        Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
+        """
+        self._asking.usable(Command.USE, capability)
+        name = self._asking.name()
+        body = Clone(
+            collection=capability.id,
+            capability=capability.name,
+            clone=name,
+            lease_ms=lease_ms,
+            token=capability.token,
+        )
+        match self._asking.send(capability.id, body)[0]:
+            case Cloned(at):
+                token = "" if lease_ms is not None else capability.token
+                return replace(capability, frontier=at, name=name, token=token)
+            case outcome:
+                raise self._asking.refused(Command.USE, capability, outcome)
+
+    def transfer(self, capability: Held) -> Held:
+        """The same right under a name that only the caller knows; the old one is void.
+
+        Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
+        """
+        self._asking.usable(Command.USE, capability)
+        name = self._asking.name()
+        body = Transfer(
+            collection=capability.id,
+            capability=capability.name,
+            to=name,
+            token=capability.token,
+        )
+        match self._asking.send(capability.id, body)[0]:
+            case Transferred(at):
+                return replace(capability, frontier=at, name=name)
+            case outcome:
+                raise self._asking.refused(Command.USE, capability, outcome)
+
+    def downgrade(
+        self, capability: Held, new_frontier: Antichain | int, *, token: str | None = None
+    ) -> Held:
+        """Move a capability forward; to the empty frontier: drop it.
+
+        For a write capability it says that nothing happened in between. A `token` is compared
+        and set: whoever presents the capability with the one before is fenced from now on.
+
+        Errors: NotForward when it stands beyond that already, here or in the log; NotBound,
+        Forgotten, InvalidCapability, FencedCapability.
+        """
+        target = bound(new_frontier)
+        self._asking.usable(Command.USE, capability)
+        if not capability.frontier.precedes(target):
+            self._asking.current(Command.USE, capability)
+            raise NotForward(capability.id, capability.frontier, target)
+        if target.is_empty:
+            self.drop(capability)
+            return replace(capability, frontier=target)
+        body = Downgrade(
+            collection=capability.id,
+            capability=capability.name,
+            frontier=target,
+            token=capability.token,
+            new_token=token,
+        )
+        match self._asking.send(capability.id, body)[0]:
+            case Downgraded(at) if at == target:
+                kept = capability.token if token is None else token
+                return replace(capability, frontier=target, token=kept)
+            case Downgraded(at):
+                raise NotForward(capability.id, at, target)
+            case outcome:
+                raise self._asking.refused(Command.USE, capability, outcome)
+
+    def drop(self, held: ReadCapability | WriteCapability | CollectionId) -> None:
+        """Give a capability up, or, given an id, the collection with all that is in it.
+
+        With the last write capability the collection is sealed; with the last read capability
+        since stays where it is. A dropped collection cannot be read, written or created again.
+        What is gone already is passed over.
+
+        Errors: NotBound, FencedCapability.
+        """
+        id_ = held if isinstance(held, str) else held.id
+        found = self._directory.find(id_)
+        check(Command.DROP, id_, found)
+        if phase_of(found) is Phase.FORGOTTEN:
+            return
+        if isinstance(held, str):
+            body, presented = Drop(id_), None
+        else:
+            body, presented = Drop(id_, held.name, held.token), held
+        (outcome,) = self._asking.send(id_, body)
+        if not isinstance(outcome, Dropped):
+            raise self._asking.refused(Command.DROP, presented or useless_read(id_), outcome)
+
+    def heartbeat(self, capability: Held) -> Held:
+        """Renew a lease; returns the capability as it stands now.
+
+        Errors: NotBound, Forgotten, InvalidCapability when it has expired, FencedCapability.
+        """
+        self._asking.usable(Command.USE, capability)
+        body = Downgrade(
+            collection=capability.id,
+            capability=capability.name,
+            frontier=frontier(MINIMUM_TIME),
+            token=capability.token,
+        )
+        match self._asking.send(capability.id, body)[0]:
+            case Downgraded(at):
+                return replace(capability, frontier=at)
+            case outcome:
+                raise self._asking.refused(Command.USE, capability, outcome)
+
+    def close(self) -> None:
+        """Release the connections; capabilities stay what they are."""
+        self.shards.close()
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

@@ -1,0 +1,119 @@
+"""What Storage tells is what is read: under races, and when the log does not answer."""
+
+import threading
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.errors import Corrupt, Determinate
+from streams.ids import Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import frontier
+from streams.storage import Storage
+from streams.storage.capabilities import ReadCapability, WriteCapability
+from streams.storage.options import Options
+from streams.storage.outcomes import UpperMismatch
+from streams.storage.shards import Shards
+from tests.support.faulty import Fault, FaultyLogs
+from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
+
+ROUNDS = 60
+Told = dict[tuple[object, ...], int]
+
+
+def race(client: Storage, held: WriteCapability, name: str, told: Told) -> None:
+    """Write one row a round under a capability that others hold too."""
+    for number in range(ROUNDS):
+        while True:
+            time = held.frontier.time
+            done = client.update_and_downgrade(held, table((name, number, time, 1)), time + 1)
+            if isinstance(done, WriteCapability):
+                told[name, number, time] = 1
+                held = done
+                break
+            held = replace(held, frontier=done.current)
+
+
+def everything(client: Storage, read: ReadCapability, upper: int) -> Told:
+    found: Told = {}
+    for each in client.subscribe_at(read, Options(until=Timestamp(upper))):
+        found.update(contents(each.updates))
+    return found
+
+
+def test_two_writers_are_told_what_is_read() -> None:
+    place = Place()
+    first = place.client()
+    read, held = first.create(T1, TABLE)
+    told: list[Told] = [{}, {}]
+    writers = [
+        threading.Thread(target=race, args=(place.client(), held, name, mine))
+        for name, mine in zip("ab", told, strict=True)
+    ]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join(timeout=60)
+    assert all(len(mine) == ROUNDS for mine in told)
+    assert everything(first, read, 2 * ROUNDS) == {**told[0], **told[1]}
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from([Fault.NONE, Fault.BEFORE, Fault.AFTER]), max_size=12))
+def test_a_command_that_raises_determinate_had_no_effect(plan: list[Fault]) -> None:
+    place = Place()
+    read, held = place.client().create(T1, TABLE)
+    broker = place.broker
+    logs = FaultyLogs(broker.logs, plan)
+    faulty = Storage(Shards(logs, broker.chunks, broker.topics, now_ms=lambda: 0))
+    told: Told = {}
+    for number in range(8):
+        rows = table(("a", number, number, 1))
+        try:
+            done = faulty.update_and_downgrade(held, rows, number + 1)
+        except Determinate:
+            done = place.client().update_and_downgrade(held, rows, number + 1)
+        assert not isinstance(done, UpperMismatch)
+        held, told["a", number, number] = done, 1
+    assert everything(place.client(), read, 8) == told
+
+
+def test_a_write_that_surfaces_late_does_no_harm() -> None:
+    place = Place()
+    read, held = place.client().create(T1, TABLE)
+    logs = FaultyLogs(place.broker.logs, [Fault.INSTEAD])
+    faulty = Storage(Shards(logs, place.broker.chunks, place.broker.topics, now_ms=lambda: 0))
+    held = write(faulty, held, 5, ("a", 1, 3, 1))  # sent again as it was, and counted
+    logs.surface()
+    assert write(faulty, held, 9, ("b", 2, 7, 1)).frontier == frontier(9)
+    assert everything(place.client(), read, 9) == {("a", 1, 3): 1, ("b", 2, 7): 1}
+
+
+def test_a_damaged_chunk_fails_its_own_collection_alone() -> None:
+    place = Place()
+    storage = place.client()
+    read, held = storage.create(T1, TABLE)
+    write(storage, held, 5, ("a", 1, 3, 1))
+    other_read, other = storage.create(T2, TABLE)
+    write(storage, other, 5, ("b", 1, 3, 1))
+    (batch,) = storage.shards.state(T1).batches
+    storage.shards.chunks.forget(storage.shards.data_topic(T1), batch.chunks)
+    chunk: ChunkRef = batch.chunks[0]
+    place_of = f"sw.t1.data/{chunk.partition}@{chunk.offset}"
+    with pytest.raises(Corrupt, match=place_of):
+        everything(storage, read, 5)
+    assert everything(storage, other_read, 5) == {("b", 1, 3): 1}
+
+
+def test_a_group_whose_log_is_gone_fails_alone() -> None:
+    place = Place()
+    storage = place.client()
+    _, held = storage.create(T1, TABLE)
+    _, other = storage.create(T2, TABLE)
+    names = storage.shards.names(T1)
+    place.broker.topics.delete([names.log, names.data])
+    with pytest.raises(Determinate, match=names.log):
+        write(storage, held, 5)
+    assert write(storage, other, 5).frontier == frontier(5)
