@@ -20,6 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams.kafka",
         "streams.trace",
         "streams.progress",
+        "schemas",  # DECISIONS.md, "Tasks of a compaction write chunks themselves"
     },
     "streams.plan": {"streams.trace", "streams.progress"},
     "streams.operators": {"streams.plan", "streams.trace", "streams.progress"},

@@ -1,4 +1,4 @@
-"""One merge from end to end: read, consolidate, write, stage, Replace, read the outcome back.
+"""A merge from end to end: read, consolidate, write, stage, Replace, read the outcome back.
 
 Memory is bounded whatever the collection's size: chunks are fetched a few at a time, and what
 does not fit goes through buckets on disk (`streams.compaction.spill`). Whoever dies on the way
@@ -9,38 +9,23 @@ New chunks have fresh keys (rule 6) and are safe from collectors as soon as they
 merge that is done in one go does not stage, and if a collector is faster its Replace is void.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import pyarrow as pa
-
 from streams.compaction.plan import Merge
-from streams.compaction.reduce import Part, reduced, split, together
+from streams.compaction.reduce import split, together
 from streams.compaction.spill import Spill
-from streams.errors import Corrupt, Indeterminate, InvalidUsage
+from streams.compaction.task import Limits, Task, read_part, task_of, write_part
+from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.storage import outcomes, read
-from streams.storage.description import loads
+from streams.storage import outcomes
 from streams.storage.events import Replace, Stage
-from streams.storage.read import Piece
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel, arrow_schema
-
-FETCH_BYTES = 16 << 20
-"""Bytes of chunks, compressed, that are fetched at once."""
-
-BUCKET_BYTES = 128 << 20
-"""Bytes of a bucket, not compressed, as far as they can be foretold."""
-
-EXPANSION = 4
-"""How much larger updates are in memory than in a chunk, roughly."""
-
-ROW_BYTES = 64
-"""The least that an update takes while it is being consolidated."""
+from streams.trace.kernel import Kernel
 
 LEASE_MS = 600_000
 """How long staged chunks are safe after each bucket."""
@@ -68,128 +53,134 @@ class LostRace:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A merge could not be carried out; other collections are not affected."""
+
+    collection: CollectionId
+    reason: str
+
+
 Result = Compacted | LostRace
+Wanted = tuple[CollectionId, Merge]
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """What a merge needs: a client, a kernel, names nobody else has, and scratch space."""
+    """Merges in this process: with a kernel, names nobody else has, and scratch space."""
 
     shards: Shards
     kernel: Kernel
     new_id: Callable[[], str]
     scratch: Path | None = None
-    bucket_bytes: int = BUCKET_BYTES
-    fetch_bytes: int = FETCH_BYTES
+    limits: Limits = field(default_factory=Limits)
+
+    def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
+        """Carry out merges, one after the other."""
+        return [attempt(self.compact, *each) for each in wanted]
 
     def compact(self, collection: CollectionId, merge: Merge) -> Result:
         """Carry out a merge.
 
         Errors: Corrupt when a chunk is damaged or missing that is still current; as
-        `Shards.submit` and `Shards.write`.
+        `Shards.submit` and `Chunks.write`.
         """
         try:
-            written = self._write(collection, merge)
-        except Corrupt:
-            self.shards.sync(collection)
-            if is_current(self.shards, collection, merge):
-                raise
-            return LostRace(collection, "the batches were replaced while they were read")
+            written = self._write(task_of(self.shards, collection, merge, self.limits))
+        except Corrupt as corrupt:
+            return lost_or_corrupt(self.shards, collection, merge, corrupt)
         if isinstance(written, LostRace):
             return written
-        return self._replace(collection, merge, written)
+        return swap(self.shards, collection, merge, written)
 
-    def _replace(
-        self, collection: CollectionId, merge: Merge, chunks: tuple[ChunkRef, ...]
-    ) -> Result:
-        group = self.shards.group_of(collection)
-        names = tuple(batch.name for batch in merge.batches)
-        body = Replace(collection=collection, replaced=names, chunks=chunks, since=merge.since)
-        match self.shards.submit([(group, body)])[0]:
-            case outcomes.Replaced():
-                return compacted(collection, merge, chunks)
-            case outcomes.Refused(reason=reason):
-                raise InvalidUsage(f"collection {collection} cannot be compacted: {reason}")
-            case outcomes.Unavailable(reason=reason):
-                raise Indeterminate(f"collection {collection}: {reason}")
-            case outcome:
-                return LostRace(collection, str(outcome))
-
-    def _write(self, collection: CollectionId, merge: Merge) -> tuple[ChunkRef, ...] | LostRace:
+    def _write(self, task: Task) -> tuple[ChunkRef, ...] | LostRace:
         """The chunks of the merged batch."""
-        buckets = bucket_count(merge, self.bucket_bytes)
-        if buckets > 1:
+        chunks = self.shards.chunks
+        parts = (
+            read_part(chunks, task, group, self.kernel) for group in range(len(task.groups))
+        )
+        if task.buckets > 1:
             with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
-                spill = Spill(Path(directory), self._schema(collection))
-                for part in self._parts(collection, merge):
-                    spill.add(split(part, buckets, self.kernel))
-                return self._write_buckets(collection, spill, buckets)
-        parts = list(self._parts(collection, merge))
-        whole = together(parts, self._schema(collection), self.kernel)
-        return self._write_part(collection, whole)
+                spill = Spill(Path(directory), task.schema)
+                for part in parts:
+                    spill.add(split(part, task.buckets, self.kernel))
+                return self._write_buckets(task, spill)
+        every = list(parts)
+        if not every:
+            return ()
+        return write_part(chunks, task, together(every, task.schema, self.kernel))
 
-    def _write_buckets(
-        self, collection: CollectionId, spill: Spill, buckets: int
-    ) -> tuple[ChunkRef, ...] | LostRace:
-        stage = self.new_id()
+    def _write_buckets(self, task: Task, spill: Spill) -> tuple[ChunkRef, ...] | LostRace:
+        name = self.new_id()
         written: list[ChunkRef] = []
-        for bucket in range(buckets):
-            refs = self._write_part(collection, spill.take(bucket, self.kernel))
-            body = Stage(stage=stage, chunks=refs, lease_ms=LEASE_MS)
-            outcome = self.shards.submit([(self.shards.group_of(collection), body)])[0]
-            if not isinstance(outcome, outcomes.Staged):
-                return LostRace(collection, str(outcome))
+        for bucket in range(task.buckets):
+            refs = write_part(self.shards.chunks, task, spill.take(bucket, self.kernel))
+            lost = stage(self.shards, task.collection, name, refs)
+            if lost is not None:
+                return lost
             written.extend(refs)
         return tuple(written)
 
-    def _schema(self, collection: CollectionId) -> pa.Schema:
-        return arrow_schema(loads(self.shards.state(collection).description).types)
 
-    def _parts(self, collection: CollectionId, merge: Merge) -> Iterator[Part]:
-        """What the merge reads, chunk by chunk, each part consolidated; at least one."""
-        shards, topic = self.shards, self.shards.data_topic(collection)
-        schema = self._schema(collection)
-        for group in grouped(pieces(merge), self.fetch_bytes):
-            loaded = [read.load(shards.chunks, topic, group)] if group else []
-            yield reduced(loaded, schema, merge.advance_to, self.kernel)
-
-    def _write_part(self, collection: CollectionId, part: Part) -> tuple[ChunkRef, ...]:
-        updates, errors = part.tables
-        return self.shards.write(collection, updates, errors) if part.rows else ()
+def attempt(
+    compact: Callable[[CollectionId, Merge], Result], collection: CollectionId, merge: Merge
+) -> Result | Failed:
+    """What becomes of a merge, an error included. A defect of ours still raises."""
+    try:
+        return compact(collection, merge)
+    except SlackwaterError as error:
+        return Failed(collection, str(error))
 
 
-def is_current(shards: Shards, collection: CollectionId, merge: Merge) -> bool:
-    """Whether the batches of the merge are all still there."""
-    trace = shards.state(collection).batches
-    return all(trace.find(batch.name) is not None for batch in merge.batches)
+def stage(
+    shards: Shards, collection: CollectionId, name: str, refs: tuple[ChunkRef, ...]
+) -> LostRace | None:
+    """Protect chunks until the Replace names them (rule 7); renews the lease of the name.
+
+    Errors: as `Shards.submit`.
+    """
+    body = Stage(stage=name, chunks=refs, lease_ms=LEASE_MS)
+    outcome = shards.submit([(shards.group_of(collection), body)])[0]
+    staged = isinstance(outcome, outcomes.Staged)
+    return None if staged else LostRace(collection, str(outcome))
 
 
-def pieces(merge: Merge) -> tuple[Piece, ...]:
-    """What the merge reads: each chunk clipped to its batch's interval."""
-    return tuple(
-        Piece(ref, batch.lower, read.clipped(batch.upper, read.LAST))
-        for batch in merge.batches
-        for ref in batch.chunks
+def swap(
+    shards: Shards, collection: CollectionId, merge: Merge, chunks: tuple[ChunkRef, ...]
+) -> Result:
+    """Put the chunks in place of the merge's batches; what became of it is read back.
+
+    Errors: as `Shards.submit`; Indeterminate when the group has failed.
+    """
+    body = Replace(
+        collection=collection,
+        replaced=tuple(batch.name for batch in merge.batches),
+        chunks=chunks,
+        since=merge.since,
     )
+    match shards.submit([(shards.group_of(collection), body)])[0]:
+        case outcomes.Replaced():
+            return compacted(collection, merge, chunks)
+        case outcomes.Refused(reason=reason):
+            raise InvalidUsage(f"collection {collection} cannot be compacted: {reason}")
+        case outcomes.Unavailable(reason=reason):
+            raise Indeterminate(f"collection {collection}: {reason}")
+        case outcome:
+            return LostRace(collection, str(outcome))
 
 
-def grouped(wanted: Sequence[Piece], most_bytes: int) -> Iterator[tuple[Piece, ...]]:
-    """The pieces in groups of so many bytes, or of one; without any, one empty group."""
-    group: list[Piece] = []
-    total = 0
-    for piece in wanted:
-        if group and total + piece.ref.size > most_bytes:
-            yield tuple(group)
-            group, total = [], 0
-        group.append(piece)
-        total += piece.ref.size
-    yield tuple(group)
+def lost_or_corrupt(
+    shards: Shards, collection: CollectionId, merge: Merge, corrupt: Corrupt
+) -> LostRace:
+    """Why a chunk could not be read: the batches were replaced, and it was reclaimed since.
 
-
-def bucket_count(merge: Merge, bucket_bytes: int) -> int:
-    """In how many buckets to consolidate, so that one of them fits."""
-    foretold = max(merge.size * EXPANSION, merge.rows * ROW_BYTES)
-    return max(1, -(-foretold // bucket_bytes))
+    Errors: Corrupt, when all of the batches are still current.
+    """
+    shards.sync(collection)
+    trace = shards.state(collection).batches
+    if all(trace.find(batch.name) is not None for batch in merge.batches):
+        raise corrupt
+    return LostRace(collection, "the batches were replaced while they were read")
 
 
 def compacted(collection: CollectionId, merge: Merge, chunks: Sequence[ChunkRef]) -> Compacted:

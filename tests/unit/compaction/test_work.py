@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from streams.compaction import plan
-from streams.compaction.work import Compacted, LostRace, Worker, grouped, pieces
+from streams.compaction.task import Limits, grouped, pieces
+from streams.compaction.work import Compacted, LostRace, Worker
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, Timestamp
 from streams.progress import EMPTY, frontier
@@ -31,9 +32,10 @@ def allow(one: Shards, since: int) -> None:
     one.submit([("u1", Downgrade(collection=U1, capability=HOLD, frontier=frontier(since)))])
 
 
-def worker(one: Shards, **more: int) -> Worker:
+def worker(one: Shards, bucket_bytes: int = 1 << 30, scratch: Path | None = None) -> Worker:
     numbers = itertools.count()
-    return Worker(one, KERNEL, lambda: f"stage-{next(numbers)}", **more)  # type: ignore[arg-type]
+    limits = Limits(bucket_bytes, fetch_bytes=1000)
+    return Worker(one, KERNEL, lambda: f"stage-{next(numbers)}", scratch, limits)
 
 
 def contents(one: Shards, time: int) -> Counter[tuple[object, ...]]:
@@ -67,7 +69,7 @@ def test_contents_stay_and_history_goes(bucket_bytes: int) -> None:
         history(one)
         before = {time: contents(one, time) for time in range(12)}
         allow(one, 8)
-        [done] = compact(worker(one, bucket_bytes=bucket_bytes, fetch_bytes=1000), whole=True)
+        [done] = compact(worker(one, bucket_bytes=bucket_bytes), whole=True)
         assert isinstance(done, Compacted)
         assert (done.batches, done.lower, done.upper) == (12, 0, frontier(12))
         assert done.rows_written < done.rows_read
@@ -263,7 +265,7 @@ def test_scratch_space_is_left_empty(tmp_path: Path) -> None:
         create(one)
         history(one)
         allow(one, 11)
-        spilling = Worker(one, KERNEL, lambda: "stage", tmp_path, 2000, 1000)
+        spilling = worker(one, 2000, tmp_path)
         assert isinstance(compact(spilling, whole=True)[0], Compacted)
         assert list(tmp_path.iterdir()) == []
 
@@ -276,4 +278,4 @@ def test_pieces_are_fetched_a_few_at_a_time() -> None:
         wanted = pieces(merge)
         assert [len(each) for each in grouped(wanted, 1)] == [1] * len(wanted)
         assert [len(each) for each in grouped(wanted, 1 << 30)] == [len(wanted)]
-        assert list(grouped((), 1)) == [()]
+        assert list(grouped((), 1)) == []
