@@ -137,13 +137,9 @@ class World:
         if not planned:
             return
         limits = Limits(self.rng.choice([1 << 30, 800]), self.rng.choice([1 << 30, 600]))
-        worker = Worker(
-            one, KERNEL, lambda: uuid.UUID(int=self.rng.getrandbits(128)).hex, None, limits
-        )
-        if self.rng.random() < 0.2:
-            worker = Worker(
-                Dying(one, self.rng.randint(0, 3)), KERNEL, worker.new_id, None, limits
-            )  # type: ignore[arg-type]
+        dies = self.rng.random() < 0.2
+        shards: Any = Dying(one, self.rng.randint(0, 3)) if dies else one
+        worker = Worker(shards, KERNEL, self.new_id, None, limits)
         try:
             result = worker.compact(U1, self.rng.choice(planned))
         except Dead:
