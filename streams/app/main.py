@@ -32,8 +32,10 @@ app.command()(sql)
 # or where all commands are listed.
 if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica"}:
     from streams.app.bench import command as bench
+    from streams.app.compact import compact
     from streams.app.demo import command as demo
 
+    app.command()(compact)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")
 
