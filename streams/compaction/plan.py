@@ -98,7 +98,7 @@ def whole(collection: CollectionState) -> tuple[Merge, ...]:
     return tuple(
         Merge(tuple(stretch), since)
         for stretch in stretches(collection)
-        if len(stretch) > 1 or needs_settling(stretch[0], since)
+        if len(stretch) > 1 or may_shrink(stretch[0], since)
     )
 
 
@@ -179,3 +179,9 @@ def is_worthwhile(run: Sequence[Batch], since: Timestamp) -> bool:
 def needs_settling(batch: Batch, since: Timestamp) -> bool:
     """Whether a merged batch has several times, and since has passed all of them."""
     return bool(batch.chunks) and 0 < batch.since < top(batch) - 1 <= since
+
+
+def may_shrink(batch: Batch, since: Timestamp) -> bool:
+    """Whether a batch has times that since has passed and that were not advanced yet."""
+    to = min(since, top(batch) - 1)
+    return bool(batch.chunks) and max(batch.since, batch.lower) < to

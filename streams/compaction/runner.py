@@ -13,7 +13,6 @@ on, and the round says what failed.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -57,12 +56,15 @@ class Wish:
 
     `collections` are all when None. `whole` merges everything below upper, whatever it costs.
     `orphans` reclaims all that nothing names now, without waiting for writers to link it.
+    `patient` leaves the garbage of this round to the next: a floor above chunks that were
+    written a moment ago would make a writer in the middle of an append try again.
     """
 
     collections: frozenset[CollectionId] | None = None
     policy: Policy | None = None
     whole: bool = False
     orphans: bool = False
+    patient: bool = False
 
     def covers(self, collection: CollectionId) -> bool:
         """Whether the collection is meant."""
@@ -109,10 +111,9 @@ class Compaction:
             self.shards.group_of(each)
         done = Round()
         attempt(done, "read policies", partial(self._move_holds, wish))
-        self._merge(wish, done)
-        for group in self.shards.groups():
-            if wish.collections is None or any(map(wish.covers, self._collections(group))):
-                attempt(done, group, partial(self._tidy, group, wish, done))
+        duties = [self._merge, self._tidy]
+        for duty in reversed(duties) if wish.patient else duties:
+            duty(wish, done)
         return done
 
     def _collections(self, group: str) -> dict[CollectionId, CollectionState]:
@@ -160,7 +161,13 @@ class Compaction:
                 if isinstance(result, Failed) or (wish.whole and isinstance(result, Compacted)):
                     resting.add(result.collection)
 
-    def _tidy(self, group: str, wish: Wish, done: Round) -> None:
+    def _tidy(self, wish: Wish, done: Round) -> None:
+        """Keep the groups small, each alone."""
+        for group in self.shards.groups():
+            if wish.collections is None or any(map(wish.covers, self._collections(group))):
+                attempt(done, group, partial(self._tidy_group, group, wish, done))
+
+    def _tidy_group(self, group: str, wish: Wish, done: Round) -> None:
         """Roll the log up where it is due, then reclaim garbage."""
         if upkeep.due(self.shards.group_state(group)) and isinstance(
             upkeep.roll_up(self.shards, group), RolledUp
@@ -185,15 +192,3 @@ def attempt(done: Round, what: str, duty: Callable[[], None]) -> None:
     except SlackwaterError as error:
         log.warning("compaction will try again", extra={"of": what, "cause": str(error)})
         done.failed.append(Failed(CollectionId(what), str(error)))
-
-
-def run(compaction: Compaction, wish: Wish, stopping: threading.Event, every_s: float) -> None:
-    """Rounds, one every so many seconds, until told to stop."""
-    while not stopping.wait(every_s):
-        done = compaction.run_once(wish)
-        for each in done.compacted:
-            facts = {"collection": each.collection, "batches": each.batches}
-            log.info("compacted", extra={**facts, "bytes": each.bytes_written})
-        for failed in done.failed:
-            facts = {"of": failed.collection, "cause": failed.reason}
-            log.warning("not compacted", extra=facts)

@@ -108,7 +108,10 @@ def test_nothing_is_merged_of_what_nobody_can_read() -> None:
 
 def test_the_whole_is_one_batch() -> None:
     assert spans(plan.whole(collection(in_a_row([100, 5]), since=0))) == [(0, 2)]
-    assert plan.whole(collection([batch(0, 5, 5)], since=9)) == ()
+    assert spans(plan.whole(collection([batch(0, 5, 5)], since=2))) == [(0, 5)]
+    assert plan.whole(collection([batch(0, 5, 5, since=2)], since=2)) == ()
+    assert plan.whole(collection([batch(4, 5, 5)], since=9)) == ()
+    assert plan.whole(collection([batch(3, 5, 5)], since=3)) == ()
 
 
 INTERVALS = st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(0, 50))

@@ -1,16 +1,14 @@
 """Rounds of the compaction job over a broker in memory."""
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
 from streams.compaction.collector import Collector
 from streams.compaction.policy import LagBehindUpper, Until
-from streams.compaction.runner import Compaction, Wish, catalog_hold, run
+from streams.compaction.runner import Compaction, Wish, catalog_hold
 from streams.compaction.work import Worker
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
@@ -141,14 +139,9 @@ def test_the_log_is_rolled_up_and_truncated(monkeypatch: pytest.MonkeyPatch) -> 
         assert names(read.snapshot(one, U1, Timestamp(209))[0]) == expected
 
 
-def test_rounds_go_on_until_told_to_stop() -> None:
+def test_a_patient_round_leaves_its_garbage_to_the_next() -> None:
     with environment(broker()) as (one, job):
         fill(one, U1, 4)
-        stopping = threading.Event()
-
-        def last() -> int:
-            stopping.set()
-            return 0
-
-        run(replace(job, now_ms=last), Wish(policy=LagBehindUpper(0)), stopping, 0.001)
-        assert one.state(U1).batches.count == 1
+        first = job.run_once(Wish(patient=True))
+        assert (len(first.compacted), first.reclaimed) == (1, [])
+        assert len(job.run_once(Wish(patient=True)).reclaimed) == 4
