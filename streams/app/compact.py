@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from streams.app.compacting import Place, environment, policy_of, run
+from streams.app.compact_once import environment, policy_of, run
+from streams.app.compacting import Place
 from streams.app.up import DIRECTORY, client_settings
 from streams.compaction.runner import Round, Wish
 from streams.compaction.work import Compacted

@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 
 from streams.app import compact as command
 from streams.app.compact import show
-from streams.app.compacting import groups_of, policy_of
+from streams.app.compact_once import policy_of
+from streams.app.compacting import groups_of
 from streams.app.main import app
 from streams.compaction.policy import LagBehindUpper, Until
 from streams.compaction.runner import Round, Wish
