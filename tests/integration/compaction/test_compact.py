@@ -10,10 +10,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+from streams.app.service import Service
 from streams.compaction.runner import catalog_hold
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
@@ -151,6 +153,27 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
     assert place.shards.state(U1).batches.count == 1
     for at in (9, 10, 11):
         assert place.contents(at) == place.expected(at)
+
+
+def test_the_service_compacts_now_and_then(place: Place, tmp_path: Path) -> None:
+    place.append(8, 20)
+    config = tmp_path / "compaction.json"
+    Service(
+        bootstrap=place.bootstrap,
+        directory=str(tmp_path),
+        namespace=place.namespace,
+        compact_every_s=0.5,
+    ).write(config)
+    command = [sys.executable, "-m", "streams.app.main", "compaction", "--config", str(config)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as process:
+        try:
+            merged = lambda: place.shards.state(U1).batches.count < 8  # noqa: E731  asked below
+            assert place.shards.wait(merged, 60_000)
+        finally:
+            process.terminate()
+            code = process.wait(30)
+    assert code == 0
+    assert place.contents(7) == place.expected(7)
 
 
 def test_a_kill_at_any_moment_leaves_the_contents(place: Place) -> None:
