@@ -1,4 +1,4 @@
-"""An environment: a broker, a coordinator and one replica, started and ended together.
+"""An environment: a broker, a coordinator, one replica and compaction, as one.
 
 Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
 state (a cache), the processes' output, and `environment.json`, which says how to reach it.
@@ -93,7 +93,7 @@ class Environment:
         self._say("starting the coordinator and the replica")
         port = _port(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
-        for name in ("coordinator", "replica"):
+        for name in ("coordinator", "replica", "compaction"):
             self._start_service(name, port)
         _write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
@@ -150,7 +150,7 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`, or `all`; they come back by themselves."""
+        """`kill -9` one of `coordinator`, `replica`, `compaction`, or `all`; they come back."""
         for each in self.children.values():
             if name in {each.name, "all"}:
                 each.kill()

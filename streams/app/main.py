@@ -30,10 +30,12 @@ app.command()(sql)
 
 # The demo and the benchmarks load the engine, which takes seconds: only where they are wanted,
 # or where all commands are listed.
-if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica"}:
+if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica", "compaction"}:
     from streams.app.bench import command as bench
+    from streams.app.compact import compact
     from streams.app.demo import command as demo
 
+    app.command()(compact)
     app.command()(demo.demo)
     app.add_typer(bench.app, name="bench")
 
@@ -50,6 +52,12 @@ def coordinator(config: Config) -> None:
 def replica(config: Config) -> None:
     """Run a replica as its supervisor says."""
     raise typer.Exit(_run("replica", config))
+
+
+@app.command(hidden=True)
+def compaction(config: Config) -> None:
+    """Compact now and then, as its supervisor says."""
+    raise typer.Exit(_run("compaction", config))
 
 
 def _run(name: str, config: Path) -> int:

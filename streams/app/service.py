@@ -1,4 +1,4 @@
-"""What the two services of an environment are told, as one file that the supervisor writes.
+"""What the services of an environment are told, as one file that the supervisor writes.
 
 Apart from the services themselves (`streams.app.services`), so that the shell need not load
 Spark and the planner to read it.
@@ -17,7 +17,7 @@ FENCED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What either service is told; `points` say where a test wants it to die."""
+    """What a service is told; `points` say where a test wants it to die."""
 
     bootstrap: str
     directory: str
@@ -29,6 +29,7 @@ class Service:
     master: str = "local[2,4]"
     driver_memory: str = "1g"
     retain_ms: int = 3_600_000
+    compact_every_s: float = 30.0
     timings: bool = False
     client: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""What the two services of an environment have in common: clock, names, log lines, their end.
+"""What the services of an environment have in common: clock, names, log lines, their end.
 
-Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`), and is told
-everything by one JSON file (`streams.app.service`).
+Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
+`streams.app.compaction`), and is told everything by one JSON file (`streams.app.service`).
 """
 
 import logging

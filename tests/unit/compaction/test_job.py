@@ -1,0 +1,131 @@
+"""The functions of the Spark job, with the shuffle as a plain loop: as good as in process."""
+
+import itertools
+import pickle
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from streams.compaction import job, plan
+from streams.compaction.job import SparkWorker
+from streams.compaction.runner import catalog_hold
+from streams.compaction.task import Limits
+from streams.compaction.work import Compacted, Failed, LostRace, Wanted
+from streams.ids import Timestamp
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.settings import ClientSettings
+from streams.progress import frontier
+from streams.storage import read, upkeep
+from streams.storage.events import Downgrade
+from streams.storage.shards import Shards
+from tests.support.faulty import Fault, FaultyChunks
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
+
+NOWHERE = ClientSettings("nowhere:9092")
+
+
+def without_spark(
+    monkeypatch: pytest.MonkeyPatch, made: MemoryBroker, one: Shards, bucket_bytes: int
+) -> SparkWorker:
+    """A worker whose two stages run here, over the broker in memory."""
+    monkeypatch.setattr(job, "chunks", lambda _: made.chunks)
+
+    def run(self: SparkWorker, tasks: job.Tasks) -> list[pa.RecordBatch]:
+        headless = {number: replace(task, groups=()) for number, task in tasks.items()}
+        cells = [
+            {"merge": number, "pieces": pickle.dumps(group)}
+            for number, task in tasks.items()
+            for group in task.groups
+        ]
+        schema = pa.schema([("merge", pa.int32()), ("pieces", pa.binary())])
+        batches = [pa.RecordBatch.from_pylist([each], schema=schema) for each in cells]
+        parts = pa.Table.from_batches(list(job.reader(headless, self.kafka)(iter(batches))))
+        key = lambda row: (row["merge"], row["bucket"])  # noqa: E731  what Spark shuffles by
+        shuffled = sorted(parts.to_pylist(), key=key)
+        write = job.writer(headless, self.kafka)
+        return [
+            batch
+            for _, some in itertools.groupby(shuffled, key)
+            for batch in write(pa.Table.from_pylist(list(some), parts.schema)).to_batches()
+        ]
+
+    monkeypatch.setattr(SparkWorker, "_run", run)
+    return SparkWorker(one, None, NOWHERE, Limits(bucket_bytes, 1000))
+
+
+def filled(one: Shards) -> Sequence[Wanted]:
+    """Twelve batches of which half of the rows are retracted, and the merge of all."""
+    one.create("u1", U1, DESCRIPTION, Timestamp(0), read=catalog_hold(U1))
+    for at in range(12):
+        gone = [rows(f"r{at - 1}", time=at, diff=-1)] if at % 2 else []
+        append(one, at, at + 1, rows(f"r{at}", time=at), *gone)
+    hold = catalog_hold(U1)
+    one.submit([("u1", Downgrade(collection=U1, capability=hold, frontier=frontier(11)))])
+    return [(U1, merge) for merge in plan.whole(one.state(U1))]
+
+
+@pytest.mark.parametrize("bucket_bytes", [1 << 30, 2000])
+def test_what_tasks_write_is_what_one_process_writes(
+    monkeypatch: pytest.MonkeyPatch, bucket_bytes: int
+) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        worker = without_spark(monkeypatch, made, one, bucket_bytes)
+        [done] = worker.compact_all(wanted)
+        assert isinstance(done, Compacted)
+        assert (done.rows_read, done.rows_written) == (18, 6)
+        assert one.state(U1).batches.count == 1
+        expected = sorted(f"r{at}" for at in range(12) if at % 2)
+        assert names(read.snapshot(one, U1, Timestamp(11))[0]) == expected
+
+
+def test_a_missing_chunk_fails_its_merge_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        first = next(iter(one.state(U1).batches))
+        one.chunks.forget(one.data_topic(U1), first.chunks)
+        [failed] = without_spark(monkeypatch, made, one, 1 << 30).compact_all(wanted)
+        assert isinstance(failed, Failed)
+        assert "sw.u1.data" in failed.reason
+
+
+def test_a_race_that_was_lost_while_tasks_read_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        worker = without_spark(monkeypatch, made, one, 1 << 30)
+        assert isinstance(worker.compact_all(wanted)[0], Compacted)
+        assert isinstance(worker.compact_all(wanted)[0], LostRace)  # all chunks were there
+        upkeep.collect(one, "u1")
+        assert isinstance(worker.compact_all(wanted)[0], LostRace)
+
+
+def test_a_write_that_fails_in_a_task_fails_its_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        worker = without_spark(monkeypatch, made, one, 1 << 30)
+        broken = FaultyChunks(made.chunks, [Fault.BEFORE])
+        monkeypatch.setattr(job, "chunks", lambda _: broken)
+        [failed] = worker.compact_all(wanted)
+        assert failed == Failed(U1, "injected before the write")
+        assert len(list(one.state(U1).batches)) == 12
+
+
+def test_a_description_that_is_none_fails_its_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, "{}", Timestamp(0))
+        append(one, 0, 1)
+        append(one, 1, 2)
+        [batch] = one.state(U1).batches
+        merge = plan.Merge((batch,), Timestamp(0))
+        monkeypatch.setattr(SparkWorker, "_run", lambda *_: [])
+        worker = SparkWorker(one, None, NOWHERE)
+        [failed] = worker.compact_all([(U1, merge)])
+        assert isinstance(failed, Failed)
+        assert "expected columns, keys, kind" in failed.reason
