@@ -40,7 +40,7 @@ class Settings:
 
     directory: Path
     brokers: str = ""
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
@@ -180,6 +180,21 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
 
     Errors: InvalidUsage when no environment runs in the directory.
     """
+    kafka, namespace = reach(directory)
+    client = Client(json.loads((directory / _FILE).read_text())["url"])
+    if not client.is_healthy():
+        raise InvalidUsage(
+            f"the environment in {directory} does not answer at {client.url}: is"
+            " 'slackwater up' still running?"
+        )
+    return client, kafka, namespace
+
+
+def reach(directory: Path) -> tuple[ClientSettings, str]:
+    """The Kafka settings and the namespace of an environment, whether or not it runs.
+
+    Errors: InvalidUsage when there is none in the directory.
+    """
     file = directory / _FILE
     if not file.exists():
         raise InvalidUsage(
@@ -187,14 +202,8 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
             f" {directory}'"
         )
     value = json.loads(file.read_text())
-    client = Client(value["url"])
-    if not client.is_healthy():
-        raise InvalidUsage(
-            f"the environment in {directory} does not answer at {client.url}: is"
-            " 'slackwater up' still running?"
-        )
     settings = tuple(sorted(value["client"].items()))
-    return client, ClientSettings(value["bootstrap"], settings), value["namespace"]
+    return ClientSettings(value["bootstrap"], settings), value["namespace"]
 
 
 def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
@@ -206,6 +215,7 @@ def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: in
     }
     file = directory / _FILE
     file.touch(mode=0o600)  # client settings may hold secrets
+    file.chmod(0o600)  # also when it was there before
     file.write_text(json.dumps(value, indent=2) + "\n")
 
 

@@ -30,7 +30,7 @@ class Service:
     driver_memory: str = "1g"
     retain_ms: int = 3_600_000
     timings: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     points: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -42,6 +42,7 @@ class Service:
         """Keep it as JSON, readable by the owner alone: it may hold secrets."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # also when it was there before
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 

@@ -1,0 +1,67 @@
+"""What a data topic holds, and how much of it is garbage."""
+
+import pyarrow as pa
+
+from streams.app.shard.facts import Size
+from streams.app.shard.space import SCAN_SCHEMA, space_of, with_scan
+from streams.ids import Offset
+from streams.storage.batches import trace_of
+from streams.storage.events import Rollup
+from streams.storage.state import StagedChunks, State, Superseded
+from tests.unit.app.shard.test_facts import U1, batch, collection, ref
+
+
+def scan(*records: tuple[int, int, str, int | None]) -> pa.Table:
+    columns = list(zip(*records, strict=True)) if records else [[], [], [], []]
+    columns[2] = [key.encode() for key in columns[2]]
+    return pa.table([list(each) for each in columns], schema=SCAN_SCHEMA)
+
+
+LIVE, STAGED, ROLLED, OUT = ref(0, size=600), ref(1, size=50), ref(2, size=50), ref(3)
+STATE = State(
+    collections={U1: collection(batches=trace_of([batch(0, 9, LIVE)]))},
+    stages={"s": StagedChunks((STAGED, LIVE), 1_000)},
+    rollups=(Rollup(upto=Offset(63), chunks=(ROLLED,), hash=""),),
+    superseded=(Superseded(Offset(70), (OUT, LIVE)),),
+)
+
+
+def test_a_chunk_counts_for_the_first_that_keeps_it() -> None:
+    space = space_of(STATE)
+    assert [each.bytes for each in (space.live, space.staged, space.rollup)] == [600, 50, 50]
+    assert space.superseded == Size(1, 10, 100)
+    assert (space.garbage_bytes, space.total_bytes, space.garbage_share) == (100, 800, 0.125)
+
+
+def test_of_nothing_no_share_is_garbage() -> None:
+    assert space_of(State()).garbage_share == 0.0
+
+
+def test_a_scan_finds_what_nobody_names() -> None:
+    named = [(0, each.offset, each.key, each.size) for each in (LIVE, STAGED, ROLLED, OUT)]
+    records = scan(
+        *named,
+        (0, 4, "gone", 30),  # a tombstone follows
+        (0, 5, "lost", 70),  # nobody ever linked it
+        (0, 6, "gone", None),
+        (1, 0, "lost", 100),  # the same offset and key elsewhere is another chunk
+    )
+    space = with_scan(STATE, records, {0: 7, 1: 1})
+    found = space.scanned
+    assert found is not None
+    assert (found.deleted, found.orphan) == (Size(1, 0, 30), Size(2, 0, 170))
+    assert (found.tombstones, found.missing) == (1, ())
+    assert (space.garbage_bytes, space.total_bytes) == (300, 1_000)
+
+
+def test_a_key_written_after_its_tombstone_is_no_longer_deleted() -> None:
+    records = scan((0, 1, "a", None), (0, 2, "a", 5))
+    found = with_scan(State(), records, {0: 3}).scanned
+    assert found is not None
+    assert (found.deleted.bytes, found.orphan.bytes) == (0, 5)
+
+
+def test_a_chunk_that_the_topic_lacks_is_missing() -> None:
+    found = with_scan(STATE, scan((0, 0, LIVE.key, 600)), {0: 3}).scanned
+    assert found is not None
+    assert [each.offset for each in found.missing] == [1, 2]  # 3 was written after the scan
