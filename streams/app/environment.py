@@ -21,6 +21,7 @@ from streams.app.client import Answer, Client
 from streams.app.processes import Child
 from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage
+from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 
@@ -41,6 +42,7 @@ class Settings:
     directory: Path
     brokers: str = ""
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
@@ -87,7 +89,7 @@ class Environment:
 
     def _start(self) -> None:
         directory = self.settings.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(_exclusive(directory))
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
@@ -102,7 +104,7 @@ class Environment:
         """The user's cluster, or a broker of our own."""
         if self.settings.brokers:
             extra = tuple(sorted(self.settings.client.items()))
-            return ClientSettings(self.settings.brokers, extra)
+            return reachable(ClientSettings(self.settings.brokers, extra))
         self._say("starting Kafka")
         self.broker = EmbeddedBroker(directory)
         self._stack.callback(self.broker.stop)
@@ -120,6 +122,7 @@ class Environment:
             driver_memory=settings.driver_memory,
             timings=settings.timings,
             client=settings.client,
+            topics=settings.topics,
             points=settings.points,
         )
         config = directory / f"{name}.json"
@@ -173,6 +176,19 @@ class Environment:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def reachable(settings: ClientSettings) -> ClientSettings:
+    """The settings, with which a broker has answered: else each service would fail on its own.
+
+    Errors: InvalidUsage when they are refused, Determinate when nobody answers.
+    """
+    broker = KafkaBroker(settings)
+    try:
+        broker.topics.names()
+    finally:
+        broker.close()
+    return settings
 
 
 def find(directory: Path) -> tuple[Client, ClientSettings, str]:

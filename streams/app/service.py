@@ -17,7 +17,11 @@ FENCED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What either service is told; `points` say where a test wants it to die."""
+    """What either service is told.
+
+    `topics` are pairs as `streams.kafka.choices` reads them; `points` say where a test wants
+    the service to die.
+    """
 
     bootstrap: str
     directory: str
@@ -31,6 +35,7 @@ class Service:
     retain_ms: int = 3_600_000
     timings: bool = False
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -25,7 +25,7 @@ from streams.app.shard.picture import draw
 from streams.app.shard.reading import Reader
 from streams.app.shard.words import parse_time
 from streams.app.sql import FAILED, NO_ENVIRONMENT
-from streams.app.up import DIRECTORY, client_settings
+from streams.app.up import DIRECTORY, ClientOption, client_settings
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.kafka.settings import ClientSettings
@@ -52,10 +52,6 @@ Brokers = Annotated[
 ]
 Namespace = Annotated[
     str, typer.Option(help="What the topics' names begin with. Default: the environment's, sw.")
-]
-Client = Annotated[
-    list[str] | None,
-    typer.Option("--client", help="A librdkafka setting, NAME=VALUE. May be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 AsOf = Annotated[
@@ -153,7 +149,7 @@ def list_(
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -183,7 +179,7 @@ def show(
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -209,7 +205,7 @@ def capabilities(
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     *,
     as_json: AsJson = False,
 ) -> None:
@@ -234,7 +230,7 @@ def stats(  # noqa: PLR0913  # the options of a command
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     *,
     scan: Annotated[
         bool, typer.Option("--scan", help="Read the whole data topic, to find orphans.")
@@ -276,7 +272,7 @@ def read(  # noqa: PLR0913  # the options of a command
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     as_json: AsJson = False,
 ) -> None:
     """What a shard holds at a time: each row with its multiplicity, error rows included.
@@ -303,7 +299,7 @@ def tail(  # noqa: PLR0913  # the options of a command
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     namespace: Namespace = "",
-    client: Client = None,
+    client: ClientOption = None,
     snapshot: Annotated[
         bool, typer.Option(help="Begin with the contents, or with the changes after them.")
     ] = True,
