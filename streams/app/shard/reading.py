@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.adapter.contents import alive
-from streams.adapter.results import Columns, Complete, Progress, Result
+from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.rows import rows
 from streams.adapter.timestamps import Bounds, freshest
 from streams.app.shard.attach import Refused
 from streams.app.shard.facts import described
+from streams.errors import Determinate
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.kafka.log import Truncated
 from streams.plan.physical import Column
 from streams.progress import frontier
 from streams.storage.read import advanced, end, is_complete, load_stable
@@ -63,7 +65,8 @@ class Reader:
         """The contents at a time and then every change, for ever, or until the time `until`.
 
         Each interval is followed by a progress. Without `snapshot` the changes alone. Ends when
-        the shard is sealed. Errors: as `read`; Refused too when compaction overtakes us.
+        the shard is sealed. Goes on when brokers were away for a while. Errors: as `read`;
+        Refused too when compaction overtakes us.
         """
         columns = self._columns()
         time = self._time(as_of)
@@ -87,7 +90,14 @@ class Reader:
             if until is not None and (reached.is_empty or reached.time > until):
                 reached = frontier(until)
             upper = end(state) if reached.is_empty else reached.time
-            updates, errors = load_stable(self.shards, self.id, lower, upper)
+            try:
+                updates, errors = load_stable(self.shards, self.id, lower, upper)
+            except Truncated:
+                raise
+            except Determinate as failure:
+                yield Notice(f"{failure}: trying again")
+                self.shards.wait(lambda: False, BEAT_MS)
+                continue
             self._readable(Timestamp(lower - 1))
             changed = self._changes(updates, errors, columns)
             yield from rows(changed, types, self.kernel)

@@ -1,15 +1,17 @@
 """Reading a shard from its topics, over a broker in memory."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 
-from streams.adapter.results import Columns, Complete, Progress, Result, Rows
+from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.app.shard.attach import Attached, Refused
 from streams.app.shard.reading import Reader
-from streams.ids import Timestamp
+from streams.errors import Determinate
+from streams.ids import Timestamp, Topic
+from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.events import Append, Create, Downgrade, Drop, Part, Replace
@@ -203,6 +205,23 @@ def test_a_tail_says_how_far_it_is_while_nothing_comes(one, at, kernel, monkeypa
     assert [next(told) for _ in range(4)][2:] == [Progress(frontier(4)), Progress(frontier(4))]
     append(one, 4, 5, rows("b", time=4))
     assert isinstance(next(each for each in told if not isinstance(each, Progress)), Rows)
+
+
+def test_a_tail_goes_on_when_the_broker_is_back(one, at, kernel, monkeypatch) -> None:
+    monkeypatch.setattr("streams.app.shard.reading.BEAT_MS", 1)
+    append(one, 0, 4, rows("a", time=1))
+    append(one, 4, None, rows("b", time=5))
+    fetch, failures = at.shards.chunks.fetch, [Determinate("no answer in time")]
+
+    def flaky(topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        if failures:
+            raise failures.pop()
+        return fetch(topic, refs)
+
+    monkeypatch.setattr(at.shards.chunks, "fetch", flaky)
+    told = list(reader(at, kernel).tail(Timestamp(3), None, snapshot=False))
+    assert told[1] == Notice("no answer in time: trying again")
+    assert shown(iter(told)) == [[5, 1, "b", 0, None]]
 
 
 def test_a_tail_that_is_overtaken_is_refused(one, at, kernel) -> None:
