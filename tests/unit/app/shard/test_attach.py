@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.app.shard.attach import Refused
+from streams.app.shard.attach import Refused, reachable
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -97,6 +97,15 @@ def test_what_is_superseded_shows_until_it_is_collected() -> None:
         upkeep.collect(one, "u1")
         after = at.space("u1", scan=True)
         assert (after.superseded.chunks, after.total_bytes) == (0, 0)
+
+
+def test_brokers_that_do_not_answer_are_named() -> None:
+    class Nobody:
+        def names(self) -> frozenset[Topic]:
+            raise Determinate("list topics: timed out")
+
+    with pytest.raises(Determinate, match=r"no broker answers at a:1: list topics: timed out"):
+        reachable(Nobody(), "a:1")  # type: ignore[arg-type]  # only what is asked for
 
 
 def test_looking_writes_nothing() -> None:

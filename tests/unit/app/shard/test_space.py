@@ -1,10 +1,13 @@
 """What a data topic holds, and how much of it is garbage."""
 
 import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams.app.shard.facts import Size
 from streams.app.shard.space import SCAN_SCHEMA, space_of, with_scan
 from streams.ids import Offset
+from streams.kafka.log import ChunkRef
 from streams.storage.batches import trace_of
 from streams.storage.events import Rollup
 from streams.storage.state import StagedChunks, State, Superseded
@@ -52,6 +55,35 @@ def test_a_scan_finds_what_nobody_names() -> None:
     assert (found.deleted, found.orphan) == (Size(1, 0, 30), Size(2, 0, 170))
     assert (found.tombstones, found.missing) == (1, ())
     assert (space.garbage_bytes, space.total_bytes) == (300, 1_000)
+
+
+KINDS = ("live", "staged", "rollup", "superseded", "orphan", "deleted")
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 1000)), max_size=30))
+def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
+    refs: dict[str, list[ChunkRef]] = {kind: [] for kind in KINDS}
+    for offset, (kind, size) in enumerate(chunks):
+        refs[kind].append(ref(offset, size=size))
+    state = State(
+        collections={U1: collection(batches=trace_of([batch(0, 9, *refs["live"])]))},
+        stages={"s": StagedChunks(tuple(refs["staged"]), 1_000)},
+        rollups=(Rollup(upto=Offset(63), chunks=tuple(refs["rollup"]), hash=""),),
+        superseded=(Superseded(Offset(70), tuple(refs["superseded"])),),
+    )
+    written = sorted((each.offset, each) for some in refs.values() for each in some)
+    records = [(0, offset, each.key, each.size) for offset, each in written]
+    records += [(0, 100 + each.offset, each.key, None) for each in refs["deleted"]]
+    space = with_scan(state, scan(*records), {0: 200})
+    found = space.scanned
+    assert found is not None
+    counted = dict.fromkeys(KINDS, 0)
+    for kind, size in chunks:
+        counted[kind] += size
+    sizes = (space.live, space.staged, space.rollup, space.superseded)
+    assert [each.bytes for each in (*sizes, found.orphan, found.deleted)] == [*counted.values()]
+    assert space.total_bytes == sum(counted.values())
+    assert found.missing == ()
 
 
 def test_a_key_written_after_its_tombstone_is_no_longer_deleted() -> None:
