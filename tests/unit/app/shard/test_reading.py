@@ -154,6 +154,13 @@ def test_a_sealed_shard_is_read_at_its_end(one, at, kernel) -> None:
     assert shown(reader(at, kernel).read(None)) == [[1, "a", 0, None]]
 
 
+def test_a_tail_of_a_sealed_shard_is_its_contents(one, at, kernel) -> None:
+    append(one, 0, None, rows("a", time=3))
+    told = list(reader(at, kernel).tail(None, None, snapshot=True))
+    assert [row[1:] for row in shown(iter(told))] == [[1, "a", 0, None]]
+    assert told[-2:] == [Progress(EMPTY), Complete("TAIL")]
+
+
 def test_a_description_of_another_client_is_refused(made, one, at, kernel) -> None:
     body = Create(collection="u9", description="odd", frontier=Timestamp(0), write="w")  # type: ignore[arg-type]  # names
     one.submit([("u1", body)])
