@@ -101,8 +101,9 @@ def consumer(
 
 def admin(settings: ClientSettings) -> AdminClient:
     """A client that makes and describes topics."""
-    chosen = dict(settings.client(_CONNECTION, {}))
-    return _made(settings, lambda: AdminClient(chosen, logger=_log))
+    return _made(
+        settings, lambda: AdminClient(dict(settings.client(_CONNECTION, {})), logger=_log)
+    )
 
 
 def _made(settings: ClientSettings, make: Callable[[], T]) -> T:

@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from streams.adapter.results import Columns
 from streams.app.shard import command
 from streams.app.shard.attach import Attached
 from streams.errors import Determinate
@@ -58,7 +60,7 @@ def run(*arguments: str, brokers: str = "a:1") -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def told(*arguments: str) -> list[dict[str, object]]:
+def told(*arguments: str) -> list[dict[str, Any]]:
     code, out, _ = run(*arguments, "--json")
     assert code == 0, out
     return [json.loads(line) for line in out.splitlines()]
@@ -175,8 +177,8 @@ def test_a_tail_ends_where_it_is_told_to(one, reached) -> None:
 
 def test_ctrl_c_ends_a_tail_and_is_no_failure(one, reached, monkeypatch) -> None:
     def interrupted(*_: object, **__: object) -> Iterator[object]:
+        yield Columns(())
         raise KeyboardInterrupt
-        yield
 
     monkeypatch.setattr("streams.app.shard.reading.Reader.tail", interrupted)
     assert run("tail", "u1")[0] == 0
@@ -249,7 +251,7 @@ def test_where_has_no_repr_that_shows_a_secret() -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    group = typer.main.get_command(command.app)
+    group: Any = typer.main.get_command(command.app)
     assert set(group.commands) == {"list", "show", "read", "tail", "capabilities", "stats"}
     for name, each in group.commands.items():
         assert f"slackwater shard {name}" in each.help

@@ -67,6 +67,7 @@ def test_a_read_has_multiplicities_and_error_rows(one, at, kernel) -> None:
         [-1, "c", 0, None],
     ]
     results = list(reader(at, kernel).read(Timestamp(2)))
+    assert isinstance(results[0], Columns)
     assert [each.name for each in results[0].columns] == [
         "slackwater_diff", "name", "size", "slackwater_error",
     ]  # fmt: skip
@@ -223,7 +224,8 @@ def test_a_tail_goes_on_when_the_broker_is_back(one, at, kernel, monkeypatch) ->
     def flaky(topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         if failures:
             raise failures.pop()
-        return fetch(topic, refs)
+        bodies: list[bytes] = fetch(topic, refs)
+        return bodies
 
     monkeypatch.setattr(at.shards.chunks, "fetch", flaky)
     told = list(reader(at, kernel).tail(Timestamp(3), None, snapshot=False))

@@ -13,11 +13,15 @@ from streams.storage.events import Rollup
 from streams.storage.state import StagedChunks, State, Superseded
 from tests.unit.app.shard.test_facts import U1, batch, collection, ref
 
+Scanned = tuple[int, int, str, int | None]
 
-def scan(*records: tuple[int, int, str, int | None]) -> pa.Table:
-    columns = list(zip(*records, strict=True)) if records else [[], [], [], []]
-    columns[2] = [key.encode() for key in columns[2]]
-    return pa.table([list(each) for each in columns], schema=SCAN_SCHEMA)
+
+def scan(*records: Scanned) -> pa.Table:
+    rows = [
+        {"partition": partition, "offset": offset, "key": key.encode(), "size": size}
+        for partition, offset, key, size in records
+    ]
+    return pa.Table.from_pylist(rows, schema=SCAN_SCHEMA)
 
 
 LIVE, STAGED, ROLLED, OUT = ref(0, size=600), ref(1, size=50), ref(2, size=50), ref(3)
@@ -72,7 +76,7 @@ def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
         superseded=(Superseded(Offset(70), tuple(refs["superseded"])),),
     )
     written = sorted((each.offset, each) for some in refs.values() for each in some)
-    records = [(0, offset, each.key, each.size) for offset, each in written]
+    records: list[Scanned] = [(0, offset, each.key, each.size) for offset, each in written]
     records += [(0, 100 + each.offset, each.key, None) for each in refs["deleted"]]
     space = with_scan(state, scan(*records), {0: 200})
     found = space.scanned
