@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console, RenderableType
@@ -22,14 +22,15 @@ from streams.app.shard import show as screen
 from streams.app.shard.attach import Attached, Refused, attached
 from streams.app.shard.facts import facts_of, holders_of
 from streams.app.shard.picture import draw
-from streams.app.shard.reading import Reader
 from streams.app.shard.words import parse_time
 from streams.app.sql import FAILED, NO_ENVIRONMENT
 from streams.app.up import DIRECTORY, ClientOption, client_settings
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 from streams.kafka.settings import ClientSettings
-from streams.trace.kernel import Kernel
+
+if TYPE_CHECKING:
+    from streams.app.shard.reading import Reader
 
 app = typer.Typer(
     name="shard",
@@ -134,6 +135,15 @@ def fail(error: SlackwaterError, *, as_json: bool) -> None:
     parts = (error.message, error.detail, error.hint) if isinstance(error, Refused) else ()
     told = Failed(*parts) if parts else Failed(str(error))
     Printer(Console(stderr=not as_json), as_json=as_json).show(json.loads(line(told)))
+
+
+def reader_of(at: Attached, id_: str) -> "Reader":
+    """A reader of a shard. Errors: as `Attached.find`."""
+    # what evaluates rows takes seconds to load: only where rows are read
+    from streams.app.shard.reading import Reader  # noqa: PLC0415
+    from streams.trace.kernel import Kernel  # noqa: PLC0415
+
+    return Reader(at.shards, at.find(id_), Kernel())
 
 
 def time_named(text: str) -> Timestamp | None:
@@ -284,7 +294,7 @@ def read(  # noqa: PLR0913  # the options of a command
     """
     time = time_named(as_of)
     with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
-        reader = Reader(look.at.shards, look.at.find(id_), Kernel())
+        reader = reader_of(look.at, id_)
         look.stream(reader.read(time, int(wait * 1000)))
 
 
@@ -316,5 +326,5 @@ def tail(  # noqa: PLR0913  # the options of a command
     """
     start, stop = time_named(as_of), time_named(until)
     with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
-        reader = Reader(look.at.shards, look.at.find(id_), Kernel())
+        reader = reader_of(look.at, id_)
         look.stream(reader.tail(start, stop, snapshot=snapshot))
