@@ -29,6 +29,7 @@ from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import Topic
+from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
@@ -43,12 +44,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """What a coordinator is told. `retain_ms` of history stay readable for everybody."""
+    """What a coordinator is told.
+
+    `retain_ms` of history stay readable for everybody. `data_partitions` are those of the data
+    topics that it makes.
+    """
 
     namespace: str = "sw"
     instance: str = "default"
     buckets: int = 2
     retain_ms: int = 3_600_000
+    data_partitions: int = DEFAULT_DATA_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +98,7 @@ class Coordinator:
             namespace=namespace,
             now_ms=now_ms,
             pump=True,
+            data_partitions=settings.data_partitions,
         )
         self.guards = Guards()
         self._reads = Reads(self.shards, self.guards, new_kernel)

@@ -21,6 +21,7 @@ from streams.app.client import Answer, Client
 from streams.app.processes import Child
 from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage
+from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 
@@ -40,7 +41,8 @@ class Settings:
 
     directory: Path
     brokers: str = ""
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
@@ -87,7 +89,7 @@ class Environment:
 
     def _start(self) -> None:
         directory = self.settings.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(_exclusive(directory))
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
@@ -102,7 +104,7 @@ class Environment:
         """The user's cluster, or a broker of our own."""
         if self.settings.brokers:
             extra = tuple(sorted(self.settings.client.items()))
-            return ClientSettings(self.settings.brokers, extra)
+            return reachable(ClientSettings(self.settings.brokers, extra))
         self._say("starting Kafka")
         self.broker = EmbeddedBroker(directory)
         self._stack.callback(self.broker.stop)
@@ -120,6 +122,7 @@ class Environment:
             driver_memory=settings.driver_memory,
             timings=settings.timings,
             client=settings.client,
+            topics=settings.topics,
             points=settings.points,
         )
         config = directory / f"{name}.json"
@@ -175,10 +178,38 @@ class Environment:
         self.stop()
 
 
+def reachable(settings: ClientSettings) -> ClientSettings:
+    """The settings, with which a broker has answered: else each service would fail on its own.
+
+    Errors: InvalidUsage when they are refused, Determinate when nobody answers.
+    """
+    broker = KafkaBroker(settings)
+    try:
+        broker.topics.names()
+    finally:
+        broker.close()
+    return settings
+
+
 def find(directory: Path) -> tuple[Client, ClientSettings, str]:
     """The client, the Kafka settings and the namespace of a running environment.
 
     Errors: InvalidUsage when no environment runs in the directory.
+    """
+    kafka, namespace = reach(directory)
+    client = Client(json.loads((directory / _FILE).read_text())["url"])
+    if not client.is_healthy():
+        raise InvalidUsage(
+            f"the environment in {directory} does not answer at {client.url}: is"
+            " 'slackwater up' still running?"
+        )
+    return client, kafka, namespace
+
+
+def reach(directory: Path) -> tuple[ClientSettings, str]:
+    """The Kafka settings and the namespace of an environment, whether or not it runs.
+
+    Errors: InvalidUsage when there is none in the directory.
     """
     file = directory / _FILE
     if not file.exists():
@@ -187,14 +218,8 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
             f" {directory}'"
         )
     value = json.loads(file.read_text())
-    client = Client(value["url"])
-    if not client.is_healthy():
-        raise InvalidUsage(
-            f"the environment in {directory} does not answer at {client.url}: is"
-            " 'slackwater up' still running?"
-        )
     settings = tuple(sorted(value["client"].items()))
-    return client, ClientSettings(value["bootstrap"], settings), value["namespace"]
+    return ClientSettings(value["bootstrap"], settings), value["namespace"]
 
 
 def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
@@ -206,6 +231,7 @@ def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: in
     }
     file = directory / _FILE
     file.touch(mode=0o600)  # client settings may hold secrets
+    file.chmod(0o600)  # also when it was there before
     file.write_text(json.dumps(value, indent=2) + "\n")
 
 

@@ -28,16 +28,21 @@ app = typer.Typer(
 app.command()(up)
 app.command()(sql)
 
-# The demo and the benchmarks load the engine, which takes seconds: only where they are wanted,
-# or where all commands are listed.
-if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica", "compaction"}:
-    from streams.app.bench import command as bench
-    from streams.app.compact import compact
-    from streams.app.demo import command as demo
+# The demo and the benchmarks load the engine, which takes seconds, and looking into shards
+# loads DuckDB: only where they are wanted, or where all commands are listed.
+wanted = asked_for(sys.argv[1:])
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
+    from streams.app.shard import command as shard
 
-    app.command()(compact)
-    app.command()(demo.demo)
-    app.add_typer(bench.app, name="bench")
+    app.add_typer(shard.app, name="shard")
+    if wanted != "shard":
+        from streams.app.bench import command as bench
+        from streams.app.compact import compact
+        from streams.app.demo import command as demo
+
+        app.command()(compact)
+        app.command()(demo.demo)
+        app.add_typer(bench.app, name="bench")
 
 Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 

@@ -17,7 +17,11 @@ FENCED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What a service is told; `points` say where a test wants it to die."""
+    """What a service is told.
+
+    `topics` are pairs as `streams.kafka.choices` reads them; `points` say where a test wants
+    the service to die.
+    """
 
     bootstrap: str
     directory: str
@@ -31,7 +35,8 @@ class Service:
     retain_ms: int = 3_600_000
     compact_every_s: float = 30.0
     timings: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -43,6 +48,7 @@ class Service:
         """Keep it as JSON, readable by the owner alone: it may hold secrets."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # also when it was there before
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 

@@ -17,6 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Indeterminate
 from streams.ids import Topic
+from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.clients import ANSWER_TIMEOUT_S
 from streams.kafka.faults import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.topics import (
@@ -40,13 +41,14 @@ _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIM
 class KafkaTopics:
     """Topics behind one admin client.
 
-    Without a `durability` it is three copies, two of them in sync, on any cluster but a single
-    broker; that one is worth what it is worth, and says so.
+    Where no durability was chosen it is three copies, two of them in sync, on any cluster but a
+    single broker; that one is worth what it is worth, and says so.
     """
 
-    def __init__(self, admin: AdminClient, durability: Durability | None) -> None:
+    def __init__(self, admin: AdminClient, choices: TopicChoices = DEFAULTS) -> None:
         self._admin = admin
-        self._durability = durability
+        self._durability = choices.durability
+        self._chosen = choices.settings
         self._lock = threading.Lock()  # one change of topics at a time
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
@@ -121,7 +123,8 @@ class KafkaTopics:
         """Those that somebody else made in the meantime."""
         if not specs:
             return frozenset()
-        wanted = [_new_topic(spec, durability) for spec in specs]
+        chosen = self._chosen
+        wanted = [_new_topic(spec, durability, chosen.get(spec.kind, {})) for spec in specs]
         raced = set()
         for name, answer in self._admin.create_topics(wanted, **_REQUEST).items():
             try:
@@ -167,12 +170,12 @@ class KafkaTopics:
             _pause(deadline, "create topics")
 
 
-def _new_topic(spec: TopicSpec, durability: Durability) -> NewTopic:
+def _new_topic(spec: TopicSpec, durability: Durability, chosen: Mapping[str, str]) -> NewTopic:
     return NewTopic(
         spec.name,
         num_partitions=spec.partitions,
         replication_factor=durability.replication,
-        config=settings_of(spec.kind, durability),
+        config=settings_of(spec.kind, durability, chosen),
     )
 
 

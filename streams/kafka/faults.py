@@ -78,8 +78,15 @@ def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
     return Determinate(f"{doing}: {cause.str()} ({cause.name()})")
 
 
+_HINTS = {
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        ": choose replication.factor and min.insync.replicas as the cluster can give them"
+    )
+}
+
+
 def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
     """What a refused or failed change of topics means; all of ours may be repeated."""
     cause = cause_of(error)
-    text = f"{doing}: {cause.str()} ({cause.name()})"
+    text = f"{doing}: {cause.str()} ({cause.name()}){_HINTS.get(cause.code(), '')}"
     return InvalidUsage(text) if cause.code() in _MISUSE else Indeterminate(text)

@@ -151,13 +151,15 @@ _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
 }
 
 
-def settings_of(kind: TopicKind, durability: Durability) -> dict[str, str]:
-    """The settings a topic of this kind is made with."""
+def settings_of(
+    kind: TopicKind, durability: Durability, chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The settings a topic of this kind is made with; what was `chosen` wins over ours."""
     safety = {
         "unclean.leader.election.enable": "false",
         "min.insync.replicas": str(durability.min_insync),
     }
-    return {**_BY_KIND[kind], **safety}
+    return {**_BY_KIND[kind], **(chosen or {}), **safety}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +174,13 @@ class Found:
 def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[str, ...]:
     """How an existing topic falls short of what is asked for, one phrase each.
 
-    A raw topic is the user's: whatever it is configured as, we only read it.
+    A raw topic is the user's: whatever it is configured as, we only read it. A data topic may
+    have any number of partitions: a chunk is found again by the one it was written to.
     """
     if spec.kind is TopicKind.RAW:
         return ()
     wrong = []
-    if found.partitions != spec.partitions:
+    if found.partitions != spec.partitions and spec.kind is not TopicKind.DATA:
         wrong.append(f"partitions: expected {spec.partitions}, found {found.partitions}")
     wanted = settings_of(spec.kind, durability)
     wrong.extend(

@@ -32,9 +32,9 @@ import pyarrow as pa
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.choices import topic_choices
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import Durability
 from streams.progress import Antichain, frontier
 from streams.storage.asking import Asking
 from streams.storage.capabilities import (
@@ -128,22 +128,24 @@ class Storage:
         settings: Mapping[str, str] | None = None,
         *,
         namespace: str = "sw",
-        durability: Durability | None = None,
+        topics: Mapping[str, str] | None = None,
         checks_counts: bool = False,
         lease_ms: int = LEASE_MS,
     ) -> Self:
         """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
-        `settings` are librdkafka's, TLS and SASL among them; `durability` is what new topics
-        are made with and old ones must have; `checks_counts` is as in `memory`.
+        `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
+        `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
-        broker = KafkaBroker(client, durability)
+        choices = topic_choices(topics or {})
+        broker = KafkaBroker(client, choices)
         shards = Shards(
             broker.logs,
             broker.chunks,
             broker.topics,
             namespace=namespace,
+            data_partitions=choices.data_partitions,
             now_ms=wall_clock_ms,
             pump=True,
         )

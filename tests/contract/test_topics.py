@@ -41,9 +41,15 @@ def test_a_topic_of_another_kind_is_refused(storage, name):
 
 
 def test_a_topic_of_other_partitions_is_refused(storage, name):
-    storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
+    storage.topics.create([TopicSpec(name, 2, TopicKind.OUTPUT)])
     with pytest.raises(InvalidUsage, match="partitions: expected 3, found 2"):
-        storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+        storage.topics.create([TopicSpec(name, 3, TopicKind.OUTPUT)])
+
+
+def test_a_data_topic_keeps_the_partitions_it_has(storage, name):
+    storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
+    storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+    assert storage.topics.describe(name).partitions == 2
 
 
 def test_a_raw_topic_is_taken_as_it_is(storage, name):
