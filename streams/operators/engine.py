@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
-from streams.operators import join, linear, reduce, upsert
+from streams.operators import join, linear, reduce, threshold, unnest, upsert
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -43,7 +43,9 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    Threshold,
     Union,
+    Unnest,
     Upsert,
 )
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
@@ -198,14 +200,12 @@ class _Level:
             return False
         node = self.scope.dataflow.nodes[number]
         match node:
-            case Constant():
-                return self.bucket == 0
-            case Reduce(keys=()):
+            case Constant() | Reduce(keys=()):
                 return self.bucket == int(bucket_of(hash_keys([], 1), self.scope.buckets)[0])
             case _:
                 return False
 
-    def _step(  # noqa: PLR0911 - one case for each kind of node
+    def _step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         self, number: NodeId, runs: Mapping[str, list[RunName]]
     ) -> Stepped:
         dataflow, scope = self.scope.dataflow, self.scope
@@ -232,6 +232,12 @@ class _Level:
             case Reduce() | Distinct():
                 shape, birth = self.layout.shapes[number], self._is_born(number)
                 return reduce.step(shape, ports, runs, made, scope, birth=birth)
+            case Threshold():
+                return threshold.step(node, ports, runs, made, scope)
+            case Unnest(input=source):
+                types = dataflow.types[source]
+                rows = flatten(ports["in"], arrow_schema(types))
+                return unnest.step(node, rows, types, made, scope.kernel)
             case Upsert(input=source):
                 return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
             case _:

@@ -9,18 +9,22 @@ are. State carries no times, so the first two happen at the change's own time. D
 The rule is exact at every time, whatever the number of times in the interval.
 
 A NULL in a key matches nothing, unless the position is `null_equal`; such rows are not kept.
+Of the pairs that match, the residual predicates judge each alone, as a filter would: so a pair
+that fails is an error as long as both its rows are there, and no pair beside it is touched.
 
-Cost: O(changes + rows they match), and a search in the state for each key that changed.
+Cost: O(changes + rows they match), and a search in the state for each key that changed. With
+residual predicates at most `MOST_PAIRS` pairs, or those of one row, are in memory at a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
-from streams.plan.physical import Join
+from streams.plan.physical import Expression, Join, Linear
 from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
@@ -38,6 +42,7 @@ from streams.trace.runs import RunName
 from streams.trace.updates import flatten
 
 SIDES = ("left", "right")
+MOST_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +85,7 @@ def step(
     states = [
         _state(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope) for i in (0, 1)
     ]
-    schema = arrow_schema(made)
-    parts = [
-        _matches(changes[0], states[1], schema),
-        _matches(states[0], changes[1], schema),
-        _matches(changes[0], changes[1], schema),
-    ]
-    output = flatten(parts, schema)
+    output, errors = _product(changes, states, node, made, kernel)
     kept = {
         side: multiset.insert(
             scope.context.files,
@@ -96,7 +95,27 @@ def step(
         )
         for i, side in enumerate(SIDES)
     }
-    return Stepped(output if output.num_rows else None, runs=kept)
+    return Stepped(output if output.num_rows else None, errors, kept)
+
+
+def _product(
+    changes: Sequence[_Side],
+    states: Sequence[_Side],
+    node: Join,
+    made: Sequence[str],
+    kernel: Kernel,
+) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
+    """The three terms of the bilinear rule, and the errors of pairs."""
+    parts: list[pa.RecordBatch] = []
+    errors: list[pa.RecordBatch] = []
+    terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
+    for left, right in terms:
+        for pairs in _matches(left, right, node, made):
+            judged = _judged(pairs, node.residual, made, kernel)
+            errors += judged.errors
+            if judged.output is not None:
+                parts.append(judged.output)
+    return flatten(parts, arrow_schema(made)), tuple(errors)
 
 
 def _changes(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> _Side:
@@ -132,18 +151,49 @@ def _state(
     return _Side(data, forms, int64(rows.column("diff")), None)
 
 
-def _matches(left: _Side, right: _Side, schema: pa.Schema) -> pa.RecordBatch:
-    """The pairs of equal keys, as updates."""
+def _judged(
+    pairs: pa.RecordBatch, residual: tuple[Expression, ...], made: Sequence[str], kernel: Kernel
+) -> Stepped:
+    """The pairs for which every residual predicate is true, and the errors."""
+    if not residual:
+        return Stepped(pairs)
+    whole = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
+    return linear.step(Linear(0, residual, whole), pairs, made, made, kernel)
+
+
+def _matches(
+    left: _Side, right: _Side, node: Join, made: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The pairs of equal keys, as updates; in portions if they are to be judged."""
     count, other = left.rows.num_rows, right.rows.num_rows
     if not count or not other:
-        return flatten([], schema)
+        return
     ids = _ids(left.forms, right.forms, count + other)
     order = np.argsort(ids[count:], kind="stable")
     sorted_ids = ids[count:][order]
     starts = np.searchsorted(sorted_ids, ids[:count], "left")
     matches = np.searchsorted(sorted_ids, ids[:count], "right") - starts
-    one = np.repeat(np.arange(count), matches)
-    two = order[spans(starts, matches)]
+    for begin, end in _portions(matches) if node.residual else [(0, count)]:
+        here = matches[begin:end]
+        one = np.repeat(np.arange(begin, end), here)
+        two = order[spans(starts[begin:end], here)]
+        yield _pairs(left, right, one, two, arrow_schema(made))
+
+
+def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of left rows that have `MOST_PAIRS` matches together, or are of one row."""
+    ends, begin = np.cumsum(matches), 0
+    while begin < len(matches):
+        before = int(ends[begin]) - int(matches[begin])
+        end = int(np.searchsorted(ends, before + MOST_PAIRS, "right"))
+        yield begin, max(end, begin + 1)
+        begin = max(end, begin + 1)
+
+
+def _pairs(
+    left: _Side, right: _Side, one: Ints, two: Ints, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The pairs of left's rows at `one` with right's at `two`, as updates."""
     times = [
         side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
     ]

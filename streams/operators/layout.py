@@ -22,7 +22,9 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    Threshold,
     Union,
+    Unnest,
     Upsert,
     inputs,
 )
@@ -65,7 +67,7 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Join() | Source() | Constant():
+            case Linear() | Union() | Join() | Threshold() | Unnest() | Source() | Constant():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -98,7 +100,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:
-            case Reduce() | Distinct() | Upsert():
+            case Reduce() | Distinct() | Threshold() | Upsert():
                 settled.append(True)
             case Linear(input=source):
                 kept = {output.sql for output in node.outputs}
@@ -109,13 +111,17 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     return tuple(settled)
 
 
-def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
+def _ports(  # noqa: PLR0911 - one case for each kind of node
+    node: Node, dataflow: Dataflow
+) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
     """The ports of a node: what each reads and by which columns that is spread."""
     match node:
         case Source() | Constant():
             return []
-        case Linear() | Union():
+        case Linear() | Union() | Unnest():
             return [(source, "in", None) for source in inputs(node)]
+        case Threshold(keys=keys):
+            return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
         case Join():
             return [(node.left, "left", node.left_keys), (node.right, "right", node.right_keys)]
         case Reduce(input=source, keys=keys):

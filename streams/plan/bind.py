@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
+from streams.plan import bind_join, bind_table
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.ir import (
     AggregateCall,
@@ -17,21 +18,26 @@ from streams.plan.ir import (
     Filter,
     Get,
     Group,
+    Kind,
+    Match,
     Product,
     Project,
     Relational,
+    Threshold,
     Union,
     Values,
     columns,
 )
-from streams.plan.physical import Column
+from streams.plan.passes.prune import pick
+from streams.plan.physical import Column, Rule
 from streams.plan.record import Record
 from streams.plan.refusals import AGGREGATES, SUPPORTED, Refusal
 from streams.plan.render import label
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, shift
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, substitute
 from streams.plan.typenames import contains, stored, type_name
 
-_INNER = "INNER"
+_DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
+_VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
 # shows the first key it met; the least one does not depend on the order (rule 23).
 _REPRESENTATIVE = "__collated_group"
@@ -78,7 +84,7 @@ def _input(record: Record, scope: _Scope) -> Relational:
 def _get(record: Record, scope: _Scope) -> Relational:
     function = record.record("qname").texts("path")[-1]
     if function != "seq_scan":
-        raise Refusal(f"table function {function}").raised()
+        return bind_table.function(function, record, _source(record, scope))
     name, collection = scope.relations[record.record("function_data").text("table").lower()]
     types = map(type_name, record.records("returned_types"))
     pairs = zip(record.texts("names"), types, strict=True)
@@ -92,9 +98,13 @@ def _get(record: Record, scope: _Scope) -> Relational:
     return Project(get, outputs, tuple(column.name for column in picked))
 
 
+def _source(record: Record, scope: _Scope) -> Relational | None:
+    """What a table function reads, if it is called for each row of something."""
+    return _input(record, scope) if record.records("children") else None
+
+
 def _dummy(_: Record, __: _Scope) -> Relational:
-    """One row without columns; it has one that nobody reads, because SQL wants one."""
-    return Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
+    return bind_table.NOTHING
 
 
 def _values(record: Record, scope: _Scope) -> Relational:
@@ -110,11 +120,61 @@ def _values(record: Record, scope: _Scope) -> Relational:
 
 
 def _project(record: Record, scope: _Scope) -> Relational:
+    scalar = _scalar_subquery(record, scope)
+    if scalar is not None:
+        return scalar
     source = _input(record, scope)
+    _refuse_foreign(record)
     inside = row_scope(columns(source))
     bound = [(e.text("alias"), bind_scalar(e, inside)) for e in record.records("expressions")]
     outputs = tuple(_storable(scalar) for _, scalar in bound)
     return Project(source, outputs, tuple(_called(*pair) for pair in bound))
+
+
+def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
+    """The row of an uncorrelated scalar subquery, if that is what is projected (rule 41).
+
+    It binds as `CASE WHEN count(*) > 1 THEN error(..) ELSE first(x) END`; we have a join for
+    it, whose error comes and goes with the second row.
+    """
+    (child,) = record.records("children")
+    if child.text("type") != "LOGICAL_AGGREGATE_AND_GROUP_BY" or child.items("groups"):
+        return None
+    calls = child.records("expressions")
+    names = [call.record("qname").texts("path")[-1] for call in calls]
+    shown = record.records("expressions")
+    if set(names) != {"first", "count_star"} or not all(map(_raises, shown)):
+        return None
+    source = _input(child, scope)
+    inside = row_scope(columns(source))
+    firsts = [calls[each.record("else_expr").number("index")] for each in shown]
+    values = tuple(_storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
+    one = Project(source, values, tuple(map(label, values)))
+    single = Match(bind_table.NOTHING, one, Kind.SINGLE, ())
+    return pick(single, range(1, 1 + len(values)))
+
+
+def _raises(record: Record) -> bool:
+    """Whether an expression is a CASE with one WHEN, which raises, and a column for ELSE."""
+    if record.text("expression_class") != "BOUND_CASE":
+        return False
+    checks, otherwise = record.records("case_checks"), record.record("else_expr")
+    then = checks[0].record("then_expr")
+    names = [
+        node.record("qname").texts("path")[-1] for node in then.walk() if node.has("qname")
+    ]
+    return "error" in names and otherwise.text("expression_class") == "BOUND_REF"
+
+
+def _refuse_foreign(record: Record) -> None:
+    """The arguments of a table function name columns of their one input, by its number."""
+    (child,) = record.records("children")
+    for node in (node for each in record.records("expressions") for node in each.walk()):
+        if node.fields.get("expression_class") == "BOUND_COLUMN_REF":
+            table = node.record("binding").number("table_index")
+            if not child.has("table_index") or child.number("table_index") != table:
+                hint = "compute the argument in a subquery of its own"
+                raise Refusal("a table function over several relations", hint).raised()
 
 
 def _called(alias: str, scalar: Scalar) -> str:
@@ -131,11 +191,11 @@ def _storable(scalar: Scalar) -> Scalar:
 
 def _filter(record: Record, scope: _Scope) -> Relational:
     source = _input(record, scope)
-    if record.items("projection_map"):
-        raise Refusal("a filter that drops columns").raised()
     inside = row_scope(columns(source))
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
-    return Filter(source, tuple(part for group in parts for part in group))
+    kept = Filter(source, tuple(part for group in parts for part in group))
+    places = bind_join.projection(record, "projection_map")
+    return kept if places is None else pick(kept, places)
 
 
 def _group(record: Record, scope: _Scope) -> Relational:
@@ -143,14 +203,38 @@ def _group(record: Record, scope: _Scope) -> Relational:
         raise Refusal("grouping by several sets").raised()
     if record.items("grouping_functions"):
         raise Refusal("function grouping").raised()
-    source = _input(record, scope)
+    source = _group_input(record, scope)
     inside = row_scope(columns(source))
     keys = tuple(_storable(bind_scalar(e, inside)) for e in record.records("groups"))
     calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
     if not keys and not calls:
         calls = (AggregateCall("count", None, "BIGINT"),)  # a row wants a column
     names = tuple(map(label, keys)) + tuple(map(_name, calls))
+    if isinstance(source, Values) and not source.rows and not keys:
+        row = tuple(_over_nothing(call) for call in calls)
+        types = zip(names, calls, strict=True)
+        return Values((row,), tuple(Column(name, call.type) for name, call in types))
     return Group(source, keys, calls, names)
+
+
+def _over_nothing(call: AggregateCall) -> Scalar:
+    """The aggregate's value over no rows."""
+    if call.function == "count":
+        return Literal(f"CAST('0' AS {call.type})", call.type, "0")
+    return Literal(f"CAST(NULL AS {call.type})", call.type, "NULL")
+
+
+def _group_input(record: Record, scope: _Scope) -> Relational:
+    """What is grouped. An uncorrelated EXISTS counts the rows of a LIMIT 1: of one distinct."""
+    (child,) = record.records("children")
+    if child.text("type") != "LOGICAL_LIMIT" or record.items("groups"):
+        return _node(child, scope)
+    limit, offset = child.record("limit_val"), child.record("offset_val")
+    first = limit.text("type") == "CONSTANT_VALUE" and limit.number("constant_integer") == 1
+    names = [e.record("qname").texts("path")[-1] for e in record.records("expressions")]
+    if not first or offset.text("type") != "UNSET" or names != ["count_star"]:
+        return _node(child, scope)
+    return Distinct(pick(_input(child, scope), ()))
 
 
 def _name(call: AggregateCall) -> str:
@@ -213,6 +297,8 @@ def _distinct(record: Record, scope: _Scope) -> Relational:
     shown = row_scope(columns(source))
     targets = tuple(bind_scalar(e, shown) for e in record.records("distinct_targets"))
     own = [refs(target) == {place} for place, target in enumerate(targets)]
+    if isinstance(source, Threshold) and source.rule in {Rule.INTERSECT, Rule.EXCEPT}:
+        own = [isinstance(target, Ref) for target in targets]  # has each row once already
     whole = len(targets) == len(columns(source)) and all(own)
     if record.text("distinct_type") != "DISTINCT" or not whole:
         raise Refusal("DISTINCT ON").raised()
@@ -238,6 +324,15 @@ def _distinct_by(source: Relational, targets: tuple[Scalar, ...]) -> Relational:
     return Project(group, outputs, names)
 
 
+def _set_operation(record: Record, scope: _Scope) -> Relational:
+    parts = tuple(_node(child, scope) for child in record.records("children"))
+    kind = record.text("type").removeprefix("LOGICAL_")
+    every = record.flag("setop_all")
+    if kind == "INTERSECT":
+        return Threshold(parts, Rule.INTERSECT_ALL if every else Rule.INTERSECT)
+    return Threshold(parts, Rule.EXCEPT_ALL if every else Rule.EXCEPT)
+
+
 def _union(record: Record, scope: _Scope) -> Relational:
     parts = tuple(_node(child, scope) for child in record.records("children"))
     return Union(parts) if record.flag("setop_all") else Distinct(Union(parts))
@@ -248,53 +343,66 @@ def _cross(record: Record, scope: _Scope) -> Relational:
 
 
 def _comparison_join(record: Record, scope: _Scope) -> Relational:
-    kind = record.text("join_type")
-    if kind != _INNER or record.items("left_projection_map"):
-        raise Refusal(f"{kind} JOIN").raised()
     left, right = (_node(child, scope) for child in record.records("children"))
-    width = len(columns(left))
-    pairs = [
-        _condition(condition, left, right, width) for condition in record.records("conditions")
-    ]
-    return Product((left, right), tuple(pairs))
-
-
-def _condition(record: Record, left: Relational, right: Relational, width: int) -> Scalar:
-    if not record.has("left"):
-        both = row_scope(columns(left) + columns(right))
-        return bind_scalar(record.record("expression"), both)
-    one = bind_scalar(record.record("left"), row_scope(columns(left)))
-    other = shift(bind_scalar(record.record("right"), row_scope(columns(right))), width)
-    return Call(Form.INFIX, _COMPARISONS[record.text("comparison")], (one, other), "BOOLEAN")
-
-
-_COMPARISONS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "!=",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
-    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
-}
+    return bind_join.comparison(record, left, right)
 
 
 def _any_join(record: Record, scope: _Scope) -> Relational:
-    kind = record.text("join_type")
-    if kind != _INNER:
-        raise Refusal(f"{kind} JOIN").raised()
-    parts = tuple(_node(child, scope) for child in record.records("children"))
-    both = row_scope(tuple(column for part in parts for column in columns(part)))
-    return Product(parts, conjuncts(bind_scalar(record.record("condition"), both)))
+    left, right = (_node(child, scope) for child in record.records("children"))
+    return bind_join.arbitrary(record, left, right)
+
+
+def _unnest(record: Record, scope: _Scope) -> Relational:
+    return bind_table.unnest(record, _input(record, scope))
+
+
+def _nothing(record: Record, _: _Scope) -> Relational:
+    """No rows, of these types."""
+    types = [stored(type_name(type_)) for type_ in record.records("return_types")]
+    return Values((), tuple(Column(f"col{i}", type_) for i, type_ in enumerate(types)))
 
 
 def _cte(record: Record, scope: _Scope) -> Relational:
-    if record.text("ctename").startswith("__duckdb_delim"):
-        raise Refusal("LATERAL or a correlated subquery", "join on equal columns").raised()
     definition, body = record.records("children")
-    scope.ctes[record.number("table_index")] = _node(definition, scope)
+    number = record.number("table_index")
+    numbered = _numbered(definition) if record.text("ctename").startswith(_DELIM) else None
+    if numbered is None:
+        scope.ctes[number] = _node(definition, scope)
+    else:
+        scope.ctes[number] = _identified(definition, _input(numbered, scope))
     return _node(body, scope)
+
+
+def _numbered(definition: Record) -> Record | None:
+    """The operator that numbers the rows on the left of a join, if there is one.
+
+    DuckDB does so where it cannot compare them.
+    """
+    if definition.text("type") != "LOGICAL_PROJECTION":
+        return None
+    (child,) = definition.records("children")
+    kinds = [each.text("type") for each in child.records("expressions")]
+    is_numbering = child.text("type") == "LOGICAL_WINDOW" and kinds == ["WINDOW_ROW_NUMBER"]
+    return child if is_numbering else None
+
+
+def _identified(definition: Record, source: Relational) -> Relational:
+    """The rows with themselves for a number: equal ones have equal partners."""
+    own = columns(source)
+    refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
+    parts = tuple(
+        Call(Form.CAST, "cast", (ref,), "VARCHAR") if ref.type in _VAGUE else ref
+        for ref in refs_
+    )
+    names = tuple(f"c{i}" for i in range(len(own)))
+    members = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
+    identity = Call(Form.FUNCTION, "struct_pack", parts, f"STRUCT({members})", names)
+    whole = row_scope((*own, Column("identity", identity.type)))
+    outputs = tuple(
+        substitute(bind_scalar(e, whole), (*refs_, identity))
+        for e in definition.records("expressions")
+    )
+    return Project(source, outputs, tuple(map(label, outputs)))
 
 
 def _cte_reference(record: Record, scope: _Scope) -> Relational:
@@ -313,6 +421,10 @@ _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
     "AGGREGATE_AND_GROUP_BY": _group,
     "DISTINCT": _distinct,
     "UNION": _union,
+    "INTERSECT": _set_operation,
+    "EXCEPT": _set_operation,
+    "UNNEST": _unnest,
+    "EMPTY_RESULT": _nothing,
     "CROSS_PRODUCT": _cross,
     "COMPARISON_JOIN": _comparison_join,
     "ANY_JOIN": _any_join,

@@ -33,6 +33,13 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return f"Product {_all(node.predicates)}".rstrip()
         case ir.Join():
             return f"Join {_keys(node)}"
+        case ir.Match():
+            return f"{node.kind} join {_all(node.predicates)}".rstrip()
+        case ir.Threshold():
+            return str(node.rule).capitalize()
+        case ir.Unnest():
+            own = ir.columns(node.input)
+            return "Unnest " + ", ".join(identifier(own[place].name) for place in node.lists)
         case ir.Group():
             return f"Group {_group(node)}"
         case ir.Distinct():
@@ -61,12 +68,13 @@ def _all(predicates: tuple[Scalar, ...]) -> str:
 
 def _keys(node: ir.Join) -> str:
     left, right = ir.columns(node.left), ir.columns(node.right)
-    return " AND ".join(
+    equal = " AND ".join(
         f"left.{identifier(left[key.left].name)}"
         f" {'IS NOT DISTINCT FROM' if key.null_equal else '='}"
         f" right.{identifier(right[key.right].name)}"
         for key in node.keys
     )
+    return (equal or "of all pairs") + _where(_all(node.residual))
 
 
 def _group(node: ir.Group) -> str:
@@ -123,9 +131,7 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case physical.Linear():
             return _linear(node)
         case physical.Join():
-            return f"Join {_columns(node.left_keys)} = {_columns(node.right_keys)}" + (
-                " null equals null" if all(node.null_equal) else _null_equal(node)
-            )
+            return f"Join {_equal(node)}" + _where(_sql(node.residual))
         case physical.Reduce():
             calls = ", ".join(map(_aggregate, node.aggregates))
             return f"Reduce by {_columns(node.keys)}: {calls}"
@@ -133,6 +139,10 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return "Distinct"
         case physical.Union():
             return "Union"
+        case physical.Threshold():
+            return f"Threshold {node.rule} by {_columns(node.keys)}"
+        case physical.Unnest():
+            return f"Unnest {_columns(node.lists)}"
         case physical.Upsert():
             return f"Upsert by {_columns(node.keys)}"
         case _:
@@ -141,8 +151,22 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
 
 def _linear(node: physical.Linear) -> str:
     outputs = ", ".join(output.sql for output in node.outputs)
-    where = " AND ".join(predicate.sql for predicate in node.predicates)
-    return f"Linear {outputs} where {where}" if where else f"Linear {outputs}"
+    return f"Linear {outputs}" + _where(_sql(node.predicates))
+
+
+def _sql(predicates: tuple[physical.Expression, ...]) -> str:
+    return " AND ".join(predicate.sql for predicate in predicates)
+
+
+def _where(predicates: str) -> str:
+    return f" where {predicates}" if predicates else ""
+
+
+def _equal(node: physical.Join) -> str:
+    if not node.left_keys:
+        return "of all pairs"
+    equal = f"{_columns(node.left_keys)} = {_columns(node.right_keys)}"
+    return equal + (" null equals null" if all(node.null_equal) else _null_equal(node))
 
 
 def _null_equal(node: physical.Join) -> str:

@@ -4,15 +4,17 @@ Every node is a function from multisets to a multiset; none knows of time, parti
 state. A node's columns are positions with names that serve people only. Trees are compared
 by value, so equal subtrees mean equal collections and are computed once (`lower`).
 
-Binding makes Get, Values, Project, Filter, Product, Group, Distinct and Union. Product, any
-number of inputs with predicates over their concatenated rows, is what FROM means; the pass
-`joins` turns each into a tree of Join, which is what we can maintain.
+Binding makes all nodes but Join. Product, any number of inputs with predicates over their
+concatenated rows, is what FROM means; the pass `joins` turns each into a tree of Join, which
+is what we can maintain. Match stands for the joins whose answer depends on what did *not*
+match; `plan.matches` says how they are maintained.
 """
 
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from streams.ids import CollectionId
-from streams.plan.physical import Column
+from streams.plan.physical import Column, Rule
 from streams.plan.scalar import Scalar
 
 
@@ -72,11 +74,40 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The combinations of left's and right's rows that agree on at least one key."""
+    """The combinations of left's and right's rows that agree on the keys.
+
+    Of these, the ones for which every predicate of `residual`, over both rows, is true.
+    """
 
     left: "Relational"
     right: "Relational"
     keys: tuple[Key, ...]
+    residual: tuple[Scalar, ...] = ()
+
+
+class Kind(StrEnum):
+    """What comes of left's rows, given the rows on the right that match them.
+
+    A pair of rows matches if every predicate is true. RIGHT is LEFT turned round.
+    """
+
+    LEFT = "LEFT"  # the pairs, and left rows without a match beside NULLs
+    FULL = "FULL"  # the pairs, and the rows of either side without a match beside NULLs
+    SEMI = "SEMI"  # left rows with a match
+    ANTI = "ANTI"  # left rows without a match
+    NULL_AWARE_ANTI = "NULL-AWARE ANTI"  # left rows for which every pair is false: NOT IN
+    MARK = "MARK"  # left rows, and whether one matches: else NULL if for one it is unknown
+    SINGLE = "SINGLE"  # as LEFT; a row with two matches is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A join in which rows without a match count; predicates are over both rows."""
+
+    left: "Relational"
+    right: "Relational"
+    kind: Kind
+    predicates: tuple[Scalar, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +143,44 @@ class Union:
     inputs: tuple["Relational", ...]
 
 
-Relational = Get | Values | Project | Filter | Product | Join | Group | Distinct | Union
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Each row as often as the rule says, given how often it is in inputs of equal types."""
+
+    inputs: tuple["Relational", ...]
+    rule: Rule
 
 
-def columns(node: Relational) -> tuple[Column, ...]:  # noqa: PLR0911 - one case a node
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """A row for each element of the lists in the columns `lists`, the elements behind it."""
+
+    input: "Relational"
+    lists: tuple[int, ...]
+    elements: tuple[Column, ...]
+
+
+Relational = (
+    Get
+    | Values
+    | Project
+    | Filter
+    | Product
+    | Join
+    | Match
+    | Group
+    | Distinct
+    | Union
+    | Threshold
+    | Unnest
+)
+
+_MARKED = Column("mark", "BOOLEAN")
+
+
+def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
+    node: Relational,
+) -> tuple[Column, ...]:
     """The columns of the node's rows."""
     match node:
         case Get() | Values():
@@ -131,8 +196,16 @@ def columns(node: Relational) -> tuple[Column, ...]:  # noqa: PLR0911 - one case
             return tuple(column for part in node.inputs for column in columns(part))
         case Join():
             return columns(node.left) + columns(node.right)
-        case Union():
+        case Match(kind=Kind.LEFT | Kind.FULL | Kind.SINGLE):
+            return columns(node.left) + columns(node.right)
+        case Match():
+            return columns(node.left) + ((_MARKED,) if node.kind is Kind.MARK else ())
+        case Threshold(rule=Rule.MARK):
+            return (*columns(node.inputs[0]), _MARKED)
+        case Union() | Threshold():
             return columns(node.inputs[0])
+        case Unnest():
+            return columns(node.input) + node.elements
 
 
 def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
@@ -144,11 +217,11 @@ def children(node: Relational) -> tuple[Relational, ...]:
     match node:
         case Get() | Values():
             return ()
-        case Project() | Filter() | Group() | Distinct():
+        case Project() | Filter() | Group() | Distinct() | Unnest():
             return (node.input,)
-        case Product() | Union():
+        case Product() | Union() | Threshold():
             return node.inputs
-        case Join():
+        case Join() | Match():
             return (node.left, node.right)
 
 
@@ -159,11 +232,11 @@ def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relationa
     match node:
         case Get() | Values():
             return node
-        case Project() | Filter() | Group() | Distinct():
+        case Project() | Filter() | Group() | Distinct() | Unnest():
             return replace(node, input=inputs[0])
-        case Product() | Union():
+        case Product() | Union() | Threshold():
             return replace(node, inputs=inputs)
-        case Join():
+        case Join() | Match():
             return replace(node, left=inputs[0], right=inputs[1])
 
 

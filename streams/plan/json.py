@@ -24,8 +24,11 @@ from streams.plan.physical import (
     Linear,
     Node,
     Reduce,
+    Rule,
     Source,
+    Threshold,
     Union,
+    Unnest,
     Upsert,
 )
 from streams.plan.record import Record
@@ -111,6 +114,7 @@ def _join(record: Record) -> Node:
         _integers(record, "left_keys"),
         _integers(record, "right_keys"),
         tuple(bool(item) for item in _integers(record, "null_equal")),
+        _expressions(record, "residual"),
     )
 
 
@@ -133,5 +137,9 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Reduce": _reduce,
     "Distinct": lambda r: Distinct(r.number("input")),
     "Union": lambda r: Union(_integers(r, "inputs")),
+    "Threshold": lambda r: Threshold(
+        _integers(r, "inputs"), _integers(r, "keys"), Rule(_text(r, "rule"))
+    ),
+    "Unnest": lambda r: Unnest(r.number("input"), _integers(r, "lists")),
     "Upsert": lambda r: Upsert(r.number("input"), _integers(r, "keys")),
 }

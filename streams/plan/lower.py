@@ -8,13 +8,16 @@ are so already; else it starts a new level, and the edges to it are exchanges.
 Together by a key means: hashed by some of a group's keys (in any order: rows of a group then
 share a bucket), or, for a join, hashed on both sides by the same pairs of keys in the same
 order. A side that comes from a lower level is hashed by all keys in the join's order, so the
-other side may stay only if it was hashed by just these.
+other side may stay only if it was hashed by just these. To be hashed by no columns at all, as
+what has one row is, means to lie in one bucket.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import ir, physical
+from streams.plan.matches import expand
+from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Import
 from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar
@@ -60,7 +63,9 @@ class _Builder:
             self.made[node] = self._lower(node)
         return self.made[node]
 
-    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911 - one case for each kind of node
+    def _lower(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+        self, node: ir.Relational
+    ) -> int:
         match node:
             case ir.Get():
                 return self._get(node)
@@ -76,6 +81,12 @@ class _Builder:
                 return self._distinct(node)
             case ir.Union():
                 return self._union(node)
+            case ir.Match():
+                return self.add(fuse(expand(node)))
+            case ir.Threshold():
+                return self._threshold(node)
+            case ir.Unnest():
+                return self._unnest(node)
             case ir.Product():
                 raise AssertionError("the pass `joins` leaves no product")
 
@@ -93,12 +104,16 @@ class _Builder:
         return self._append(physical.Source(index), _types(node), Placement(0))
 
     def _values(self, node: ir.Values) -> int:
+        if not node.rows:
+            nothing = ", ".join(f"CAST(NULL AS {c.type})" for c in node.columns)
+            text = f"SELECT {nothing} WHERE false"
+            return self._append(physical.Constant(text), _types(node), Placement(1, ()))
         cells = [", ".join(sql(cell) for cell in row) for row in node.rows]
         names = ", ".join(f"c{i}" for i in range(len(node.columns)))
         rows = ", ".join(f"({row})" for row in cells)
         text = f"SELECT * FROM (VALUES {rows}) AS v({names})"
         # Level 1: nothing tells the tasks of level 0 apart, and one alone may emit the rows.
-        return self._append(physical.Constant(text), _types(node), Placement(1))
+        return self._append(physical.Constant(text), _types(node), Placement(1, ()))
 
     def _linear(self, node: ir.Project | ir.Filter) -> int:
         outputs: tuple[Scalar, ...] = _refs(node)
@@ -129,6 +144,7 @@ class _Builder:
             tuple(key.left for key in keys),
             tuple(key.right for key in keys),
             tuple(key.null_equal for key in keys),
+            tuple(map(expression, node.residual)),
         )
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
@@ -173,7 +189,7 @@ class _Builder:
         shown = tuple(
             frozenset(n for n, key in enumerate(keys) if key in slot) for slot in slots
         )
-        placement = Placement(level, shown or None)
+        placement = Placement(level, shown)
         return self._append(physical.Reduce(source, keys, calls), _types(node), placement)
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
@@ -198,6 +214,26 @@ class _Builder:
         level = max(placement.level for placement in placements)
         common = _common(placements)
         return self._append(physical.Union(parts), _types(node), Placement(level, common))
+
+    def _threshold(self, node: ir.Threshold) -> int:
+        parts = tuple(self.add(part) for part in node.inputs)
+        placements = [self.placements[part] for part in parts]
+        level = max(placement.level for placement in placements)
+        # The inputs of lower levels come the way that the others lie already; but not all
+        # into one bucket, unless everything is there anyway.
+        highest = [p for p in placements if p.level == level]
+        slots = _common(highest) if level else None
+        if slots is None or (not slots and highest != placements):
+            level += 1
+            slots = tuple(frozenset({i}) for i in range(len(self.types[parts[0]])))
+        keys = tuple(min(slot) for slot in slots)
+        joined = physical.Threshold(parts, keys, node.rule)
+        return self._append(joined, _types(node), Placement(level, slots))
+
+    def _unnest(self, node: ir.Unnest) -> int:
+        number = self.add(node.input)
+        unnest = physical.Unnest(number, node.lists)
+        return self._append(unnest, _types(node), self.placements[number])
 
 
 def _types(node: ir.Relational) -> tuple[str, ...]:

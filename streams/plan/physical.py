@@ -21,6 +21,7 @@ straight to the output; errors of the imports do so too.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from streams.ids import CollectionId
 
@@ -68,7 +69,8 @@ class Constant:
     """Rows that are there from the dataflow's as_of on: SQL text of a VALUES list or SELECT.
 
     Level 1 or above, because nothing tells the tasks of level 0 apart: the step at as_of emits
-    the rows from exactly one bucket, though no update arrives (as rule 42 does).
+    the rows from exactly one bucket, that of no key, though no update arrives (as rule 42
+    does).
     """
 
     sql: str
@@ -88,7 +90,9 @@ class Join:
     """Inner join on equality of columns: left's columns, then right's.
 
     `keys` are the positions on either side, pairwise of the same type. A NULL matches nothing,
-    except at the positions where `null_equal` is true.
+    except at the positions where `null_equal` is true. Without keys every pair matches, and
+    all rows meet in one bucket. Of the pairs that match, those are kept for which every
+    expression of `residual`, over the columns of both sides, is true.
     """
 
     left: NodeId
@@ -96,6 +100,7 @@ class Join:
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     null_equal: tuple[bool, ...]
+    residual: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,48 @@ class Union:
     inputs: tuple[NodeId, ...]
 
 
+class Rule(StrEnum):
+    """How often a row comes out of a Threshold, given its counts in the inputs.
+
+    The last four serve joins: the first input has a side's rows, the others have each of
+    them as often as it was matched.
+    """
+
+    INTERSECT_ALL = "intersect all"
+    EXCEPT_ALL = "except all"
+    INTERSECT = "intersect"
+    EXCEPT = "except"
+    WITH = "with"  # the first count, if the second is not zero
+    WITHOUT = "without"  # the first count, if the second is zero
+    SINGLE = "single"  # as WITHOUT; an error each time the second exceeds the first
+    MARK = "mark"  # the first count; a column more: true, else NULL by the third input
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Every row as often as the rule says, given how often it is in each of the inputs.
+
+    The inputs have the same columns. Rows are equal when their bits are, NULLs included;
+    `keys` are the columns to bring them together by.
+    """
+
+    inputs: tuple[NodeId, ...]
+    keys: tuple[int, ...]
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """Each row once for each place of its lists, and behind it the elements at that place.
+
+    `lists` are the columns of the lists; of several the longest counts, and the others are
+    continued by NULL. A row whose lists are all empty or NULL goes.
+    """
+
+    input: NodeId
+    lists: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Upsert:
     """Keep the latest row of each key: the heart of `ENVELOPE UPSERT`.
@@ -149,7 +196,9 @@ class Upsert:
     keys: tuple[int, ...]
 
 
-Node = Source | Constant | Linear | Join | Reduce | Distinct | Union | Upsert
+Node = (
+    Source | Constant | Linear | Join | Reduce | Distinct | Union | Threshold | Unnest | Upsert
+)
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -157,11 +206,11 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Reduce() | Distinct() | Upsert():
+        case Linear() | Reduce() | Distinct() | Unnest() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)
-        case Union():
+        case Union() | Threshold():
             return node.inputs
 
 

@@ -18,6 +18,7 @@ from streams.plan.typenames import contains
 NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
+TABLE_FUNCTIONS = frozenset({"generate_series", "range", "unnest"})
 SUPPORTED = "count, sum, avg, min and max are supported"
 
 
@@ -36,7 +37,10 @@ class Refusal:
 
 
 _ORDER = Refusal("ORDER BY", "order the rows when you read the view: a view has no order")
-_JOIN = "write it as an inner join on equal columns"
+_JOINS = {
+    "ASOF": "join with the max of the times that are not later",
+    "POSITIONAL": "rows of a view have no order: join on a column",
+}
 
 
 def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
@@ -101,31 +105,9 @@ def _from(node: Record) -> Refusal | None:
 
 def _join(node: Record) -> Refusal | None:
     kind = node.text("ref_type")
-    if kind in {"ASOF", "POSITIONAL"}:
-        return Refusal(f"{kind} JOIN", _JOIN)
-    outer = {"LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
-    named = outer | {"FULL": "FULL JOIN", "SEMI": "SEMI JOIN", "ANTI": "ANTI JOIN"}
-    name = named.get(node.text("join_type"))
-    return Refusal(name, _JOIN) if name else _from(node)
-
-
-def _subquery(node: Record) -> Refusal | None:
-    if node.text("class") != "SUBQUERY":
-        return _from(node)  # a subquery in FROM
-    names = {
-        "SCALAR": "scalar subquery",
-        "EXISTS": "EXISTS subquery",
-        "NOT_EXISTS": "NOT EXISTS subquery",
-        "ANY": "IN or ANY subquery",
-    }
-    kind = node.text("subquery_type")
-    hint = "join with the subquery in FROM instead"
-    return Refusal(names.get(kind, f"{kind} subquery"), hint)
-
-
-def _set_operation(node: Record) -> Refusal | None:
-    kind = node.text("setop_type")
-    return None if kind.startswith("UNION") else Refusal(kind)
+    if kind in _JOINS:
+        return Refusal(f"{kind} JOIN", _JOINS[kind])
+    return _from(node)
 
 
 def _distinct(node: Record) -> Refusal | None:
@@ -136,12 +118,14 @@ def _distinct(node: Record) -> Refusal | None:
 
 def _table_function(node: Record) -> Refusal | None:
     name = node.record("function").text("function_name")
+    if name in TABLE_FUNCTIONS:
+        return None
     return Refusal(f"table function {name}", "create a source or a view to read from")
 
 
 def _call(node: Record) -> Refusal | None:
     name = node.text("function_name").lower()
-    if name in {"unnest", "unlist", "generate_subscripts"}:
+    if name in {"unlist", "generate_subscripts"}:
         return Refusal(f"{name} in the select list")
     if node.flag("distinct") and name in AGGREGATES - {"min", "max"}:
         return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
@@ -165,13 +149,12 @@ _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "SELECT_NODE": _select,
     "BASE_TABLE": _from,
     "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
-    "SET_OPERATION_NODE": _set_operation,
     "ORDER_MODIFIER": lambda node: _ORDER if node.items("orders") else None,
     "LIMIT_MODIFIER": _limit,
     "LIMIT_PERCENT_MODIFIER": _limit,
     "DISTINCT_MODIFIER": _distinct,
     "JOIN": _join,
-    "SUBQUERY": _subquery,
+    "SUBQUERY": _from,
     "TABLE_FUNCTION": _table_function,
     "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
     "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),

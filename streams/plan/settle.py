@@ -12,6 +12,7 @@ from dataclasses import replace
 from streams.plan.ir import (
     Filter,
     Group,
+    Match,
     Product,
     Project,
     Relational,
@@ -39,7 +40,7 @@ def settle(node: Relational, computable: Computable) -> Relational:
     match node:
         case Project():
             return replace(node, outputs=every(node.outputs))
-        case Filter() | Product():
+        case Filter() | Product() | Match():
             return replace(node, predicates=every(node.predicates))
         case Values():
             return replace(node, rows=tuple(map(every, node.rows)))

@@ -18,13 +18,17 @@ from streams.plan.physical import (
     Linear,
     Node,
     Reduce,
+    Rule,
     Source,
+    Threshold,
     Union,
+    Unnest,
     Upsert,
     inputs,
 )
 
 BUCKETS = 3
+KEYLESS = "'all'"
 
 
 @dataclass
@@ -53,7 +57,7 @@ class Simulation:
         ]
         for bucket in range(BUCKETS):
             tables = [f"{port}_{bucket}" for port in ports]
-            query = _query(node, tables, bucket)
+            query = _query(node, tables, bucket, width)
             shown = ", ".join(
                 f"CAST(c{i} AS {type_}) AS c{i}"
                 for i, type_ in enumerate(self.dataflow.types[number])
@@ -79,7 +83,7 @@ class Simulation:
             return f"n{child}"
         name = f"x{number}_{child}_{self.chance.randrange(10**9)}"
         everything = " UNION ALL ".join(f"SELECT * FROM n{child}_{b}" for b in range(BUCKETS))
-        text = ", ".join(f"CAST(c{key} AS VARCHAR)" for key in keys) or "'all'"
+        text = ", ".join(f"CAST(c{key} AS VARCHAR)" for key in keys) or KEYLESS
         for bucket in range(BUCKETS):
             where = f"hash({text}) % {BUCKETS} = {bucket}"
             self._create(f"{name}_{bucket}", f"SELECT * FROM ({everything}) WHERE {where}")
@@ -95,16 +99,18 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
             return [node.left_keys, node.right_keys]
         case Reduce():
             return [node.keys]
+        case Threshold():
+            return [node.keys] * len(node.inputs)
         case Distinct():
             return [tuple(range(width))]
         case _:
             return [None for _ in inputs(node)]
 
 
-def _query(node: Node, tables: list[str], bucket: int) -> str:
+def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
     match node:
         case Constant():
-            return f"SELECT * FROM ({node.sql}) WHERE {bucket} = 1"
+            return f"SELECT * FROM ({node.sql}) WHERE {bucket} = {_BORN}"
         case Linear():
             shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
             where = " AND ".join(e.sql for e in node.predicates) or "true"
@@ -115,15 +121,48 @@ def _query(node: Node, tables: list[str], bucket: int) -> str:
                 f"l.c{a} {'IS NOT DISTINCT FROM' if null else '='} r.c{b}"
                 for a, b, null in pairs
             )
-            return f"SELECT l.*, r.* FROM {tables[0]} l JOIN {tables[1]} r ON {on}"
+            sides = f"{tables[0]} l JOIN {tables[1]} r ON {on or 'true'}"
+            judged = " AND ".join(e.sql for e in node.residual) or "true"
+            names = ", ".join(f"c{i}" for i in range(width))
+            return f"SELECT * FROM (SELECT l.*, r.* FROM {sides}) AS p({names}) WHERE {judged}"
         case Reduce():
             return _reduce(node, tables[0], bucket)
         case Distinct():
             return f"SELECT DISTINCT * FROM {tables[0]}"
+        case Threshold():
+            return _threshold(node, tables, width)
+        case Unnest():
+            lists = ", ".join(f"unnest(c{at})" for at in node.lists)
+            return f"SELECT *, {lists} FROM {tables[0]}"
         case Union():
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
         case Source() | Upsert():
             raise AssertionError(node)
+
+
+_BORN = f"hash({KEYLESS}) % {BUCKETS}"
+
+
+def _threshold(node: Threshold, tables: list[str], width: int) -> str:
+    def found(table: str) -> str:
+        same = " AND ".join(
+            f"l.c{i} IS NOT DISTINCT FROM r.c{i}"
+            for i in range(width - (node.rule is Rule.MARK))
+        )
+        return f"EXISTS (FROM {table} r WHERE {same})"
+
+    match node.rule:
+        case Rule.WITH:
+            return f"SELECT * FROM {tables[0]} l WHERE {found(tables[1])}"
+        case Rule.WITHOUT | Rule.SINGLE:
+            return f"SELECT * FROM {tables[0]} l WHERE NOT {found(tables[1])}"
+        case Rule.MARK:
+            unknown = found(tables[2]) if len(tables) > 2 else "false"
+            known = found(tables[1])
+            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            return f"SELECT *, {mark} FROM {tables[0]} l"
+        case _:
+            return f"FROM {tables[0]} {node.rule.upper()} FROM {tables[1]}"
 
 
 def _reduce(node: Reduce, table: str, bucket: int) -> str:
@@ -137,7 +176,7 @@ def _reduce(node: Reduce, table: str, bucket: int) -> str:
         return f"{text} GROUP BY {', '.join(keys)}"
     # One bucket has all rows; if none has, one emits the row of the empty input.
     here = f"(SELECT count(*) FROM {table}) > 0"
-    return f"{text} HAVING {here} OR ({bucket} = 2 AND {_nowhere(table)})"
+    return f"{text} HAVING {here} OR ({bucket} = {_BORN} AND {_nowhere(table)})"
 
 
 def _nowhere(table: str) -> str:

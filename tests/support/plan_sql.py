@@ -16,6 +16,11 @@ def to_sql(node: ir.Relational) -> str:
         case ir.Get():
             return _select(node, [quoted(c.name) for c in node.columns], quoted(node.relation))
         case ir.Values():
+            if not node.rows:
+                nulls = ", ".join(f"CAST(NULL AS {c.type})" for c in node.columns)
+                return (
+                    f"SELECT * FROM (SELECT {nulls}) v({_names(len(node.columns))}) WHERE false"
+                )
             rows = ", ".join("(" + ", ".join(map(sql, row)) + ")" for row in node.rows)
             return f"SELECT * FROM (VALUES {rows}) v({_names(len(node.columns))})"
         case ir.Project():
@@ -31,6 +36,16 @@ def to_sql(node: ir.Relational) -> str:
             return _group(node)
         case ir.Distinct():
             return f"SELECT DISTINCT * FROM {_of(node.input)}"
+        case ir.Match():
+            return _match(node)
+        case ir.Threshold():
+            return f" {node.rule.upper()} ".join(f"({to_sql(part)})" for part in node.inputs)
+        case ir.Unnest():
+            width = len(ir.columns(node.input))
+            lists = ", ".join(
+                f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)
+            )
+            return f"SELECT *, {lists} FROM {_of(node.input)}"
         case ir.Union():
             return " UNION ALL ".join(f"({to_sql(part)})" for part in node.inputs)
 
@@ -67,11 +82,39 @@ def _join(node: ir.Join) -> str:
     left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
     places = [f"l.c{i}" for i in range(left)] + [f"r.c{i}" for i in range(right)]
     shown = ", ".join(f"{place} AS c{i}" for i, place in enumerate(places))
-    on = " AND ".join(
+    on = [
         f"l.c{k.left} {'IS NOT DISTINCT FROM' if k.null_equal else '='} r.c{k.right}"
         for k in node.keys
-    )
-    return f"SELECT {shown} FROM ({to_sql(node.left)}) l JOIN ({to_sql(node.right)}) r ON {on}"
+    ]
+    sides = f"({to_sql(node.left)}) l JOIN ({to_sql(node.right)}) r"
+    judged = " AND ".join(map(sql, node.residual)) or "true"
+    joined = f"SELECT {shown} FROM {sides} ON {' AND '.join(on) or 'true'}"
+    return f"SELECT * FROM ({joined}) WHERE {judged}"
+
+
+def _match(node: ir.Match) -> str:
+    left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
+    ours = f"({to_sql(node.left)}) l"
+    names = ", ".join(f"c{left + i}" for i in range(right))
+    theirs = f"({to_sql(node.right)}) r({names})"
+    on = " AND ".join(map(sql, node.predicates)) or "true"
+    match node.kind:
+        case ir.Kind.LEFT | ir.Kind.FULL:
+            return f"SELECT * FROM {ours} {node.kind} JOIN {theirs} ON {on}"
+        case ir.Kind.SINGLE:
+            return f"SELECT * FROM {ours} LEFT JOIN {theirs} ON {on}"
+        case ir.Kind.SEMI:
+            return f"SELECT * FROM {ours} WHERE EXISTS (FROM {theirs} WHERE {on})"
+        case ir.Kind.ANTI:
+            return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {on})"
+        case ir.Kind.NULL_AWARE_ANTI:
+            maybe = f"({on}) IS DISTINCT FROM false"
+            return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {maybe})"
+        case ir.Kind.MARK:
+            known = f"EXISTS (FROM {theirs} WHERE {on})"
+            unknown = f"EXISTS (FROM {theirs} WHERE ({on}) IS NULL)"
+            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            return f"SELECT *, {mark} AS c{left} FROM {ours}"
 
 
 def _group(node: ir.Group) -> str:

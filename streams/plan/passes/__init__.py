@@ -18,7 +18,7 @@ from streams.plan.passes.pushdown import pushdown
 Pass = Callable[[Relational], Relational]
 
 PASSES: tuple[Pass, ...] = (
-    pushdown,  # predicates lie where their columns come from; products hold the rest
+    pushdown,  # predicates lie where their columns come from; joins are no more than is asked
     flatten,  # no product is an input of another
     prune,  # no column is carried that nobody reads
     joins,  # every product is a tree of joins on equal columns
@@ -32,7 +32,7 @@ PASSES: tuple[Pass, ...] = (
 def optimise(node: Relational) -> Relational:
     """Run every pass.
 
-    Errors: InvalidStatement for a true cross product, which `joins` refuses.
+    Errors: InvalidStatement for keys whose equality we cannot decide (`canonical`).
     """
     for step in PASSES:
         node = step(node)

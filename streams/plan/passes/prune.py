@@ -2,8 +2,8 @@
 
 Narrow rows are cheap to move and to keep, and an expression that nobody reads must not fail
 (rule 38). Leaves behind: every operator's input has just the columns the operator needs and
-its own output needs, except where all of them make up the row's identity (Distinct, the keys
-of Group).
+its own output needs, except where all of them make up the row's identity (Distinct, set
+operations, the keys of Group).
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,18 @@ from streams.plan.ir import (
     Group,
     Join,
     Key,
+    Kind,
+    Match,
     Product,
     Project,
     Relational,
+    Threshold,
     Union,
+    Unnest,
     Values,
+    children,
     columns,
+    with_children,
 )
 from streams.plan.scalar import Literal, Ref, Scalar, refs, remap
 
@@ -34,7 +40,7 @@ def prune(node: Relational) -> Relational:
     return _exactly(node, tuple(range(len(columns(node)))))
 
 
-def _exactly(  # noqa: C901, PLR0911 - one case for each kind of node
+def _exactly(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Relational, needed: tuple[int, ...]
 ) -> Relational:
     """The node with the needed columns, in that order, and no others."""
@@ -49,11 +55,15 @@ def _exactly(  # noqa: C901, PLR0911 - one case for each kind of node
             return _product(node, needed)
         case Join():
             return _join(node, needed)
+        case Match():
+            return _match(node, needed)
+        case Unnest():
+            return _unnest(node, needed)
         case Group():
             return _group(node, needed)
-        case Distinct():
-            everything = tuple(range(len(columns(node))))
-            return pick(Distinct(_exactly(node.input, everything)), needed)
+        case Distinct() | Threshold():
+            whole = tuple(prune(part) for part in children(node))
+            return pick(with_children(node, whole), needed)
         case Union():
             return Union(tuple(_exactly(part, needed) for part in node.inputs))
 
@@ -100,22 +110,47 @@ def _product(node: Product, needed: tuple[int, ...]) -> Relational:
     return pick(Product(tuple(parts), predicates), [positions[i] for i in needed])
 
 
+def _match(node: Match, needed: tuple[int, ...]) -> Relational:
+    width = len(columns(node.left))
+    paired = node.kind in {Kind.LEFT, Kind.FULL, Kind.SINGLE}
+    read = _read(node.predicates, needed if paired else [i for i in needed if i < width])
+    left = tuple(i for i in read if i < width)
+    right = tuple(i - width for i in read if i >= width)
+    ours = max(len(left), 1)
+    places = {i: place for place, i in enumerate(left)}
+    positions = places | {i + width: ours + place for place, i in enumerate(right)}
+    moved = tuple(remap(predicate, positions) for predicate in node.predicates)
+    pruned = Match(_exactly(node.left, left), _exactly(node.right, right), node.kind, moved)
+    shown = positions if paired else places | {width: ours}
+    return pick(pruned, [shown[i] for i in needed])
+
+
+def _unnest(node: Unnest, needed: tuple[int, ...]) -> Relational:
+    width = len(columns(node.input))
+    read = tuple(sorted({i for i in needed if i < width} | set(node.lists)))
+    lists = tuple(read.index(place) for place in node.lists)
+    taken = Unnest(_exactly(node.input, read), lists, node.elements)
+    return pick(taken, [read.index(i) if i < width else len(read) + i - width for i in needed])
+
+
 def _join(node: Join, needed: tuple[int, ...]) -> Relational:
     width = len(columns(node.left))
     keys_left, keys_right = (
         {key.left for key in node.keys},
         {key.right for key in node.keys},
     )
-    left = tuple(sorted({i for i in needed if i < width} | keys_left))
-    right = tuple(sorted({i - width for i in needed if i >= width} | keys_right))
+    read = _read(node.residual, needed)
+    left = tuple(sorted({i for i in read if i < width} | keys_left))
+    right = tuple(sorted({i - width for i in read if i >= width} | keys_right))
     keys = tuple(
         Key(left.index(key.left), right.index(key.right), key.null_equal) for key in node.keys
     )
-    joined = Join(_exactly(node.left, left), _exactly(node.right, right), keys)
-    return pick(
-        joined,
-        [left.index(i) if i < width else len(left) + right.index(i - width) for i in needed],
-    )
+    ours = max(len(left), 1)
+    positions = {i: place for place, i in enumerate(left)}
+    positions |= {i + width: ours + place for place, i in enumerate(right)}
+    residual = tuple(remap(predicate, positions) for predicate in node.residual)
+    joined = Join(_exactly(node.left, left), _exactly(node.right, right), keys, residual)
+    return pick(joined, [positions[i] for i in needed])
 
 
 def _group(node: Group, needed: tuple[int, ...]) -> Relational:

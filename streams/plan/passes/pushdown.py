@@ -1,9 +1,11 @@
 """Move predicates towards the collections that their columns come from.
 
-Leaves behind: no Filter over a Product; a predicate of one input of a Product lies in that
-input, unless it can fail (then it waits until the join has removed the rows it may not see).
+Leaves behind: no Filter over a Product; no outer join of which only the pairs are read; a
+predicate of one input of a Product lies in that input, unless it can fail (then it waits until
+the join has removed the rows it may not see).
 Across Group and Distinct moves only what sees the same value below as above: a float or an
-interval may be represented by another value of its group.
+interval may be represented by another value of its group. Into a side of an outer join moves
+only what concerns that side's rows alone, matched or not.
 """
 
 from collections.abc import Callable
@@ -16,14 +18,32 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
+    Kind,
+    Match,
     Product,
     Project,
     Relational,
+    Threshold,
     Union,
+    Unnest,
     Values,
+    children,
     columns,
+    with_children,
 )
-from streams.plan.scalar import Ref, Scalar, conjuncts, refs, shift, substitute, walk
+from streams.plan.scalar import (
+    Call,
+    Form,
+    Literal,
+    Ref,
+    Scalar,
+    conjuncts,
+    refs,
+    shift,
+    substitute,
+    walk,
+)
+from streams.plan.strict import simplified
 
 _MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
 
@@ -35,7 +55,7 @@ def pushdown(node: Relational) -> Relational:
     return _push(node, ())
 
 
-def _push(  # noqa: C901, PLR0911 - one case for each kind of node
+def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Relational, predicates: Predicates
 ) -> Relational:
     match node:
@@ -47,9 +67,14 @@ def _push(  # noqa: C901, PLR0911 - one case for each kind of node
             return _into_product(node, predicates)
         case Group():
             return _through_group(node, predicates)
-        case Distinct():
+        case Match():
+            return _into_match(node, predicates)
+        case Distinct() | Threshold():
             below, above = _split(predicates, _exact)
-            return _filter(Distinct(_push(node.input, below)), above)
+            parts = tuple(_push(part, below) for part in children(node))
+            return _filter(with_children(node, parts), above)
+        case Unnest():
+            return _through_unnest(node, predicates)
         case Union():
             return Union(tuple(_push(part, predicates) for part in node.inputs))
         case Join():
@@ -69,10 +94,21 @@ def _through_project(node: Project, predicates: Predicates) -> Relational:
     for predicate in predicates:
         moved = substitute(predicate, node.outputs)
         if sum(1 for _ in walk(moved)) <= _MOST_NODES:
-            below.extend(conjuncts(moved))
+            below.extend(part for part in conjuncts(moved) if not _holds(part))
         else:
             above.append(predicate)
     return _filter(replace(node, input=_push(node.input, tuple(below))), tuple(above))
+
+
+def _holds(predicate: Scalar) -> bool:
+    """Tell whether the predicate is true, or that something false is not."""
+    if isinstance(predicate, Call) and predicate.form is Form.NOT:
+        return _literal(predicate.arguments[0]) == "false"
+    return _literal(predicate) == "true"
+
+
+def _literal(scalar: Scalar) -> str:
+    return scalar.sql if isinstance(scalar, Literal) else ""
 
 
 def _into_product(node: Product, predicates: Predicates) -> Relational:
@@ -90,6 +126,44 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
             inside[home].append(shift(predicate, -starts[home]))
     parts = zip(node.inputs, inside, strict=True)
     return Product(tuple(_push(part, tuple(own)) for part, own in parts), tuple(rest))
+
+
+def _into_match(node: Match, predicates: Predicates) -> Relational:
+    simple = simplified(node, predicates)
+    if not isinstance(simple, Match):
+        return _push(simple, predicates)
+    width = len(columns(simple.left))
+
+    def of_left(predicate: Scalar) -> bool:
+        return all(ref < width for ref in refs(predicate)) and not can_fail(predicate)
+
+    def of_right(predicate: Scalar) -> bool:
+        read = refs(predicate)
+        return bool(read) and all(ref >= width for ref in read) and not can_fail(predicate)
+
+    mine, above = _split(predicates, of_left)
+    theirs: Predicates = ()
+    within = simple.predicates
+    if simple.kind is Kind.FULL:
+        mine, above = (), predicates
+    if simple.kind in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
+        theirs, within = _split(within, of_right)
+    if simple.kind is Kind.SEMI:
+        more, within = _split(within, of_left)
+        mine += more
+    right = _push(simple.right, tuple(shift(predicate, -width) for predicate in theirs))
+    pushed = Match(_push(simple.left, mine), right, simple.kind, within)
+    return _filter(pushed, above)
+
+
+def _through_unnest(node: Unnest, predicates: Predicates) -> Relational:
+    width = len(columns(node.input))
+
+    def of_rows(predicate: Scalar) -> bool:
+        return all(ref < width for ref in refs(predicate)) and not can_fail(predicate)
+
+    below, above = _split(predicates, of_rows)
+    return _filter(replace(node, input=_push(node.input, below)), above)
 
 
 def _home(predicate: Scalar, starts: list[int]) -> int | None:
