@@ -132,7 +132,7 @@ class Queries:
         name = f"s{self.aliases}"
         term = self.of_kind(terms, "number").sql
         call = self.chance.choice([
-            f"generate_series(1, {self.chance.choice(['2', term])}) {name}(x)",
+            f"generate_series(1, {self.chance.choice(['2', term])}::INTEGER) {name}(x)",
             f"unnest([{term}, 1]) {name}(x)",
         ])  # fmt: skip
         return f"{text}, {call}", [*terms, Term(f"{name}.x", "number")]
