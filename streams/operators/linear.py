@@ -139,7 +139,11 @@ def _tolerantly(
         errors.append(failures(expression, rows, np.flatnonzero(first == index)))
     fine = pa.array(np.flatnonzero(first < 0))
     data = flatten([pa.table(columns)], data_schema(made)) if made else None
-    arrays = [*(data.columns if data is not None else []), rows.column("time"), rows.column("diff")]
+    arrays = [
+        *(data.columns if data is not None else []),
+        rows.column("time"),
+        rows.column("diff"),
+    ]
     result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made)).take(fine)
     return Stepped(result, tuple(each for each in errors if each.num_rows))
 

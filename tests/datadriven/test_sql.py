@@ -68,7 +68,7 @@ def judge(
     for name in tables:
         connection.execute(
             f"CREATE OR REPLACE TABLE {name} AS SELECT * EXCLUDE (_time, _diff, _n) FROM ("
-            f"SELECT * EXCLUDE (_time, _diff), 0 AS _time, 0 AS _diff, sum(_diff)::BIGINT AS _n "
+            f"SELECT * REPLACE (0 AS _time, 0 AS _diff), sum(_diff)::BIGINT AS _n "
             f"FROM h_{name} WHERE _time <= {time} GROUP BY ALL), range(_n)"
         )
     try:

@@ -43,14 +43,19 @@ TIMES = 5
 class Tables:
     """Relations that change, and DuckDB tables with their contents at a time."""
 
-    def __init__(self, columns: dict[str, dict[str, str]], chance: random.Random) -> None:
+    def __init__(
+        self,
+        columns: dict[str, dict[str, str]],
+        chance: random.Random,
+        histories: dict[str, History] | None = None,
+    ) -> None:
         self.columns = columns
         self.connection = connect()
         self.definitions = {
             name: ", ".join(f'"{column}" {kind}' for column, kind in of.items())
             for name, of in columns.items()
         }
-        self.histories = {
+        self.histories = histories or {
             name: list(history(chance, list(of.values()))) for name, of in columns.items()
         }
 
