@@ -1,0 +1,105 @@
+"""Threshold and joins with residual predicates, against the model at every time."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.operators import join
+from streams.operators.threshold import NEGATIVE, SEVERAL
+from streams.plan.physical import Expression, Join, Rule, Threshold
+from tests.model import collection as model
+from tests.model.collection import Contents, Update
+from tests.support.examples import examples
+from tests.support.flows import LAST, cuts, dataflow, histories, layouts, run
+
+TYPES = ["INTEGER", "VARCHAR"]
+rows = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "a"]))
+anything = st.lists(
+    st.tuples(rows, st.integers(0, LAST), st.sampled_from([-2, -1, 1, 2])), max_size=12
+)
+
+
+def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
+    """The rule, row by row; the mark behind the row."""
+    found: Contents = Counter()
+    for row in {row for each in counts for row in each}:
+        n = [max(each[row], 0) for each in counts]
+        made = {
+            Rule.INTERSECT_ALL: min(n[0], n[1]),
+            Rule.EXCEPT_ALL: max(n[0] - n[1], 0),
+            Rule.INTERSECT: int(n[0] > 0 and n[1] > 0),
+            Rule.EXCEPT: int(n[0] > 0 and not n[1]),
+            Rule.WITH: n[0] if n[1] else 0,
+            Rule.WITHOUT: 0 if n[1] else n[0],
+            Rule.SINGLE: 0 if n[1] else n[0],
+            Rule.MARK: n[0],
+        }[rule]
+        mark = True if n[1] else None if len(n) > 2 and n[2] else False
+        if made:
+            found[(*row, mark) if rule is Rule.MARK else row] = made
+    return found
+
+
+def failing(rule: Rule, counts: tuple[Contents, ...]) -> Counter[str]:
+    errors: Counter[str] = Counter()
+    for row in {row for each in counts for row in each}:
+        errors[NEGATIVE] += any(each[row] < 0 for each in counts)
+        if rule is Rule.SINGLE and counts[1][row] > counts[0][row]:
+            errors[SEVERAL] += max(counts[0][row], 0)
+    return +errors
+
+
+@pytest.mark.parametrize("rule", Rule)
+@given(st.data(), cuts(), layouts())
+@examples(12)
+def test_a_row_is_there_as_often_as_the_rule_says(
+    rule: Rule, data: st.DataObject, uppers: list[int], layout: Mapping[str, Any]
+) -> None:
+    count = data.draw(st.integers(2, 3)) if rule is Rule.MARK else 2
+    inputs = [data.draw(st.one_of(histories(rows), anything)) for _ in range(count)]
+    keys = data.draw(st.sampled_from([(0, 1), (1,), ()]))
+    made = [*TYPES, "BOOLEAN"] if rule is Rule.MARK else TYPES
+    node = Threshold(tuple(range(count)), keys, rule)
+    history = run(dataflow([TYPES] * count, (node, made, 1)), inputs, uppers, **layout)
+    for time in range(LAST + 2):
+        counts = tuple(model.contents(updates, time) for updates in inputs)
+        assert history.at(time) == wanted(rule, counts), f"at {time}"
+        assert history.errors_at(time) == failing(rule, counts), f"at {time}"
+
+
+@given(histories(rows), histories(rows), cuts(), layouts(), st.booleans())
+@examples(30)
+def test_a_residual_judges_each_pair(
+    left: list[Update],
+    right: list[Update],
+    uppers: list[int],
+    layout: Mapping[str, Any],
+    keyed: bool,
+) -> None:
+    less = Expression("(10 // (c0 - 1)) >= c2", "BOOLEAN", "10 // (x0 - 1) >= x2")
+    keys = (1,) if keyed else ()
+    node = Join(0, 1, keys, keys, (True,) * len(keys), (less,))
+    flow = dataflow([TYPES, TYPES], (node, TYPES * 2, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "MOST_PAIRS", 3)
+        history = run(flow, [left, right], uppers, **layout)
+
+    def meets(one: Any, two: Any) -> bool:
+        return not keyed or one[1] == two[1]
+
+    for time in range(LAST + 2):
+        ours, theirs = model.contents(left, time), model.contents(right, time)
+        kept = model.join(
+            ours,
+            theirs,
+            lambda one, two: (
+                meets(one, two) and one[0] == 2 and two[0] is not None and two[0] <= 10
+            ),
+        )
+        assert history.at(time) == kept, f"at {time}"
+        bad = model.join(ours, theirs, lambda one, two: meets(one, two) and one[0] == 1)
+        assert sum(history.errors_at(time).values()) == sum(bad.values()), f"at {time}"
