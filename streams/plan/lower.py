@@ -71,6 +71,8 @@ class _Builder:
                 return self._get(node)
             case ir.Values():
                 return self._values(node)
+            case ir.Project(input=ir.Match() as match) | ir.Filter(input=ir.Match() as match):
+                return self.add(fuse(replace(node, input=expand(match))))
             case ir.Project() | ir.Filter():
                 return self._linear(node)
             case ir.Join():

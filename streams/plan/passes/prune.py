@@ -1,7 +1,7 @@
 """Drop every column that nobody reads, as early as possible.
 
-Narrow rows are cheap to move and to keep, and an expression that nobody reads must not fail
-(rule 38). Leaves behind: every operator's input has just the columns the operator needs and
+Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nobody
+reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the operator needs and
 its own output needs, except where all of them make up the row's identity (Distinct, set
 operations, the keys of Group).
 """
@@ -30,6 +30,7 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.scalar import Literal, Ref, Scalar, refs, remap
+from streams.plan.unique import is_single
 
 # SQL has no rows without columns: where only the number of rows matters, they have this one.
 _NOTHING = Literal("true", "BOOLEAN", "true")
@@ -112,6 +113,8 @@ def _product(node: Product, needed: tuple[int, ...]) -> Relational:
 
 def _match(node: Match, needed: tuple[int, ...]) -> Relational:
     width = len(columns(node.left))
+    if all(i < width for i in needed) and _adds_columns(node):
+        return _exactly(node.left, needed)
     paired = node.kind in {Kind.LEFT, Kind.FULL, Kind.SINGLE}
     read = _read(node.predicates, needed if paired else [i for i in needed if i < width])
     left = tuple(i for i in read if i < width)
@@ -123,6 +126,14 @@ def _match(node: Match, needed: tuple[int, ...]) -> Relational:
     pruned = Match(_exactly(node.left, left), _exactly(node.right, right), node.kind, moved)
     shown = positions if paired else places | {width: ours}
     return pick(pruned, [shown[i] for i in needed])
+
+
+def _adds_columns(node: Match) -> bool:
+    """Tell whether the join only adds columns to left's rows, of which there are as many.
+
+    A scalar subquery that nobody reads need not have one row.
+    """
+    return node.kind in {Kind.MARK, Kind.SINGLE} or (node.kind is Kind.LEFT and is_single(node))
 
 
 def _unnest(node: Unnest, needed: tuple[int, ...]) -> Relational:
