@@ -1,9 +1,9 @@
 """Drop every column that nobody reads, as early as possible.
 
 Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nobody
-reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the operator needs and
-its own output needs, except where all of them make up the row's identity (Distinct, set
-operations, the keys of Group).
+reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the
+operator needs and its own output needs, except where all of them make up the row's identity
+(Distinct, set operations, the keys of Group).
 """
 
 from collections.abc import Sequence
