@@ -33,9 +33,10 @@ from streams.plan.physical import Column, Rule
 from streams.plan.record import Record
 from streams.plan.refusals import AGGREGATES, SUPPORTED, Refusal
 from streams.plan.render import label
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, substitute
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs
 from streams.plan.typenames import contains, stored, type_name
 
+_NUMBER = "delim_index"  # and a number that it gives to rows there
 _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
 _VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
@@ -123,8 +124,11 @@ def _project(record: Record, scope: _Scope) -> Relational:
     scalar = _scalar_subquery(record, scope)
     if scalar is not None:
         return scalar
-    source = _input(record, scope)
     _refuse_foreign(record)
+    return _projected(record, _input(record, scope))
+
+
+def _projected(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     bound = [(e.text("alias"), bind_scalar(e, inside)) for e in record.records("expressions")]
     outputs = tuple(_storable(scalar) for _, scalar in bound)
@@ -190,7 +194,10 @@ def _storable(scalar: Scalar) -> Scalar:
 
 
 def _filter(record: Record, scope: _Scope) -> Relational:
-    source = _input(record, scope)
+    return _filtered_rows(record, _input(record, scope))
+
+
+def _filtered_rows(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
     kept = Filter(source, tuple(part for group in parts for part in group))
@@ -206,6 +213,8 @@ def _group(record: Record, scope: _Scope) -> Relational:
     source = _group_input(record, scope)
     inside = row_scope(columns(source))
     keys = tuple(_storable(bind_scalar(e, inside)) for e in record.records("groups"))
+    if any(e.text("alias") == _NUMBER for e in record.records("groups")):
+        return _group_of_numbered(record, source, keys)
     calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
     if not keys and not calls:
         calls = (AggregateCall("count", None, "BIGINT"),)  # a row wants a column
@@ -215,6 +224,29 @@ def _group(record: Record, scope: _Scope) -> Relational:
         types = zip(names, calls, strict=True)
         return Values((row,), tuple(Column(name, call.type) for name, call in types))
     return Group(source, keys, calls, names)
+
+
+def _group_of_numbered(
+    record: Record, source: Relational, keys: tuple[Scalar, ...]
+) -> Relational:
+    """A group for each row on the left of a correlated join, by its number.
+
+    DuckDB takes the first of that row's other columns, which the number decides: keys too.
+    """
+    inside, expressions = row_scope(columns(source)), record.records("expressions")
+    firsts = {
+        i: bind_scalar(e.records("children")[0], inside)
+        for i, e in enumerate(expressions)
+        if e.record("qname").texts("path")[-1] == "first"
+    }
+    calls = tuple(_aggregate(e, source) for i, e in enumerate(expressions) if i not in firsts)
+    every = (*keys, *firsts.values())
+    names = tuple(map(label, every)) + tuple(map(_name, calls))
+    width, places = len(every), list(range(len(keys)))
+    for i in range(len(expressions)):
+        before = sum(first < i for first in firsts)
+        places.append(len(keys) + before if i in firsts else width + i - before)
+    return pick(Group(source, every, calls, names), places)
 
 
 def _over_nothing(call: AggregateCall) -> Scalar:
@@ -365,28 +397,31 @@ def _nothing(record: Record, _: _Scope) -> Relational:
 def _cte(record: Record, scope: _Scope) -> Relational:
     definition, body = record.records("children")
     number = record.number("table_index")
-    numbered = _numbered(definition) if record.text("ctename").startswith(_DELIM) else None
-    if numbered is None:
+    source, kind = None, definition.text("type")
+    if record.text("ctename").startswith(_DELIM) and kind == "LOGICAL_PROJECTION":
+        source = _numbered(definition.records("children")[0], scope)
+    if source is None:
         scope.ctes[number] = _node(definition, scope)
     else:
-        scope.ctes[number] = _identified(definition, _input(numbered, scope))
+        scope.ctes[number] = _projected(definition, source)
     return _node(body, scope)
 
 
-def _numbered(definition: Record) -> Record | None:
-    """The operator that numbers the rows on the left of a join, if there is one.
+def _numbered(record: Record, scope: _Scope) -> Relational | None:
+    """The rows on the left of a correlated join, if DuckDB numbers them, and their numbers.
 
-    DuckDB does so where it cannot compare them.
+    It does so where it cannot compare them, perhaps before it filters them.
     """
-    if definition.text("type") != "LOGICAL_PROJECTION":
+    if record.text("type") == "LOGICAL_FILTER":
+        source = _numbered(record.records("children")[0], scope)
+        return None if source is None else _filtered_rows(record, source)
+    kinds = [each.text("type") for each in record.records("expressions")]
+    if record.text("type") != "LOGICAL_WINDOW" or kinds != ["WINDOW_ROW_NUMBER"]:
         return None
-    (child,) = definition.records("children")
-    kinds = [each.text("type") for each in child.records("expressions")]
-    is_numbering = child.text("type") == "LOGICAL_WINDOW" and kinds == ["WINDOW_ROW_NUMBER"]
-    return child if is_numbering else None
+    return _identified(_input(record, scope))
 
 
-def _identified(definition: Record, source: Relational) -> Relational:
+def _identified(source: Relational) -> Relational:
     """The rows with themselves for a number: equal ones have equal partners."""
     own = columns(source)
     refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
@@ -397,12 +432,8 @@ def _identified(definition: Record, source: Relational) -> Relational:
     names = tuple(f"c{i}" for i in range(len(own)))
     members = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
     identity = Call(Form.FUNCTION, "struct_pack", parts, f"STRUCT({members})", names)
-    whole = row_scope((*own, Column("identity", identity.type)))
-    outputs = tuple(
-        substitute(bind_scalar(e, whole), (*refs_, identity))
-        for e in definition.records("expressions")
-    )
-    return Project(source, outputs, tuple(map(label, outputs)))
+    called = tuple(column.name for column in own)
+    return Project(source, (*refs_, identity), (*called, "row"))
 
 
 def _cte_reference(record: Record, scope: _Scope) -> Relational:

@@ -197,4 +197,5 @@ QUERIES = {
     "unnest beside floats": "SELECT t.v, u.x FROM t, unnest([t.a, t.n]) u(x)",
     "nothing": "SELECT a, b FROM t WHERE false",
     "cte in a subquery": "WITH c AS (SELECT a, count(*) AS n FROM t GROUP BY a) SELECT a, x.n FROM c x JOIN c y USING (a) WHERE x.n >= (SELECT avg(n) FROM c)",
+    "lateral lists of filtered rows": "SELECT e.i, (SELECT max(x) FROM unnest(e.l) u(x)) AS m FROM every e WHERE e.i IN (SELECT a FROM t)",
 }
