@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
-from streams.operators import join, linear, reduce, upsert
+from streams.operators import groupwise, join, linear, reduce, upsert
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -38,6 +38,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     NodeId,
@@ -205,7 +206,7 @@ class _Level:
             case _:
                 return False
 
-    def _step(  # noqa: PLR0911 - one case for each kind of node
+    def _step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         self, number: NodeId, runs: Mapping[str, list[RunName]]
     ) -> Stepped:
         dataflow, scope = self.scope.dataflow, self.scope
@@ -232,6 +233,9 @@ class _Level:
             case Reduce() | Distinct():
                 shape, birth = self.layout.shapes[number], self._is_born(number)
                 return reduce.step(shape, ports, runs, made, scope, birth=birth)
+            case Groupwise(input=source):
+                types = dataflow.types[source]
+                return groupwise.step(node, ports, runs, types, made, scope)
             case Upsert(input=source):
                 return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
             case _:

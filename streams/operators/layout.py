@@ -16,6 +16,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     Node,
@@ -65,7 +66,7 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Join() | Source() | Constant():
+            case Linear() | Union() | Join() | Groupwise() | Source() | Constant():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -98,7 +99,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:
-            case Reduce() | Distinct() | Upsert():
+            case Reduce() | Groupwise() | Distinct() | Upsert():
                 settled.append(True)
             case Linear(input=source):
                 kept = {output.sql for output in node.outputs}
@@ -122,7 +123,7 @@ def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int,
             return [(source, "partial", keys)]
         case Distinct(input=source):
             return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
-        case Upsert(input=source, keys=keys):
+        case Upsert(input=source, keys=keys) | Groupwise(input=source, keys=keys):
             return [(source, "in", keys)]
         case _:
             assert_never(node)

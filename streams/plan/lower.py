@@ -14,10 +14,10 @@ other side may stay only if it was hashed by just these.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.plan import ir, physical
-from streams.plan.physical import Column, Dataflow, Import
+from streams.plan import grouped, ir, physical
+from streams.plan.physical import Column, Dataflow, Expression, Import
 from streams.plan.render import expression, sql
-from streams.plan.scalar import Ref, Scalar
+from streams.plan.scalar import Ref, Scalar, refs
 
 Slots = tuple[frozenset[int], ...]
 """What was hashed, in order; each by the columns that hold its value."""
@@ -60,7 +60,7 @@ class _Builder:
             self.made[node] = self._lower(node)
         return self.made[node]
 
-    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911 - one case for each kind of node
+    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911, PLR0912 - one case a node
         match node:
             case ir.Get():
                 return self._get(node)
@@ -72,6 +72,10 @@ class _Builder:
                 return self._join(node)
             case ir.Group():
                 return self._group(node)
+            case ir.Window():
+                return self._window(node)
+            case ir.TopK():
+                return self._top(node)
             case ir.Distinct():
                 return self._distinct(node)
             case ir.Union():
@@ -160,21 +164,43 @@ class _Builder:
     def _group(self, node: ir.Group) -> int:
         source = self.add(node.input)
         keys = tuple(_position(key) for key in node.keys)
-        calls = tuple(
-            physical.Aggregate(
-                call.function,
-                None if call.argument is None else _position(call.argument),
-                call.type,
-            )
-            for call in node.calls
-        )
-        level, kept = self._together(source, frozenset(keys))
-        slots = kept or tuple(frozenset({key}) for key in keys)
+        calls = tuple(map(_aggregate, node.calls))
+        level, slots = self._by(source, keys)
         shown = tuple(
             frozenset(n for n, key in enumerate(keys) if key in slot) for slot in slots
         )
         placement = Placement(level, shown or None)
         return self._append(physical.Reduce(source, keys, calls), _types(node), placement)
+
+    def _by(self, source: int, keys: tuple[int, ...]) -> tuple[int, Slots]:
+        """The level for an operator over groups by these columns, and how rows are spread."""
+        level, kept = self._together(source, frozenset(keys))
+        return level, kept or tuple(frozenset({key}) for key in keys)
+
+    def _window(self, node: ir.Window) -> int:
+        row = _refs(node.input)
+        names = zip(node.calls, node.names, strict=True)
+        outputs = [expression(column) for column in row]
+        outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
+        return self._groupwise(node, node.keys, tuple(outputs), None)
+
+    def _top(self, node: ir.TopK) -> int:
+        row = _refs(node.input)
+        outputs = tuple(expression(column) for column in row)
+        condition = Expression(grouped.chosen(node, row), "BOOLEAN", "LIMIT")
+        return self._groupwise(node, node.keys, outputs, condition)
+
+    def _groupwise(
+        self,
+        node: ir.Window | ir.TopK,
+        scalars: tuple[Scalar, ...],
+        outputs: tuple[Expression, ...],
+        condition: Expression | None,
+    ) -> int:
+        source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
+        level, slots = self._by(source, keys)
+        made = physical.Groupwise(source, keys, outputs, condition)
+        return self._append(made, _types(node), Placement(level, slots or None))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
         """The level for an operator over rows with equal keys, and their spread if kept."""
@@ -204,8 +230,22 @@ def _types(node: ir.Relational) -> tuple[str, ...]:
     return tuple(column.type for column in ir.columns(node))
 
 
-def _refs(node: ir.Relational) -> tuple[Scalar, ...]:
+def _refs(node: ir.Relational) -> tuple[Ref, ...]:
     return tuple(Ref(i, c.type, c.name) for i, c in enumerate(ir.columns(node)))
+
+
+def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
+    if call.general:
+        reads = tuple(sorted({index for scalar in call.scalars for index in refs(scalar)}))
+        text = grouped.aggregate(call)
+        return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
+    return physical.Aggregate(
+        call.function,
+        None if call.argument is None else _position(call.argument),
+        call.type,
+        call.distinct,
+        _position(call.more[0]) if call.more else None,
+    )
 
 
 def _position(scalar: Scalar) -> int:

@@ -100,12 +100,19 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`function` over one column of the input (None for count(*)); `type` is the result's."""
+    """`function` over one column of the input (None for count(*)); `type` is the result's.
+
+    `other` is the second column of a function of pairs. Where `sql` is not empty, DuckDB
+    computes the aggregate by that text, over the columns `reads` of the group's rows.
+    """
 
     function: str
     argument: int | None
     type: str
     distinct: bool = False
+    other: int | None = None
+    sql: str = ""
+    reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,20 @@ class Reduce:
     input: NodeId
     keys: tuple[int, ...]
     aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Groupwise:
+    """For the rows of each group: the outputs over those for which the condition is true.
+
+    Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
+    What a group holds is computed anew at each time at which it changes.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    outputs: tuple[Expression, ...]
+    condition: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +170,7 @@ class Upsert:
     keys: tuple[int, ...]
 
 
-Node = Source | Constant | Linear | Join | Reduce | Distinct | Union | Upsert
+Node = Source | Constant | Linear | Join | Reduce | Groupwise | Distinct | Union | Upsert
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -157,7 +178,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Reduce() | Distinct() | Upsert():
+        case Linear() | Reduce() | Groupwise() | Distinct() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)

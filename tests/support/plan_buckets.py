@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId
 from streams.plan.physical import (
+    Aggregate,
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     Node,
@@ -95,6 +97,8 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
             return [node.left_keys, node.right_keys]
         case Reduce():
             return [node.keys]
+        case Groupwise():
+            return [node.keys]
         case Distinct():
             return [tuple(range(width))]
         case _:
@@ -118,6 +122,8 @@ def _query(node: Node, tables: list[str], bucket: int) -> str:
             return f"SELECT l.*, r.* FROM {tables[0]} l JOIN {tables[1]} r ON {on}"
         case Reduce():
             return _reduce(node, tables[0], bucket)
+        case Groupwise():
+            return _groupwise(node, tables[0])
         case Distinct():
             return f"SELECT DISTINCT * FROM {tables[0]}"
         case Union():
@@ -127,10 +133,7 @@ def _query(node: Node, tables: list[str], bucket: int) -> str:
 
 
 def _reduce(node: Reduce, table: str, bucket: int) -> str:
-    calls = [
-        f"{a.function}({'*' if a.argument is None else f'c{a.argument}'})"
-        for a in node.aggregates
-    ]
+    calls = list(map(_call, node.aggregates))
     keys = [f"c{key}" for key in node.keys]
     text = f"SELECT {', '.join(keys + calls)} FROM {table}"
     if keys:
@@ -138,6 +141,21 @@ def _reduce(node: Reduce, table: str, bucket: int) -> str:
     # One bucket has all rows; if none has, one emits the row of the empty input.
     here = f"(SELECT count(*) FROM {table}) > 0"
     return f"{text} HAVING {here} OR ({bucket} = 2 AND {_nowhere(table)})"
+
+
+def _call(call: Aggregate) -> str:
+    if call.sql:
+        return call.sql
+    columns = ", ".join(f"c{c}" for c in (call.argument, call.other) if c is not None)
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{columns or '*'})"
+
+
+def _groupwise(node: Groupwise, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    numbered = f"SELECT *, dense_rank() OVER (ORDER BY {keys}) AS p FROM {table}"
+    shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
+    where = f" QUALIFY {node.condition.sql}" if node.condition else ""
+    return f"SELECT {shown} FROM ({numbered}){where}"
 
 
 def _nowhere(table: str) -> str:

@@ -23,7 +23,7 @@ PASSES: tuple[Pass, ...] = (
     prune,  # no column is carried that nobody reads
     joins,  # every product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
-    groups,  # keys and arguments of Group are columns; a Group without aggregates is Distinct
+    groups,  # what operators over groups compute with are columns; no Group only groups
     prune,  # columns that only a residual predicate read end there
     fuse,  # at most one Project over one Filter between other operators
 )

@@ -11,11 +11,15 @@ import re
 from dataclasses import replace
 
 from streams.errors import InvalidStatement
+from streams.plan.aggregates import EXTREMES
 from streams.plan.ir import (
+    AggregateCall,
     Distinct,
     Group,
     Project,
     Relational,
+    TopK,
+    Window,
     children,
     columns,
     with_children,
@@ -35,6 +39,8 @@ def canonical(node: Relational) -> Relational:
             return _distinct(node)
         case Group():
             return _group(node)
+        case Window() | TopK():
+            return replace(node, keys=tuple(map(representative, node.keys)))
         case _:
             return node
 
@@ -49,13 +55,21 @@ def _distinct(node: Distinct) -> Distinct:
 
 
 def _group(node: Group) -> Group:
-    calls = tuple(
-        replace(call, argument=representative(call.argument))
-        if call.function in {"min", "max"} and call.argument is not None
-        else call
-        for call in node.calls
-    )
+    calls = tuple(map(_call, node.calls))
     return replace(node, keys=tuple(map(representative, node.keys)), calls=calls)
+
+
+def _call(call: AggregateCall) -> AggregateCall:
+    if call.general:
+        return call.over(_plain)
+    if call.argument is not None and (call.function in EXTREMES or call.distinct):
+        return replace(call, argument=representative(call.argument))
+    return call
+
+
+def _plain(scalar: Scalar) -> Scalar:
+    """The representative of a plain value; a nested one is ordered by its sort key."""
+    return representative(scalar) if scalar.type in {*_FLOATS, "INTERVAL"} else scalar
 
 
 def representative(scalar: Scalar) -> Scalar:

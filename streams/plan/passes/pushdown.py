@@ -19,8 +19,10 @@ from streams.plan.ir import (
     Product,
     Project,
     Relational,
+    TopK,
     Union,
     Values,
+    Window,
     columns,
 )
 from streams.plan.scalar import Ref, Scalar, conjuncts, refs, shift, substitute, walk
@@ -35,7 +37,7 @@ def pushdown(node: Relational) -> Relational:
     return _push(node, ())
 
 
-def _push(  # noqa: C901, PLR0911 - one case for each kind of node
+def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Relational, predicates: Predicates
 ) -> Relational:
     match node:
@@ -47,6 +49,8 @@ def _push(  # noqa: C901, PLR0911 - one case for each kind of node
             return _into_product(node, predicates)
         case Group():
             return _through_group(node, predicates)
+        case Window() | TopK():
+            return _through_partitions(node, predicates)
         case Distinct():
             below, above = _split(predicates, _exact)
             return _filter(Distinct(_push(node.input, below)), above)
@@ -110,6 +114,18 @@ def _through_group(node: Group, predicates: Predicates) -> Relational:
     below, above = _split(predicates, of_keys)
     moved = tuple(substitute(predicate, node.keys) for predicate in below)
     return _filter(replace(node, input=_push(node.input, moved)), above)
+
+
+def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relational:
+    """A predicate of the keys keeps or drops whole partitions."""
+    keys = {key.index for key in node.keys if isinstance(key, Ref)}
+
+    def of_keys(predicate: Scalar) -> bool:
+        found = refs(predicate)
+        return bool(found) and found <= keys and _exact(predicate)
+
+    below, above = _split(predicates, of_keys)
+    return _filter(replace(node, input=_push(node.input, below)), above)
 
 
 def _exact(predicate: Scalar) -> bool:
