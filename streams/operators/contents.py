@@ -86,9 +86,10 @@ class Contents:
             start = end
 
     def at(self, start: int, end: int) -> tuple[pa.RecordBatch, Ints]:
-        """The rows of the pairs [start, end), `p` first; and which pairs have a count below 0.
+        """The rows of the pairs [start, end), and which pairs have a count below 0.
 
-        `p` is the pair's number less `start`.
+        Before the data come `p`, the pair's number less `start`, and `i`, which numbers equal
+        rows of a pair.
         """
         pairs = self.pairs
         owner = pairs.owner[start:end]
@@ -99,8 +100,9 @@ class Contents:
         negative = np.unique(pair[counts < 0]) + start
         times = np.maximum(counts, 0)
         places = pa.array(np.repeat(entry, times))
-        columns = [pa.array(np.repeat(pair, times)), *self.rows.take(places).columns]
-        names = ["p", *self.rows.schema.names]
+        copies = pa.array(spans(np.zeros(len(times), np.int64), times))
+        columns = [pa.array(np.repeat(pair, times)), copies, *self.rows.take(places).columns]
+        names = ["p", "i", *self.rows.schema.names]
         return pa.RecordBatch.from_arrays(columns, names=names), negative
 
     def _counts(self, entry: Ints, moment: Ints) -> Ints:

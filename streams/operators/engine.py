@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
-from streams.operators import groupwise, join, linear, reduce, upsert
+from streams.operators import groupwise, join, linear, reduce, topk, upsert
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -44,6 +44,7 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    TopK,
     Union,
     Upsert,
 )
@@ -233,6 +234,8 @@ class _Level:
             case Reduce() | Distinct():
                 shape, birth = self.layout.shapes[number], self._is_born(number)
                 return reduce.step(shape, ports, runs, made, scope, birth=birth)
+            case TopK(input=source):
+                return topk.step(node, ports, runs, dataflow.types[source], scope)
             case Groupwise(input=source):
                 types = dataflow.types[source]
                 return groupwise.step(node, ports, runs, types, made, scope)

@@ -11,7 +11,7 @@ from streams.trace.columns import Ints, int64
 from streams.trace.kernel import EvaluationFailed, Kernel, arrow_type
 
 Evaluate = Callable[[pa.RecordBatch], pa.Table]
-"""From the rows of pairs, `p` first, to what they come to, `p` first."""
+"""From the rows of pairs, with `p` and `i` first, to what they come to, `p` first."""
 
 Types = Mapping[str, str]
 """The columns of a group's rows and their DuckDB types."""
@@ -20,15 +20,15 @@ Types = Mapping[str, str]
 def port(types: Types) -> pa.Schema:
     """The schema of the rows of pairs."""
     data = [pa.field(name, arrow_type(kind)) for name, kind in types.items()]
-    return pa.schema([("p", pa.int64()), *data])
+    return pa.schema([("p", pa.int64()), ("i", pa.int64()), *data])
 
 
 def source(types: Types, kernel: Kernel) -> str:
-    """The port `t` with `p`, and the columns in the types that expressions are bound to."""
+    """The port `t` with its columns in the types that expressions are bound to."""
     if all(kernel.round_trips(kind) for kind in types.values()):
         return "{t}"
     casts = [f"CAST({name} AS {kind}) AS {name}" for name, kind in types.items()]
-    return f"(SELECT {', '.join(['p', *casts])} FROM {{t}})"
+    return f"(SELECT {', '.join(['p', 'i', *casts])} FROM {{t}})"
 
 
 @dataclass(frozen=True, slots=True)

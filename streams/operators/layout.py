@@ -23,6 +23,7 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    TopK,
     Union,
     Upsert,
     inputs,
@@ -66,7 +67,7 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Join() | Groupwise() | Source() | Constant():
+            case Linear() | Union() | Join() | Groupwise() | TopK() | Source() | Constant():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -99,7 +100,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:
-            case Reduce() | Groupwise() | Distinct() | Upsert():
+            case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
                 settled.append(True)
             case Linear(input=source):
                 kept = {output.sql for output in node.outputs}
@@ -123,8 +124,8 @@ def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int,
             return [(source, "partial", keys)]
         case Distinct(input=source):
             return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
-        case Upsert(input=source, keys=keys) | Groupwise(input=source, keys=keys):
-            return [(source, "in", keys)]
+        case Upsert() | Groupwise() | TopK():
+            return [(node.input, "in", node.keys)]
         case _:
             assert_never(node)
 

@@ -103,7 +103,8 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
 
 
 def _extremes(node: Reduce) -> list[Aggregate]:
-    return [each for each in node.aggregates if each.function in {"min", "max"}]
+    found = [each for each in node.aggregates if each.function in {"min", "max"}]
+    return [each for each in found if not each.sql]
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:

@@ -148,6 +148,9 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return f"Reduce by {_columns(node.keys)}: {calls}"
         case physical.Groupwise():
             return f"Groupwise by {_columns(node.keys)} {_groupwise(node)}"
+        case physical.TopK():
+            rows = f"[{node.offset}, {node.upto})"
+            return f"TopK by {_columns(node.keys)} rows {rows} in order of {node.order}"
         case physical.Distinct():
             return "Distinct"
         case physical.Union():

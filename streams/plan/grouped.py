@@ -9,7 +9,20 @@ minds the order inside the frame, that is given inside the call.
 
 from collections.abc import Callable, Sequence
 
-from streams.plan.ir import AggregateCall, Frame, Order, TopK, WindowCall
+from streams.plan.ir import (
+    AggregateCall,
+    Distinct,
+    Filter,
+    Frame,
+    Join,
+    Order,
+    Project,
+    Relational,
+    TopK,
+    Window,
+    WindowCall,
+    columns,
+)
 from streams.plan.render import label, sql
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.typenames import identifier
@@ -51,7 +64,7 @@ def aggregate(call: AggregateCall) -> str:
 
 
 def window(call: WindowCall, row: Sequence[Ref]) -> str:
-    """A call in SQL over `c0 .. cn` and `p`, which numbers the partitions."""
+    """A call in SQL over `c0 .. cn` and `p`, which numbers the partitions, and `i` (`ties`)."""
     aggregates = call.function not in _RANKS | _OF_FRAMES | _BY_PLACE
     by_peers = _minds_peers(call)
     orders = [_order(order, sql) for order in call.orders]
@@ -72,8 +85,44 @@ def _minds_peers(call: WindowCall) -> bool:
     return call.function not in _BY_PLACE and (call.frame is None or call.frame.kind != "ROWS")
 
 
+def whole_row(node: Relational) -> list[Ref]:
+    """The node's columns in the order of the relations they come from, computed ones last.
+
+    DuckDB numbers columns as the query happens to mention them, which should break no tie.
+    """
+    row = [Ref(i, column.type, column.name) for i, column in enumerate(columns(node))]
+    return sorted(row, key=lambda ref: _origin(node, ref.index))
+
+
+def _origin(node: Relational, place: int) -> tuple[int, ...]:
+    match node:
+        case Project():
+            output = node.outputs[place]
+            found = _origin(node.input, output.index) if isinstance(output, Ref) else (place,)
+            return (int(not isinstance(output, Ref)), *found)
+        case Filter() | Distinct() | TopK():
+            return _origin(node.input, place)
+        case Window():
+            width = len(columns(node.input))
+            return (0, *_origin(node.input, place)) if place < width else (1, place)
+        case Join():
+            width = len(columns(node.left))
+            if place < width:
+                return (0, *_origin(node.left, place))
+            return (1, *_origin(node.right, place - width))
+        case _:
+            return (place,)
+
+
 def ties(row: Sequence[Ref]) -> list[str]:
-    """The whole row as terms of an ORDER BY in which only equal bytes compare equal."""
+    """The whole row as terms of an ORDER BY in which no two rows compare equal.
+
+    `i` numbers equal rows: all calls see them in one order.
+    """
+    return [*_row_terms(row), f"i {_LAST}"]
+
+
+def _row_terms(row: Sequence[Ref]) -> list[str]:
     terms = []
     for column in row:
         terms.append(f"{sql(column)} {_LAST}")
@@ -82,6 +131,13 @@ def ties(row: Sequence[Ref]) -> list[str]:
         elif column.type == "INTERVAL":
             terms.append(f"CAST({sql(column)} AS VARCHAR) {_LAST}")
     return terms
+
+
+def sort_key(node: TopK, row: Sequence[Ref]) -> str:
+    """The order of a TopK, then the whole row, as arguments of `create_sort_key`."""
+    terms = [_order(order, sql) for order in node.orders] + _row_terms(row)
+    parts = (term.rsplit(" ", 3) for term in dict.fromkeys(terms))
+    return ", ".join(f"{value}, '{' '.join(words)}'" for value, *words in parts)
 
 
 def chosen(node: TopK, row: Sequence[Ref]) -> str:

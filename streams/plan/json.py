@@ -26,6 +26,7 @@ from streams.plan.physical import (
     Node,
     Reduce,
     Source,
+    TopK,
     Union,
     Upsert,
 )
@@ -146,6 +147,16 @@ def _groupwise(record: Record) -> Node:
     )
 
 
+def _top(record: Record) -> Node:
+    return TopK(
+        record.number("input"),
+        _integers(record, "keys"),
+        _text(record, "order"),
+        record.number("offset"),
+        record.number("upto"),
+    )
+
+
 _NODES: dict[str, Callable[[Record], Node]] = {
     "Source": lambda r: Source(r.number("index")),
     "Constant": lambda r: Constant(_text(r, "sql")),
@@ -153,6 +164,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Join": _join,
     "Reduce": _reduce,
     "Groupwise": _groupwise,
+    "TopK": _top,
     "Distinct": lambda r: Distinct(r.number("input")),
     "Union": lambda r: Union(_integers(r, "inputs")),
     "Upsert": lambda r: Upsert(r.number("input"), _integers(r, "keys")),

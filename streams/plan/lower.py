@@ -178,16 +178,26 @@ class _Builder:
         return level, kept or tuple(frozenset({key}) for key in keys)
 
     def _window(self, node: ir.Window) -> int:
-        row = _refs(node.input)
+        row = grouped.whole_row(node.input)
         names = zip(node.calls, node.names, strict=True)
-        outputs = [expression(column) for column in row]
+        outputs = [expression(column) for column in _refs(node.input)]
         outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
         return self._groupwise(node, node.keys, tuple(outputs), None)
 
     def _top(self, node: ir.TopK) -> int:
-        row = _refs(node.input)
-        outputs = tuple(expression(column) for column in row)
-        condition = Expression(grouped.chosen(node, row), "BOOLEAN", "LIMIT")
+        if node.limit is None:
+            return self._rest(node)
+        source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
+        level, slots = self._by(source, keys)
+        order = grouped.sort_key(node, grouped.whole_row(node.input))
+        made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
+        return self._append(made, _types(node), Placement(level, slots or None))
+
+    def _rest(self, node: ir.TopK) -> int:
+        """A share of the rows, or all but the first: more than a search could find."""
+        outputs = tuple(expression(column) for column in _refs(node.input))
+        chosen = grouped.chosen(node, grouped.whole_row(node.input))
+        condition = Expression(chosen, "BOOLEAN", "LIMIT")
         return self._groupwise(node, node.keys, outputs, condition)
 
     def _groupwise(

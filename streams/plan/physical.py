@@ -132,6 +132,7 @@ class Groupwise:
     """For the rows of each group: the outputs over those for which the condition is true.
 
     Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
+    Equal rows are told apart by `i`.
     What a group holds is computed anew at each time at which it changes.
     """
 
@@ -139,6 +140,21 @@ class Groupwise:
     keys: tuple[int, ...]
     outputs: tuple[Expression, ...]
     condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Of each group's rows in order, with their multiplicity, those at [offset, upto).
+
+    `order` is the arguments of DuckDB's `create_sort_key` over all columns of a row: no two
+    different rows compare equal.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    order: str
+    offset: int
+    upto: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +186,7 @@ class Upsert:
     keys: tuple[int, ...]
 
 
-Node = Source | Constant | Linear | Join | Reduce | Groupwise | Distinct | Union | Upsert
+Node = Source | Constant | Linear | Join | Reduce | Groupwise | TopK | Distinct | Union | Upsert
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -178,7 +194,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Reduce() | Groupwise() | Distinct() | Upsert():
+        case Linear() | Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)

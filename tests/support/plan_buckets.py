@@ -21,6 +21,7 @@ from streams.plan.physical import (
     Node,
     Reduce,
     Source,
+    TopK,
     Union,
     Upsert,
     inputs,
@@ -97,7 +98,7 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
             return [node.left_keys, node.right_keys]
         case Reduce():
             return [node.keys]
-        case Groupwise():
+        case Groupwise() | TopK():
             return [node.keys]
         case Distinct():
             return [tuple(range(width))]
@@ -124,6 +125,8 @@ def _query(node: Node, tables: list[str], bucket: int) -> str:
             return _reduce(node, tables[0], bucket)
         case Groupwise():
             return _groupwise(node, tables[0])
+        case TopK():
+            return _top(node, tables[0])
         case Distinct():
             return f"SELECT DISTINCT * FROM {tables[0]}"
         case Union():
@@ -152,10 +155,18 @@ def _call(call: Aggregate) -> str:
 
 def _groupwise(node: Groupwise, table: str) -> str:
     keys = ", ".join(f"c{key}" for key in node.keys) or "1"
-    numbered = f"SELECT *, dense_rank() OVER (ORDER BY {keys}) AS p FROM {table}"
+    numbers = f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER () AS i"
+    numbered = f"SELECT *, {numbers} FROM {table}"
     shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
     where = f" QUALIFY {node.condition.sql}" if node.condition else ""
     return f"SELECT {shown} FROM ({numbered}){where}"
+
+
+def _top(node: TopK, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    order = f"ORDER BY create_sort_key({node.order})"
+    place = f"row_number() OVER (PARTITION BY {keys} {order})"
+    return f"SELECT * FROM {table} QUALIFY {place} BETWEEN {node.offset + 1} AND {node.upto}"
 
 
 def _nowhere(table: str) -> str:

@@ -58,8 +58,11 @@ def _row(node: ir.Relational) -> list[Ref]:
 def _partitioned(node: ir.Window | ir.TopK) -> str:
     """The input with `p`, which numbers the partitions."""
     keys = ", ".join(map(sql, node.keys)) or "1"
-    numbered = f"SELECT *, dense_rank() OVER (ORDER BY {keys}) AS p FROM {_of(node.input)}"
-    return f"({numbered}) s{next(_counter)}"
+    row = _names(len(ir.columns(node.input)))
+    numbers = (
+        f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER (PARTITION BY {row}) AS i"
+    )
+    return f"(SELECT *, {numbers} FROM {_of(node.input)}) s{next(_counter)}"
 
 
 def _call(call: ir.AggregateCall) -> str:

@@ -12,6 +12,7 @@ from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
 from streams.plan.passes.groups import groups
 from streams.plan.passes.joins import joins
+from streams.plan.passes.limits import limits
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
 
@@ -19,6 +20,7 @@ Pass = Callable[[Relational], Relational]
 
 PASSES: tuple[Pass, ...] = (
     pushdown,  # predicates lie where their columns come from; products hold the rest
+    limits,  # a window that only a few rows of each partition may leave sees those alone
     flatten,  # no product is an input of another
     prune,  # no column is carried that nobody reads
     joins,  # every product is a tree of joins on equal columns
