@@ -15,7 +15,8 @@ not touch only the first `upto` count again, so the price is that of its changes
 A group in which some row is there a negative number of times is an error at that time.
 
 State: the sorted rows, and of each group the first that is there and how many are negative.
-Cost: O(changes * sqrt(times)), and O(log n + upto) places of each run for each group.
+Cost: O(changes * sqrt(times) + times * upto), and O(log n + upto) places of each run for each
+group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,8 +44,7 @@ from streams.trace.updates import consolidate, flatten
 
 _ROWS, _FIRST = "rows", "first"
 _MOST_CELLS = 1 << 18
-_PIECE = 256
-"""About how many rows of a group's candidates a piece of its moments may look at again."""
+"""Candidates of pairs that are looked at together."""
 
 
 def step(
@@ -83,7 +83,7 @@ def step(
     held = _candidates(rows, touched, base, core, moments)
     below = _below(touched, base, moments, found)
     collected = Collected(held.pairs, types, scope)
-    for start, end in held.pieces(node.upto):
+    for start, end in held.pieces():
         negative = np.flatnonzero(below[start:end] > 0) + start
         collected.add(held.chosen(node, start, end, negative), start)
     first = _first(held, below, moments, shape)
@@ -144,11 +144,18 @@ class Candidates:
     moment: Ints
     sums: Ints
 
-    def pieces(self, upto: int) -> Iterator[tuple[int, int]]:
-        """Ranges of pairs that are looked at together."""
-        owner = self.pairs.owner
-        sizes = np.bincount(self.owner, minlength=len(owner))[owner]
-        ends, start = np.cumsum(np.minimum(sizes, _PIECE + upto) + 1), 0
+    def pieces(self) -> Iterator[tuple[int, int]]:
+        """Ranges of pairs that are looked at together.
+
+        A piece looks at all candidates once, and for each of its pairs at what it changes: of n
+        candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
+        """
+        owner, size = self.pairs.owner, len(self.pairs.owner)
+        sizes, times = np.bincount(self.owner, minlength=size), np.bincount(owner)
+        changes = np.bincount(self.owner[self.entry], minlength=size)
+        best = np.sqrt(times * sizes[: len(times)] / np.maximum(changes[: len(times)], 1))
+        cells = np.minimum(sizes[: len(times)], _MOST_CELLS // (best.astype(np.int64) + 1))
+        ends, start = np.cumsum(cells[owner] + 1), 0
         while start < len(owner):
             before = int(ends[start - 1]) if start else 0
             end = int(np.searchsorted(ends, before + _MOST_CELLS, "right"))

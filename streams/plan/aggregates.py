@@ -23,7 +23,8 @@ _ONE_NAME = {
     "variance": "var_samp",
     "stddev": "stddev_samp",
     "count_star": "count",
-    "countif": "count_if",
+    "count_if": "sum",  # of booleans, and so NULL over no values
+    "countif": "sum",
     "arbitrary": "any_value",
 }
 """Functions that have several names; exact sums make those one that differ in rounding."""

@@ -154,9 +154,6 @@ def _kind(call: AggregateCall, written: str) -> AggregateCall:
     function, first = call.function, call.argument
     if function in _LEAST and not call.orders and len(call.scalars) == 1:
         function = "min"
-    if function == "count_if" and first is not None and not call.distinct:
-        met = first if call.condition is None else _and(call.condition, first)
-        return AggregateCall("count", _filtered(_TRUE, met), call.type)
     if function in EXTREMES and first is not None:
         _refuse_enum(function, first)
     types = tuple(s.type for s in (first, *call.more) if s is not None)

@@ -31,7 +31,7 @@ Text = Callable[[Scalar], str]
 
 _ORDER_BLIND = frozenset({
     "approx_count_distinct", "avg", "bit_and", "bit_or", "bit_xor", "bitstring_agg",
-    "bool_and", "bool_or", "count", "count_if", "histogram", "histogram_exact", "mad", "max",
+    "bool_and", "bool_or", "count", "histogram", "histogram_exact", "mad", "max",
     "median", "min", "quantile", "quantile_cont", "quantile_disc", "regr_count", "sum",
 })  # fmt: skip
 """Aggregates that give one answer in any order (of floats: `minds_order`)."""
