@@ -36,9 +36,10 @@ def test_deviations_are_exact_and_rounded_once(pool: list[float]) -> None:
     calls = "var_pop(y) AS v, covar_samp(y, x) AS c, regr_slope(y, x) AS s, stddev(y) AS d"
     (got,) = of_doubles(pairs, f"SELECT {calls} FROM t").at(1).to_pylist()
     ys, xs = ([Fraction(pair[i]) for pair in pairs] for i in (0, 1))
-    y, x, n = sum(ys) / 9, sum(xs) / 9, 9
-    yy, xx = sum((b - y) ** 2 for b in ys), sum((a - x) ** 2 for a in xs)
-    yx = sum((b - y) * (a - x) for b, a in zip(ys, xs, strict=True))
+    zero, n = Fraction(0), 9
+    y, x = sum(ys, zero) / n, sum(xs, zero) / n
+    yy, xx = sum(((b - y) ** 2 for b in ys), zero), sum(((a - x) ** 2 for a in xs), zero)
+    yx = sum(((b - y) * (a - x) for b, a in zip(ys, xs, strict=True)), zero)
     assert got["v"] == _double(yy / n)
     assert got["c"] == _double(yx / (n - 1))
     assert got["s"] == (_double(yx / xx) if xx else math.nan)
