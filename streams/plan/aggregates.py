@@ -52,10 +52,15 @@ def is_accumulated(function: str, arguments: tuple[str, ...], result: str) -> bo
         return len(arguments) == _BOTH
     if function in EXTREMES:
         # An ENUM travels as its text, whose order is another one than that of its values.
-        return len(arguments) == 1 and not arguments[0].startswith("ENUM")
+        return len(arguments) == 1 and not is_enum(arguments[0])
     if function in {"sum", "avg"}:
         return result.startswith(_SUMMED)
     return function in _LINEAR | _VARIANCES and len(arguments) <= 1
+
+
+def is_enum(type_: str) -> bool:
+    """Tell whether values of the type are those of an ENUM, and not lists of them."""
+    return type_.startswith("ENUM(") and type_.endswith(")")
 
 
 def is_of_pairs(function: str) -> bool:

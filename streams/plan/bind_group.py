@@ -1,6 +1,13 @@
 """GROUP BY and DISTINCT of a bound plan: keys, grouping sets, and calls of aggregates."""
 
-from streams.plan.aggregates import EXTREMES, REFUSED, is_accumulated, is_of_pairs, one_name
+from streams.plan.aggregates import (
+    EXTREMES,
+    REFUSED,
+    is_accumulated,
+    is_enum,
+    is_of_pairs,
+    one_name,
+)
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
@@ -172,7 +179,7 @@ def _kind(call: AggregateCall, written: str) -> AggregateCall:
 
 def _refuse_enum(function: str, argument: Scalar) -> None:
     """Inside of a value an ENUM travels as its text, whose order is another one."""
-    if contains(argument.type, "ENUM") and not argument.type.startswith("ENUM"):
+    if contains(argument.type, "ENUM") and not is_enum(argument.type):
         hint = "cast it to VARCHAR; the order is then the alphabet's"
         raise Refusal(f"{function} of {argument.type}", hint).raised()
 
