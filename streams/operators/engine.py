@@ -20,7 +20,7 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
-from streams.operators import join, linear, reduce, threshold, unnest, upsert
+from streams.operators import groupwise, join, linear, reduce, threshold, topk, unnest, upsert
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -38,12 +38,14 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     NodeId,
     Reduce,
     Source,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Upsert,
@@ -238,6 +240,11 @@ class _Level:
                 types = dataflow.types[source]
                 rows = flatten(ports["in"], arrow_schema(types))
                 return unnest.step(node, rows, types, made, scope.kernel)
+            case TopK(input=source):
+                return topk.step(node, ports, runs, dataflow.types[source], scope)
+            case Groupwise(input=source):
+                types = dataflow.types[source]
+                return groupwise.step(node, ports, runs, types, made, scope)
             case Upsert(input=source):
                 return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
             case _:

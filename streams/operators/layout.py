@@ -16,6 +16,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     Node,
@@ -23,6 +24,7 @@ from streams.plan.physical import (
     Reduce,
     Source,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Upsert,
@@ -67,7 +69,9 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Join() | Threshold() | Unnest() | Source() | Constant():
+            case Linear() | Union() | Unnest() | Source() | Constant():
+                return {edge.port: (rows, edge.keys)}
+            case Join() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -100,7 +104,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:
-            case Reduce() | Distinct() | Threshold() | Upsert():
+            case Reduce() | Groupwise() | TopK() | Distinct() | Threshold() | Upsert():
                 settled.append(True)
             case Linear(input=source):
                 kept = {output.sql for output in node.outputs}
@@ -128,8 +132,8 @@ def _ports(  # noqa: PLR0911 - one case for each kind of node
             return [(source, "partial", keys)]
         case Distinct(input=source):
             return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
-        case Upsert(input=source, keys=keys):
-            return [(source, "in", keys)]
+        case Upsert() | Groupwise() | TopK():
+            return [(node.input, "in", node.keys)]
         case _:
             assert_never(node)
 

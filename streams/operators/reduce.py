@@ -23,9 +23,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes, results, totals
+from streams.operators import contents, extremes, general, results, totals
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.operators.extremes import Extreme, Search
+from streams.operators.general import Recomputed
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.operators.totals import Slot, Sum, Totals
@@ -34,7 +35,7 @@ from streams.trace import keyed
 from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form, same
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.runs import RunName
-from streams.trace.updates import flatten
+from streams.trace.updates import consolidate, flatten
 
 _KEYS = "keys"
 
@@ -47,6 +48,7 @@ class Shape:
     types: tuple[pa.DataType, ...]
     slots: tuple[Slot, ...]
     sorted_arguments: tuple[int, ...]
+    reads: tuple[int, ...]
     partial: pa.Schema
     """What `partial` sends: totals by (key, time)."""
     state: pa.Schema
@@ -56,6 +58,17 @@ class Shape:
     def extremes(self) -> list[Aggregate]:
         """The aggregates that are minima and maxima."""
         return _extremes(self.node)
+
+    @property
+    def general(self) -> list[Aggregate]:
+        """The aggregates that are computed anew."""
+        return [each for each in self.node.aggregates if each.sql]
+
+    @property
+    def rows(self) -> pa.Schema:
+        """What the aggregates that are computed anew are sent: changes of what they read."""
+        data = [pa.field(f"c{read}", self.types[read]) for read in self.reads]
+        return contents.schema([self.types[key] for key in self.node.keys], data)
 
 
 def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
@@ -83,13 +96,15 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         types=tuple(types),
         slots=slots,
         sorted_arguments=tuple(sorted(wanted)),
+        reads=general.reads(node.aggregates),
         partial=pa.schema([*keys, pa.field("time", pa.int64()), *sums]),
         state=keyed.schema([key.type for key in keys], [*sums, *last]),
     )
 
 
 def _extremes(node: Reduce) -> list[Aggregate]:
-    return [each for each in node.aggregates if each.function in {"min", "max"}]
+    found = [each for each in node.aggregates if each.function in {"min", "max"}]
+    return [each for each in found if not each.sql]
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
@@ -102,7 +117,7 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
     groups = by_key if times.min() == times.max() else group([by_key.ids, times], len(times))
     plain = [slot for slot in of.slots if not slot.distinct]
-    made = totals.of_rows(groups, diffs, [rows.column(s.argument) for s in plain], plain)
+    made = totals.of_rows(groups, diffs, rows.column, plain)
     first = pa.array(groups.first)
     everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
@@ -110,6 +125,10 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
     for argument in of.sorted_arguments:
         result[extremes.name(argument)] = extremes.partial(keys, by_key, rows, argument, kernel)
+    if of.reads:
+        columns = [*keys, *(rows.column(read) for read in of.reads), *rows.columns[-2:]]
+        changes = pa.RecordBatch.from_arrays(columns, schema=of.rows)
+        result[general.ROWS] = consolidate(changes, kernel)
     return result
 
 
@@ -156,9 +175,11 @@ def step(
     )
     old = totals.choose(totals.read(found.rows, of.slots), found.places)
     minima, distinct, kept = _ordered(of, ports, moments, found, runs, scope)
-    after = totals.accumulated(old, totals.replaced(changes, of.slots, distinct), moments.owner)
+    after = totals.accumulated(old, totals.replaced(changes, distinct), moments.owner)
     had = found.places >= 0 if not width else old.rows > 0
-    changed = Changed(of, moments, (old, after), had, minima)
+    anew, negative, kept_rows = _anew(of, ports, moments, runs, scope)
+    kept |= kept_rows
+    changed = Changed(of, moments, (old, after), had, minima, anew, negative)
     output, errors = changed.emit(made, kernel)
     last = after if moments.single else totals.choose(after, moments.last)
     state = _state(of, moments, last, minima)
@@ -190,12 +211,31 @@ def _ordered(
                 last = found.rows_or_null(f"m{index}")
                 search = Search(moments, before, scope.kernel, each.function == "max")
                 minima[index] = extremes.extreme(touched, last, search)
-        for slot in of.slots:
+        for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
-                distinct[argument] = extremes.distinct(
+                distinct[index] = extremes.distinct(
                     touched, moments, before, slot, scope.kernel
                 )
     return [minima[index] for index in range(len(minima))], distinct, kept
+
+
+def _anew(
+    of: Shape,
+    ports: Ports,
+    moments: Moments,
+    runs: Mapping[str, list[RunName]],
+    scope: Scope,
+) -> tuple[list[Recomputed], Flags, dict[str, list[RunName]]]:
+    """The aggregates that are computed anew, negative counts of rows, and the new runs."""
+    if not of.general:
+        return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
+    rows = consolidate(flatten(ports.get(general.ROWS, []), of.rows), scope.kernel)
+    width, names = len(of.node.keys), runs.get(general.ROWS, [])
+    held, kept = contents.of_changes(rows, width, moments, names, scope)
+    kinds = scope.dataflow.types[of.node.input]
+    types = {f"c{read}": kinds[read] for read in of.reads}
+    anew, negative = general.recomputed(held, of.general, types, scope.kernel)
+    return anew, negative, {general.ROWS: kept}
 
 
 def _birth(of: Shape, time: int) -> pa.RecordBatch:
@@ -225,6 +265,8 @@ class Changed:
     states: tuple[Totals, Totals]
     had: Flags
     minima: list[Extreme]
+    anew: list[Recomputed]
+    negative: Flags
 
     def emit(
         self, made: Sequence[str], kernel: Kernel
@@ -258,9 +300,14 @@ class Changed:
 
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
-        error[state.rows < 0] = len(self.of.node.aggregates)
-        least = iter(minima)
+        error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
+        least, anew = iter(minima), iter(self.anew)
         for index, aggregate in enumerate(self.of.node.aggregates):
+            if aggregate.sql:
+                again = next(anew)
+                columns.append(again.column)
+                error = np.where((error < 0) & again.failed & alive, index, error)
+                continue
             if aggregate.function in {"min", "max"}:
                 assert aggregate.argument is not None
                 columns.append(_unstored(next(least), self.of.types[aggregate.argument]))
@@ -276,7 +323,7 @@ class Changed:
         if not changed.any():
             return ()
         aggregates = self.of.node.aggregates
-        texts = [f"{each.function} is out of range for {each.type}" for each in aggregates]
+        texts = [_failure(each) for each in aggregates]
         texts.append("group has a negative number of rows")
         gone = np.flatnonzero(changed & (before >= 0))
         come = np.flatnonzero(changed & (after >= 0))
@@ -284,6 +331,12 @@ class Changed:
         times = self.moments.times[np.concatenate((gone, come))]
         arrays = [pa.array(texts).take(pa.array(which)), pa.array(times), _signs(gone, come)]
         return (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),)
+
+
+def _failure(aggregate: Aggregate) -> str:
+    if aggregate.sql:
+        return f"cannot compute {aggregate.function}"
+    return f"{aggregate.function} is out of range for {aggregate.type}"
 
 
 def _signs(gone: Ints, come: Ints) -> pa.Array:

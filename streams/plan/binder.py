@@ -149,26 +149,6 @@ def unstable_functions() -> Mapping[str, str]:
     return found
 
 
-@functools.cache
-def aggregates_beyond(supported: frozenset[str]) -> frozenset[str]:
-    """The other aggregate functions, and the macros that call one, by lower-case name."""
-    connection = _database().cursor()
-    rows = connection.execute(
-        "SELECT lower(function_name) FROM duckdb_functions() GROUP BY 1"
-        " HAVING bool_and(function_type = 'aggregate')"
-    )
-    found = frozenset(str(name) for (name,) in rows.fetchall()) - supported
-    macros = connection.execute(
-        "SELECT lower(function_name), lower(macro_definition) FROM duckdb_functions()"
-        " WHERE function_type = 'macro' AND macro_definition IS NOT NULL"
-    ).fetchall()
-    return found | {
-        str(name)
-        for name, definition in macros
-        if found.intersection(re.findall(r"(\w+)\s*\(", re.sub("'[^']*'", "", definition)))
-    }
-
-
 _CLOCKS = dict.fromkeys(
     (
         "current_date",

@@ -5,6 +5,7 @@ from typing import assert_never
 
 from streams.ids import CollectionId
 from streams.plan import ir, physical
+from streams.plan.grouped import label_of_aggregate, label_of_order, label_of_window
 from streams.plan.physical import Dataflow
 from streams.plan.render import label
 from streams.plan.scalar import Scalar
@@ -42,6 +43,10 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return "Unnest " + ", ".join(identifier(own[place].name) for place in node.lists)
         case ir.Group():
             return f"Group {_group(node)}"
+        case ir.Window():
+            return f"Window {_calls(node)}"
+        case ir.TopK():
+            return f"TopK {_top(node)}"
         case ir.Distinct():
             return "Distinct"
         case ir.Union():
@@ -77,11 +82,23 @@ def _keys(node: ir.Join) -> str:
     return (equal or "of all pairs") + _where(_all(node.residual))
 
 
+def _calls(node: ir.Window) -> str:
+    calls = ", ".join(map(label_of_window, node.calls))
+    keys = ", ".join(label(key) for key in node.keys)
+    return f"by {keys}: {calls}" if keys else f"of all: {calls}"
+
+
+def _top(node: ir.TopK) -> str:
+    keys = f"by {', '.join(label(key) for key in node.keys)}: " if node.keys else ""
+    share = "" if node.percent is None else f"{node.percent}% "
+    rows = "all" if node.limit is None else str(node.limit)
+    order = ", ".join(label_of_order(order) for order in node.orders)
+    shown = f"{keys}{share or rows + ' '}rows from {node.offset}"
+    return f"{shown} in order of {order}" if order else shown
+
+
 def _group(node: ir.Group) -> str:
-    calls = ", ".join(
-        f"{call.function}({'*' if call.argument is None else label(call.argument)})"
-        for call in node.calls
-    )
+    calls = ", ".join(map(label_of_aggregate, node.calls))
     keys = ", ".join(label(key) for key in node.keys)
     return f"by {keys}: {calls}" if keys else f"all: {calls}"
 
@@ -135,6 +152,11 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case physical.Reduce():
             calls = ", ".join(map(_aggregate, node.aggregates))
             return f"Reduce by {_columns(node.keys)}: {calls}"
+        case physical.Groupwise():
+            return f"Groupwise by {_columns(node.keys)} {_groupwise(node)}"
+        case physical.TopK():
+            rows = f"[{node.offset}, {node.upto})"
+            return f"TopK by {_columns(node.keys)} rows {rows} in order of {node.order}"
         case physical.Distinct():
             return "Distinct"
         case physical.Union():
@@ -169,6 +191,14 @@ def _equal(node: physical.Join) -> str:
     return equal + (" null equals null" if all(node.null_equal) else _null_equal(node))
 
 
+def _groupwise(node: physical.Groupwise) -> str:
+    width = len(node.outputs)
+    shown = [e.sql for i, e in enumerate(node.outputs) if e.sql != f"c{i}"]
+    where = f" where {node.condition.sql}" if node.condition else ""
+    kept = f"{width - len(shown)} columns kept"
+    return f"recomputes {', '.join([kept, *shown])}{where}"
+
+
 def _null_equal(node: physical.Join) -> str:
     marked = [k for k, equal in zip(node.left_keys, node.null_equal, strict=True) if equal]
     return f" null equals null in {_columns(tuple(marked))}" if marked else ""
@@ -179,5 +209,9 @@ def _columns(positions: tuple[int, ...]) -> str:
 
 
 def _aggregate(call: physical.Aggregate) -> str:
+    if call.sql:
+        return f"recomputes {call.sql}"
+    if call.other is not None:
+        return f"{call.function}(c{call.argument}, c{call.other})"
     argument = "*" if call.argument is None else f"c{call.argument}"
     return f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"

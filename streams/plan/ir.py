@@ -10,6 +10,7 @@ is what we can maintain. Match stands for the joins whose answer depends on what
 match; `plan.matches` says how they are maintained.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -111,12 +112,55 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """One term of an ORDER BY."""
+
+    scalar: Scalar
+    descending: bool = False
+    nulls_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """An aggregate function over one argument, or over rows (`count(*)`)."""
+    """An aggregate function over one argument, or over rows (`count(*)`).
+
+    `general` ones are computed by DuckDB over the rows of a group; they may have `more`
+    arguments, an order, and a FILTER. The others are functions of accumulators; the FILTER is
+    in their argument.
+    """
 
     function: str
     argument: Scalar | None
     type: str
+    distinct: bool = False
+    more: tuple[Scalar, ...] = ()
+    orders: tuple[Order, ...] = ()
+    condition: Scalar | None = None
+    general: bool = False
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every expression of the call."""
+        first = () if self.argument is None else (self.argument,)
+        last = () if self.condition is None else (self.condition,)
+        return (*first, *self.more, *(order.scalar for order in self.orders), *last)
+
+    def over(self, change: Callable[[Scalar], Scalar]) -> "AggregateCall":
+        """The call with every expression changed."""
+        return replace(
+            self,
+            argument=None if self.argument is None else change(self.argument),
+            more=tuple(map(change, self.more)),
+            orders=changed_orders(self.orders, change),
+            condition=None if self.condition is None else change(self.condition),
+        )
+
+
+def changed_orders(
+    orders: tuple[Order, ...], change: Callable[[Scalar], Scalar]
+) -> tuple[Order, ...]:
+    """An ORDER BY with every expression changed."""
+    return tuple(replace(order, scalar=change(order.scalar)) for order in orders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +171,103 @@ class Group:
     keys: tuple[Scalar, ...]
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window's frame: `kind` is ROWS, RANGE or GROUPS.
+
+    A bound is `UNBOUNDED PRECEDING`, `CURRENT ROW`, `PRECEDING`, ...; the latter two words
+    stand behind an offset.
+    """
+
+    kind: str
+    start: str
+    start_offset: Scalar | None
+    end: str
+    end_offset: Scalar | None
+    exclude: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """A window function over the rows of a partition.
+
+    `orders` are the window's, `inner` those inside the call. The whole row breaks ties where
+    they show (`lower`).
+    """
+
+    function: str
+    arguments: tuple[Scalar, ...]
+    type: str
+    orders: tuple[Order, ...]
+    frame: Frame | None
+    inner: tuple[Order, ...] = ()
+    condition: Scalar | None = None
+    distinct: bool = False
+    ignore_nulls: bool = False
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every expression of the call."""
+        frame = self.frame
+        offsets = (frame.start_offset, frame.end_offset) if frame else ()
+        some = [scalar for scalar in (*offsets, self.condition) if scalar is not None]
+        orders = (order.scalar for order in self.orders + self.inner)
+        return (*self.arguments, *orders, *some)
+
+    def over(self, change: Callable[[Scalar], Scalar]) -> "WindowCall":
+        """The call with every expression changed."""
+        frame = self.frame
+
+        def maybe(scalar: Scalar | None) -> Scalar | None:
+            return None if scalar is None else change(scalar)
+
+        return replace(
+            self,
+            arguments=tuple(map(change, self.arguments)),
+            orders=changed_orders(self.orders, change),
+            inner=changed_orders(self.inner, change),
+            condition=maybe(self.condition),
+            frame=frame
+            and replace(
+                frame,
+                start_offset=maybe(frame.start_offset),
+                end_offset=maybe(frame.end_offset),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Each row of the input, with a column for each call over the rows of equal keys.
+
+    The whole row breaks ties. Where a query names one relation several times, all must see the
+    same choice: what is `shared` keeps its columns and rows, whatever one of them needs.
+    """
+
+    input: "Relational"
+    keys: tuple[Scalar, ...]
+    calls: tuple[WindowCall, ...]
+    names: tuple[str, ...]
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Of the rows of equal keys, in order, those at [offset, offset + limit).
+
+    The whole row breaks ties; `shared` as of Window. `limit` is None for all the rest; where
+    `percent` is set it is that share of the group's rows instead.
+    """
+
+    input: "Relational"
+    keys: tuple[Scalar, ...]
+    orders: tuple[Order, ...]
+    offset: int
+    limit: int | None
+    percent: float | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +310,8 @@ Relational = (
     | Join
     | Match
     | Group
+    | Window
+    | TopK
     | Distinct
     | Union
     | Threshold
@@ -190,7 +333,10 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
         case Group():
             types = tuple(key.type for key in node.keys)
             return _named(node.names, types + tuple(call.type for call in node.calls))
-        case Filter() | Distinct():
+        case Window():
+            added = _named(node.names, tuple(call.type for call in node.calls))
+            return columns(node.input) + added
+        case Filter() | Distinct() | TopK():
             return columns(node.input)
         case Product():
             return tuple(column for part in node.inputs for column in columns(part))
@@ -217,7 +363,7 @@ def children(node: Relational) -> tuple[Relational, ...]:
     match node:
         case Get() | Values():
             return ()
-        case Project() | Filter() | Group() | Distinct() | Unnest():
+        case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
             return (node.input,)
         case Product() | Union() | Threshold():
             return node.inputs
@@ -232,12 +378,18 @@ def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relationa
     match node:
         case Get() | Values():
             return node
-        case Project() | Filter() | Group() | Distinct() | Unnest():
+        case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
             return replace(node, input=inputs[0])
         case Product() | Union() | Threshold():
             return replace(node, inputs=inputs)
         case Join() | Match():
             return replace(node, left=inputs[0], right=inputs[1])
+
+
+def shared(node: Relational) -> Relational:
+    """The tree for several readers, who must see one choice among ties."""
+    node = with_children(node, tuple(shared(child) for child in children(node)))
+    return replace(node, shared=True) if isinstance(node, Window | TopK) else node
 
 
 def gets(node: Relational) -> tuple[Get, ...]:

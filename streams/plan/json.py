@@ -19,6 +19,7 @@ from streams.plan.physical import (
     Dataflow,
     Distinct,
     Expression,
+    Groupwise,
     Import,
     Join,
     Linear,
@@ -27,6 +28,7 @@ from streams.plan.physical import (
     Rule,
     Source,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Upsert,
@@ -93,10 +95,11 @@ def _import(record: Record) -> Import:
 
 
 def _expressions(record: Record, name: str) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(_text(e, "sql"), _text(e, "type"), _text(e, "label"))
-        for e in _records(record, name)
-    )
+    return tuple(_expression(each) for each in _records(record, name))
+
+
+def _expression(record: Record) -> Expression:
+    return Expression(_text(record, "sql"), _text(record, "type"), _text(record, "label"))
 
 
 def _linear(record: Record) -> Node:
@@ -121,12 +124,41 @@ def _join(record: Record) -> Node:
 def _aggregate(record: Record) -> Aggregate:
     argument = None if record.raw("argument") is None else record.number("argument")
     distinct = bool(record.raw("distinct"))
-    return Aggregate(_text(record, "function"), argument, _text(record, "type"), distinct)
+    other = None if record.raw("other") is None else record.number("other")
+    return Aggregate(
+        _text(record, "function"),
+        argument,
+        _text(record, "type"),
+        distinct,
+        other,
+        _text(record, "sql"),
+        _integers(record, "reads"),
+    )
 
 
 def _reduce(record: Record) -> Node:
     aggregates = tuple(_aggregate(part) for part in _records(record, "aggregates"))
     return Reduce(record.number("input"), _integers(record, "keys"), aggregates)
+
+
+def _groupwise(record: Record) -> Node:
+    condition = None if record.raw("condition") is None else record.record("condition")
+    return Groupwise(
+        record.number("input"),
+        _integers(record, "keys"),
+        _expressions(record, "outputs"),
+        None if condition is None else _expression(condition),
+    )
+
+
+def _top(record: Record) -> Node:
+    return TopK(
+        record.number("input"),
+        _integers(record, "keys"),
+        _text(record, "order"),
+        record.number("offset"),
+        record.number("upto"),
+    )
 
 
 _NODES: dict[str, Callable[[Record], Node]] = {
@@ -135,6 +167,8 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Linear": _linear,
     "Join": _join,
     "Reduce": _reduce,
+    "Groupwise": _groupwise,
+    "TopK": _top,
     "Distinct": lambda r: Distinct(r.number("input")),
     "Union": lambda r: Union(_integers(r, "inputs")),
     "Threshold": lambda r: Threshold(

@@ -15,12 +15,12 @@ what has one row is, means to lie in one bucket.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.plan import ir, physical
+from streams.plan import grouped, ir, physical
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
-from streams.plan.physical import Column, Dataflow, Import
+from streams.plan.physical import Column, Dataflow, Expression, Import
 from streams.plan.render import expression, sql
-from streams.plan.scalar import Ref, Scalar
+from streams.plan.scalar import Ref, Scalar, refs
 
 Slots = tuple[frozenset[int], ...]
 """What was hashed, in order; each by the columns that hold its value."""
@@ -63,9 +63,7 @@ class _Builder:
             self.made[node] = self._lower(node)
         return self.made[node]
 
-    def _lower(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
-        self, node: ir.Relational
-    ) -> int:
+    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911, PLR0912 - one case a node
         match node:
             case ir.Get():
                 return self._get(node)
@@ -79,6 +77,10 @@ class _Builder:
                 return self._join(node)
             case ir.Group():
                 return self._group(node)
+            case ir.Window():
+                return self._window(node)
+            case ir.TopK():
+                return self._top(node)
             case ir.Distinct():
                 return self._distinct(node)
             case ir.Union():
@@ -178,21 +180,53 @@ class _Builder:
     def _group(self, node: ir.Group) -> int:
         source = self.add(node.input)
         keys = tuple(_position(key) for key in node.keys)
-        calls = tuple(
-            physical.Aggregate(
-                call.function,
-                None if call.argument is None else _position(call.argument),
-                call.type,
-            )
-            for call in node.calls
-        )
-        level, kept = self._together(source, frozenset(keys))
-        slots = kept or tuple(frozenset({key}) for key in keys)
+        calls = tuple(map(_aggregate, node.calls))
+        level, slots = self._by(source, keys)
         shown = tuple(
             frozenset(n for n, key in enumerate(keys) if key in slot) for slot in slots
         )
         placement = Placement(level, shown)
         return self._append(physical.Reduce(source, keys, calls), _types(node), placement)
+
+    def _by(self, source: int, keys: tuple[int, ...]) -> tuple[int, Slots]:
+        """The level for an operator over groups by these columns, and how rows are spread."""
+        level, kept = self._together(source, frozenset(keys))
+        return level, kept or tuple(frozenset({key}) for key in keys)
+
+    def _window(self, node: ir.Window) -> int:
+        row = grouped.whole_row(node.input)
+        names = zip(node.calls, node.names, strict=True)
+        outputs = [expression(column) for column in _refs(node.input)]
+        outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
+        return self._groupwise(node, node.keys, tuple(outputs), None)
+
+    def _top(self, node: ir.TopK) -> int:
+        if node.limit is None:
+            return self._rest(node)
+        source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
+        level, slots = self._by(source, keys)
+        order = grouped.sort_key(node, grouped.whole_row(node.input))
+        made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
+        return self._append(made, _types(node), Placement(level, slots))
+
+    def _rest(self, node: ir.TopK) -> int:
+        """A share of the rows, or all but the first: more than a search could find."""
+        outputs = tuple(expression(column) for column in _refs(node.input))
+        chosen = grouped.chosen(node, grouped.whole_row(node.input))
+        condition = Expression(chosen, "BOOLEAN", "LIMIT")
+        return self._groupwise(node, node.keys, outputs, condition)
+
+    def _groupwise(
+        self,
+        node: ir.Window | ir.TopK,
+        scalars: tuple[Scalar, ...],
+        outputs: tuple[Expression, ...],
+        condition: Expression | None,
+    ) -> int:
+        source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
+        level, slots = self._by(source, keys)
+        made = physical.Groupwise(source, keys, outputs, condition)
+        return self._append(made, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
         """The level for an operator over rows with equal keys, and their spread if kept."""
@@ -242,8 +276,22 @@ def _types(node: ir.Relational) -> tuple[str, ...]:
     return tuple(column.type for column in ir.columns(node))
 
 
-def _refs(node: ir.Relational) -> tuple[Scalar, ...]:
+def _refs(node: ir.Relational) -> tuple[Ref, ...]:
     return tuple(Ref(i, c.type, c.name) for i, c in enumerate(ir.columns(node)))
+
+
+def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
+    if call.general:
+        reads = tuple(sorted({index for scalar in call.scalars for index in refs(scalar)}))
+        text = grouped.aggregate(call)
+        return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
+    return physical.Aggregate(
+        call.function,
+        None if call.argument is None else _position(call.argument),
+        call.type,
+        call.distinct,
+        _position(call.more[0]) if call.more else None,
+    )
 
 
 def _position(scalar: Scalar) -> int:

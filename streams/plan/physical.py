@@ -105,12 +105,19 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`function` over one column of the input (None for count(*)); `type` is the result's."""
+    """`function` over one column of the input (None for count(*)); `type` is the result's.
+
+    `other` is the second column of a function of pairs. Where `sql` is not empty, DuckDB
+    computes the aggregate by that text, over the columns `reads` of the group's rows.
+    """
 
     function: str
     argument: int | None
     type: str
     distinct: bool = False
+    other: int | None = None
+    sql: str = ""
+    reads: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +130,36 @@ class Reduce:
     input: NodeId
     keys: tuple[int, ...]
     aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Groupwise:
+    """For the rows of each group: the outputs over those for which the condition is true.
+
+    Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
+    Equal rows are told apart by `i`.
+    What a group holds is computed anew at each time at which it changes.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    outputs: tuple[Expression, ...]
+    condition: Expression | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Of each group's rows in order, with their multiplicity, those at [offset, upto).
+
+    `order` is the arguments of DuckDB's `create_sort_key` over all columns of a row: no two
+    different rows compare equal.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    order: str
+    offset: int
+    upto: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +234,18 @@ class Upsert:
 
 
 Node = (
-    Source | Constant | Linear | Join | Reduce | Distinct | Union | Threshold | Unnest | Upsert
+    Source
+    | Constant
+    | Linear
+    | Join
+    | Reduce
+    | Groupwise
+    | TopK
+    | Distinct
+    | Union
+    | Threshold
+    | Unnest
+    | Upsert
 )
 
 
@@ -206,7 +254,9 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Reduce() | Distinct() | Unnest() | Upsert():
+        case Linear() | Unnest():
+            return (node.input,)
+        case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)

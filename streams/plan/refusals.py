@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import Binder, aggregates_beyond, unstable_functions
+from streams.plan.aggregates import REFUSED
+from streams.plan.binder import Binder, unstable_functions
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.tokens import tokenize
@@ -17,9 +18,7 @@ from streams.plan.typenames import contains
 
 NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
-AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "unnest"})
-SUPPORTED = "count, sum, avg, min and max are supported"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,6 @@ class Refusal:
         return InvalidStatement(text, self.detail, self.hint)
 
 
-_ORDER = Refusal("ORDER BY", "order the rows when you read the view: a view has no order")
 _JOINS = {
     "ASOF": "join with the max of the times that are not later",
     "POSITIONAL": "rows of a view have no order: join on a column",
@@ -91,11 +89,6 @@ def _always(refusal: Refusal) -> Callable[[Record], Refusal | None]:
 
 
 def _select(node: Record) -> Refusal | None:
-    if len(node.items("group_sets")) > 1:
-        return Refusal("grouping by several sets (ROLLUP, CUBE, GROUPING SETS)",
-                       "write one view a set and UNION ALL them")  # fmt: skip
-    if node.has("qualify"):
-        return Refusal("QUALIFY")
     return Refusal("TABLESAMPLE") if node.has("sample") else None
 
 
@@ -110,12 +103,6 @@ def _join(node: Record) -> Refusal | None:
     return _from(node)
 
 
-def _distinct(node: Record) -> Refusal | None:
-    if node.items("distinct_on_targets"):
-        return Refusal("DISTINCT ON", "use min or max under GROUP BY")
-    return None
-
-
 def _table_function(node: Record) -> Refusal | None:
     name = node.record("function").text("function_name")
     if name in TABLE_FUNCTIONS:
@@ -127,38 +114,20 @@ def _call(node: Record) -> Refusal | None:
     name = node.text("function_name").lower()
     if name in {"unlist", "generate_subscripts"}:
         return Refusal(f"{name} in the select list")
-    if node.flag("distinct") and name in AGGREGATES - {"min", "max"}:
-        return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
-    if node.has("order_bys") and node.record("order_bys").items("orders"):
-        return Refusal(f"ORDER BY inside {name}")
-    if name in aggregates_beyond(AGGREGATES):
-        return Refusal(f"aggregate {name}", SUPPORTED)
+    if name in REFUSED:
+        return Refusal(f"aggregate {name}", REFUSED[name])
     return None
-
-
-def _limit(node: Record) -> Refusal | None:
-    name = "LIMIT" if node.has("limit") else "OFFSET"
-    return Refusal(name, "limit the rows when you read the view")
-
-
-def _window(node: Record) -> Refusal | None:
-    return Refusal(f"window function {node.text('function_name')}")
 
 
 _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "SELECT_NODE": _select,
     "BASE_TABLE": _from,
     "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
-    "ORDER_MODIFIER": lambda node: _ORDER if node.items("orders") else None,
-    "LIMIT_MODIFIER": _limit,
-    "LIMIT_PERCENT_MODIFIER": _limit,
-    "DISTINCT_MODIFIER": _distinct,
     "JOIN": _join,
     "SUBQUERY": _from,
     "TABLE_FUNCTION": _table_function,
     "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
     "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),
-    "WINDOW": _window,
     "PARAMETER": _always(Refusal("a parameter", "write the value into the query")),
     "FUNCTION": _call,
 }

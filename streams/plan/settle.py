@@ -16,7 +16,10 @@ from streams.plan.ir import (
     Product,
     Project,
     Relational,
+    TopK,
     Values,
+    Window,
+    changed_orders,
     children,
     with_children,
 )
@@ -27,7 +30,9 @@ Computable = Callable[[str], bool]
 """Whether a closed SQL expression has a value."""
 
 
-def settle(node: Relational, computable: Computable) -> Relational:
+def settle(  # noqa: C901, PLR0911 - one case a node
+    node: Relational, computable: Computable
+) -> Relational:
     """Make literals of the closed expressions that have a value, everywhere in the tree."""
     node = with_children(node, tuple(settle(child, computable) for child in children(node)))
 
@@ -45,11 +50,14 @@ def settle(node: Relational, computable: Computable) -> Relational:
         case Values():
             return replace(node, rows=tuple(map(every, node.rows)))
         case Group():
-            calls = tuple(
-                call if call.argument is None else replace(call, argument=one(call.argument))
-                for call in node.calls
-            )
+            aggregates = tuple(call.over(one) for call in node.calls)
+            return replace(node, keys=every(node.keys), calls=aggregates)
+        case Window():
+            calls = tuple(call.over(one) for call in node.calls)
             return replace(node, keys=every(node.keys), calls=calls)
+        case TopK():
+            orders = changed_orders(node.orders, one)
+            return replace(node, keys=every(node.keys), orders=orders)
         case _:
             return node
 

@@ -13,7 +13,9 @@ from streams.plan.ir import (
     Project,
     Relational,
     Threshold,
+    TopK,
     Values,
+    Window,
     columns,
 )
 from streams.plan.physical import Rule
@@ -38,6 +40,14 @@ def is_unique(  # noqa: C901, PLR0911, PLR0912 - one case a node
             )
         case Group():
             return places >= frozenset(range(len(node.keys)))
+        case Window():
+            return is_unique(node.input, places & frozenset(range(len(columns(node.input)))))
+        case TopK(offset=0, limit=1):
+            by = {key.index for key in node.keys if isinstance(key, Ref)}
+            first = len(by) == len(node.keys) and places >= by
+            return first or is_unique(node.input, places)
+        case TopK():
+            return is_unique(node.input, places)
         case Distinct():
             return _whole(node, places) or is_unique(node.input, places)
         case Threshold():

@@ -195,7 +195,7 @@ def _summed(
 
 
 @dataclass(slots=True)
-class _Cursor:
+class Cursor:
     """Where to read on in one run for each key asked for, and how many places are left."""
 
     run: Run
@@ -212,11 +212,12 @@ class _Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Rows read from all cursors: whose, from which cursor, and what they hold."""
+class Read:
+    """Rows read from all cursors: whose, from which cursor, at which place, what they hold."""
 
     which: Ints
     cursor: Ints
+    places: Ints
     same: Flags
     counts: Ints
     values: pa.Array
@@ -231,7 +232,7 @@ def extreme(
     The search begins at the entry's own value and goes up, or down for `largest`. Values
     among the `touched` are passed over. `start` has a key at most once.
     """
-    cursors = [_cursor(run, start, largest=largest) for run in runs]
+    cursors = [cursor_at(run, start, largest=largest) for run in runs]
     todo = np.arange(len(start.owner))
     keys, found = [np.empty(0, np.int64)], [start.values.slice(0, 0)]
     reach = _FIRST_REACH
@@ -241,7 +242,7 @@ def extreme(
         ]
         if not len(todo):
             break
-        read = _read(cursors, start, todo, reach, kernel)
+        read = read_on(cursors, start, todo, reach, kernel)
         hits, places = _settle(cursors, read, start, touched, todo, largest=largest)
         keys.append(todo[hits])
         found.append(read.values.take(pa.array(places)))
@@ -253,37 +254,41 @@ def extreme(
     return pa.concat_arrays(found).take(pa.array(order_of, mask=order_of < 0))
 
 
-def _cursor(run: Run, start: Entries, *, largest: bool) -> _Cursor:
+def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:
+    """Where the values from each entry's on begin in a run, or those from it down."""
     low = np.searchsorted(run.hashes, start.hashes, "left")
     high = np.searchsorted(run.hashes, start.hashes, "right")
     read, wanted = order.reader(compared(run.rows)), order.comparables(start.compared)
     first = order.bound(read, low, high, wanted, after=largest)
     if largest:
-        return _Cursor(run, first - 1, first - low, -1)
-    return _Cursor(run, first, high - first, 1)
+        return Cursor(run, first - 1, first - low, -1)
+    return Cursor(run, first, high - first, 1)
 
 
-def _read(
-    cursors: Sequence[_Cursor], start: Entries, todo: Ints, reach: int, kernel: Kernel
-) -> _Read:
+def read_on(
+    cursors: Sequence[Cursor], start: Entries, todo: Ints, reach: int, kernel: Kernel
+) -> Read:
+    """The next rows of the keys that are still looked for, at most `reach` from each run."""
     parts = []
     for number, cursor in enumerate(cursors):
         which, places = cursor.places(todo, reach)
         rows, at = cursor.run.rows, pa.array(places)
         same = _same_key(cursor.run, places, start, todo[which], kernel)
         parts.append(
-            _Read(
+            Read(
                 which,
                 np.full(len(which), number),
+                places,
                 same,
                 int64(rows.column("n"))[places],
                 rows.column("v").take(at),
                 compared(rows).take(at),
             )
         )
-    return _Read(
+    return Read(
         np.concatenate([part.which for part in parts]),
         np.concatenate([part.cursor for part in parts]),
+        np.concatenate([part.places for part in parts]),
         np.concatenate([part.same for part in parts]),
         np.concatenate([part.counts for part in parts]),
         pa.concat_arrays([part.values for part in parts]),
@@ -292,8 +297,8 @@ def _read(
 
 
 def _settle(
-    cursors: Sequence[_Cursor],
-    read: _Read,
+    cursors: Sequence[Cursor],
+    read: Read,
     start: Entries,
     touched: Entries,
     todo: Ints,
@@ -311,23 +316,28 @@ def _settle(
     skipped = touched.compared.take(pa.array(passed))
     ranks = order.directed(pa.concat_arrays([read.compared, skipped]), largest=largest)
     rank = ranks[: len(read.which)]
-    judged = rank < _horizon(cursors, read, rank, todo)[read.which]
+    judged = rank < horizon(cursors, read, rank, todo)[read.which]
     whose = np.concatenate((read.which, number[touched.owner[passed]]))
     ids = group([whose, ranks], len(whose)).ids
     counts = np.zeros(int(ids.max()) + 1, np.int64)
     np.add.at(counts, ids[: len(rank)], np.where(read.same, read.counts, 0))
     counts[ids[len(rank) :]] = 0
     live = np.flatnonzero(judged & read.same & (counts[ids[: len(rank)]] > 0))
-    for index, cursor in enumerate(cursors):
-        moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
-        cursor.at[todo] += cursor.stride * moved
-        cursor.left[todo] -= moved
+    move(cursors, read, judged, todo)
     live = live[np.lexsort((rank[live], read.which[live]))]
     hits, first = np.unique(read.which[live], return_index=True)
     return hits, live[first]
 
 
-def _horizon(cursors: Sequence[_Cursor], read: _Read, rank: Ints, todo: Ints) -> Ints:
+def move(cursors: Sequence[Cursor], read: Read, judged: Flags, todo: Ints) -> None:
+    """Move the cursors past what was judged."""
+    for index, each in enumerate(cursors):
+        moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
+        each.at[todo] += each.stride * moved
+        each.left[todo] -= moved
+
+
+def horizon(cursors: Sequence[Cursor], read: Read, rank: Ints, todo: Ints) -> Ints:
     """For each key the rank below which all runs have shown everything."""
     horizon = np.full(len(todo), np.iinfo(np.int64).max)
     for index, cursor in enumerate(cursors):

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId
 from streams.plan.physical import (
+    Aggregate,
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
     Node,
@@ -21,6 +23,7 @@ from streams.plan.physical import (
     Rule,
     Source,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Upsert,
@@ -101,6 +104,8 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
             return [node.keys]
         case Threshold():
             return [node.keys] * len(node.inputs)
+        case Groupwise() | TopK():
+            return [node.keys]
         case Distinct():
             return [tuple(range(width))]
         case _:
@@ -127,6 +132,10 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT * FROM (SELECT l.*, r.* FROM {sides}) AS p({names}) WHERE {judged}"
         case Reduce():
             return _reduce(node, tables[0], bucket)
+        case Groupwise():
+            return _groupwise(node, tables[0])
+        case TopK():
+            return _top(node, tables[0])
         case Distinct():
             return f"SELECT DISTINCT * FROM {tables[0]}"
         case Threshold():
@@ -166,10 +175,7 @@ def _threshold(node: Threshold, tables: list[str], width: int) -> str:
 
 
 def _reduce(node: Reduce, table: str, bucket: int) -> str:
-    calls = [
-        f"{a.function}({'*' if a.argument is None else f'c{a.argument}'})"
-        for a in node.aggregates
-    ]
+    calls = list(map(_call, node.aggregates))
     keys = [f"c{key}" for key in node.keys]
     text = f"SELECT {', '.join(keys + calls)} FROM {table}"
     if keys:
@@ -177,6 +183,29 @@ def _reduce(node: Reduce, table: str, bucket: int) -> str:
     # One bucket has all rows; if none has, one emits the row of the empty input.
     here = f"(SELECT count(*) FROM {table}) > 0"
     return f"{text} HAVING {here} OR ({bucket} = {_BORN} AND {_nowhere(table)})"
+
+
+def _call(call: Aggregate) -> str:
+    if call.sql:
+        return call.sql
+    columns = ", ".join(f"c{c}" for c in (call.argument, call.other) if c is not None)
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{columns or '*'})"
+
+
+def _groupwise(node: Groupwise, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    numbers = f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER () AS i"
+    numbered = f"SELECT *, {numbers} FROM {table}"
+    shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
+    where = f" QUALIFY {node.condition.sql}" if node.condition else ""
+    return f"SELECT {shown} FROM ({numbered}){where}"
+
+
+def _top(node: TopK, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    order = f"ORDER BY create_sort_key({node.order})"
+    place = f"row_number() OVER (PARTITION BY {keys} {order})"
+    return f"SELECT * FROM {table} QUALIFY {place} BETWEEN {node.offset + 1} AND {node.upto}"
 
 
 def _nowhere(table: str) -> str:

@@ -6,8 +6,9 @@ any pass and compare with its own answer.
 
 import itertools
 
-from streams.plan import ir
+from streams.plan import grouped, ir
 from streams.plan.render import sql
+from streams.plan.scalar import Ref
 from streams.plan.typenames import quoted
 
 
@@ -34,6 +35,14 @@ def to_sql(node: ir.Relational) -> str:
             return _join(node)
         case ir.Group():
             return _group(node)
+        case ir.Window():
+            row = _row(node.input)
+            calls = [grouped.window(call, row) for call in node.calls]
+            return _select(node, [*map(sql, row), *calls], _partitioned(node))
+        case ir.TopK():
+            row = _row(node.input)
+            text = _select(node, list(map(sql, row)), _partitioned(node))
+            return f"{text} QUALIFY {grouped.chosen(node, row)}"
         case ir.Distinct():
             return f"SELECT DISTINCT * FROM {_of(node.input)}"
         case ir.Match():
@@ -55,6 +64,28 @@ _counter = itertools.count()
 
 def _of(node: ir.Relational) -> str:
     return f"({to_sql(node)}) s{next(_counter)}"
+
+
+def _row(node: ir.Relational) -> list[Ref]:
+    return [Ref(i, column.type, column.name) for i, column in enumerate(ir.columns(node))]
+
+
+def _partitioned(node: ir.Window | ir.TopK) -> str:
+    """The input with `p`, which numbers the partitions."""
+    keys = ", ".join(map(sql, node.keys)) or "1"
+    row = _names(len(ir.columns(node.input)))
+    numbers = (
+        f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER (PARTITION BY {row}) AS i"
+    )
+    return f"(SELECT *, {numbers} FROM {_of(node.input)}) s{next(_counter)}"
+
+
+def _call(call: ir.AggregateCall) -> str:
+    if call.general:
+        return grouped.aggregate(call)
+    arguments = ", ".join(sql(a) for a in (call.argument, *call.more) if a is not None)
+    inside = ("DISTINCT " if call.distinct else "") + (arguments or "*")
+    return f"CAST({call.function}({inside}) AS {call.type})"
 
 
 def _names(width: int) -> str:
@@ -118,9 +149,7 @@ def _match(node: ir.Match) -> str:
 
 
 def _group(node: ir.Group) -> str:
-    calls = [
-        f"{c.function}({'*' if c.argument is None else sql(c.argument)})" for c in node.calls
-    ]
+    calls = list(map(_call, node.calls))
     keys = list(map(sql, node.keys))
     text = _select(node, keys + calls, _of(node.input))
     return f"{text} GROUP BY {', '.join(keys)}" if keys else text

@@ -1,8 +1,9 @@
-"""Random queries of the language, built of parts: joins of every kind, subqueries, sets.
+"""Random queries of the language, built of parts: joins, subqueries, sets, windows, limits.
 
 A query is text and the terms it offers. Every part asks for terms in scope and for the depth
 it may still use, so a part that is added here turns up in all others: in FROM, under a set
-operation, inside a subquery. Outer columns are in scope of subqueries, at any depth.
+operation, inside a subquery. Outer columns are in scope of subqueries, at any depth. No
+query has ties that show, so DuckDB has one answer; `grouped_queries` has those that do.
 """
 
 import random
@@ -66,6 +67,7 @@ class Queries:
         keys = [self.chance.choice(terms) for _ in range(self.chance.randrange(3))]
         term = self.chance.choice(terms)
         calls = [Term("count(*)", "number"), Term(f"count({term.sql})", "number")]
+        calls.append(Term(f"count(DISTINCT {term.sql})", "number"))
         calls.append(Term(f"{self.chance.choice(['min', 'max'])}({term.sql})", term.kind))
         chosen = self.chance.sample(calls, self.chance.randint(1, 2))
         by = " GROUP BY " + ", ".join(str(i + 1) for i in range(len(keys))) if keys else ""
@@ -78,6 +80,10 @@ class Queries:
         names = [f"o{self.aliases}_{i}" for i in range(len(outputs))]
         pairs = list(zip(outputs, names, strict=True))
         listed = ", ".join(f"{output.sql} AS {name}" for output, name in pairs)
+        if self.chance.random() < 0.12 and all(o.kind != "float" for o in outputs):
+            # rows that tie in all columns are equal; floats may be equal and print apart
+            bounds = [f"LIMIT {n}{o}" for n in (1, 2) for o in ("", " OFFSET 1")]
+            text += f" ORDER BY {', '.join(names)} {self.chance.choice(bounds)}"
         return f"SELECT {distinct}{listed}{text}", [Term(n, o.kind) for o, n in pairs]
 
     def source(self, depth: int) -> tuple[str, list[Term]]:
@@ -217,6 +223,8 @@ class Queries:
             term = self.chance.choice(terms)
             found = self.inside(terms, lambda: self.of_kinds([term.kind], depth - 1)[0])
             return Term(f"CASE WHEN {term.sql} IN ({found}) THEN 'yes' ELSE 'no' END", "text")
+        if self.chance.random() < 0.1:
+            return self.window(terms)
         term = self.chance.choice(terms)
         more = {
             "number": f"{term.sql} + 1",
@@ -224,6 +232,18 @@ class Queries:
             "text": f"{term.sql} || 'z'",
         }
         return Term(self.chance.choice([term.sql, term.sql, more[term.kind]]), term.kind)
+
+    def window(self, terms: list[Term]) -> Term:
+        """A window function that gives peers one value."""
+        one, two, three = (self.chance.choice(terms) for _ in range(3))
+        by = self.chance.choice(["", f"PARTITION BY {one.sql}"])
+        over = f"OVER ({by} ORDER BY {two.sql}{self.chance.choice(['', ' DESC'])})"
+        ranks = [Term(f"{call}() {over}", "number") for call in ("rank", "dense_rank")]
+        calls = [
+            Term(f"count(*) OVER ({by})", "number"),
+            Term(f"max({three.sql}) {over}", three.kind),
+        ]
+        return self.chance.choice(ranks + calls)
 
     def of_kind(self, terms: list[Term], kind: str) -> Term:
         found = [term for term in terms if term.kind == kind]

@@ -12,6 +12,7 @@ from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
 from streams.plan.passes.groups import groups
 from streams.plan.passes.joins import joins
+from streams.plan.passes.limits import limits
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
 
@@ -19,11 +20,12 @@ Pass = Callable[[Relational], Relational]
 
 PASSES: tuple[Pass, ...] = (
     pushdown,  # predicates lie where their columns come from; joins are no more than is asked
+    limits,  # a window that only a few rows of each partition may leave sees those alone
     flatten,  # no product is an input of another
     prune,  # no column is carried that nobody reads
     joins,  # every product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
-    groups,  # keys and arguments of Group are columns; a Group without aggregates is Distinct
+    groups,  # what operators over groups compute with are columns; no Group only groups
     prune,  # columns that only a residual predicate read end there
     fuse,  # at most one Project over one Filter between other operators
 )

@@ -12,12 +12,16 @@ import re
 from dataclasses import replace
 
 from streams.errors import InvalidStatement
+from streams.plan.aggregates import EXTREMES
 from streams.plan.ir import (
+    AggregateCall,
     Distinct,
     Group,
     Project,
     Relational,
     Threshold,
+    TopK,
+    Window,
     children,
     columns,
     with_children,
@@ -39,6 +43,8 @@ def canonical(node: Relational) -> Relational:
             return replace(node, inputs=tuple(map(_represented, node.inputs)))
         case Group():
             return _group(node)
+        case Window() | TopK():
+            return replace(node, keys=tuple(map(representative, node.keys)))
         case _:
             return node
 
@@ -54,13 +60,21 @@ def _represented(node: Relational) -> Relational:
 
 
 def _group(node: Group) -> Group:
-    calls = tuple(
-        replace(call, argument=representative(call.argument))
-        if call.function in {"min", "max"} and call.argument is not None
-        else call
-        for call in node.calls
-    )
+    calls = tuple(map(_call, node.calls))
     return replace(node, keys=tuple(map(representative, node.keys)), calls=calls)
+
+
+def _call(call: AggregateCall) -> AggregateCall:
+    if call.general:
+        return call.over(_plain)
+    if call.argument is not None and (call.function in EXTREMES or call.distinct):
+        return replace(call, argument=representative(call.argument))
+    return call
+
+
+def _plain(scalar: Scalar) -> Scalar:
+    """The representative of a plain value; a nested one is ordered by its sort key."""
+    return representative(scalar) if scalar.type in {*_FLOATS, "INTERVAL"} else scalar
 
 
 def representative(scalar: Scalar) -> Scalar:

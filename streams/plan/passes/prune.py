@@ -8,6 +8,7 @@ operator needs and its own output needs, except where all of them make up the ro
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from streams.plan.ir import (
     Distinct,
@@ -22,9 +23,12 @@ from streams.plan.ir import (
     Project,
     Relational,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Values,
+    Window,
+    changed_orders,
     children,
     columns,
     with_children,
@@ -65,6 +69,10 @@ def _exactly(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Distinct() | Threshold():
             whole = tuple(prune(part) for part in children(node))
             return pick(with_children(node, whole), needed)
+        case Window():
+            return _window(node, needed)
+        case TopK():
+            return _top(node, needed)
         case Union():
             return Union(tuple(_exactly(part, needed) for part in node.inputs))
 
@@ -170,15 +178,50 @@ def _group(node: Group, needed: tuple[int, ...]) -> Relational:
     if not kept and not node.keys:
         kept = [0]  # a row without columns again
     calls = tuple(node.calls[i] for i in kept)
-    arguments = tuple(call.argument for call in calls if call.argument is not None)
+    arguments = tuple(scalar for call in calls for scalar in call.scalars)
     read = _read(node.keys + arguments)
     names = node.names[:width] + tuple(node.names[width + i] for i in kept)
-    moved = tuple(
-        replace(call, argument=None if call.argument is None else _move(call.argument, read))
-        for call in calls
-    )
+    moved = tuple(call.over(partial(_move, read=read)) for call in calls)
     grouped = Group(_exactly(node.input, read), _moved(node.keys, read), moved, names)
     return pick(grouped, [i if i < width else width + kept.index(i - width) for i in needed])
+
+
+def _window(node: Window, needed: tuple[int, ...]) -> Relational:
+    width = len(columns(node.input))
+    kept = sorted({i - width for i in needed if i >= width})
+    if not kept:
+        return _exactly(node.input, needed)
+    calls = tuple(node.calls[i] for i in kept)
+    scalars = node.keys + tuple(scalar for call in calls for scalar in call.scalars)
+    read = _read(scalars, [i for i in needed if i < width])
+    if node.shared:
+        read, kept, calls = tuple(range(width)), list(range(len(node.calls))), node.calls
+    moved = Window(
+        _exactly(node.input, read),
+        _moved(node.keys, read),
+        tuple(call.over(partial(_move, read=read)) for call in calls),
+        tuple(node.names[i] for i in kept),
+        node.shared,
+    )
+    size = max(len(read), 1)  # rows without columns have one
+    return pick(
+        moved, [read.index(i) if i < width else size + kept.index(i - width) for i in needed]
+    )
+
+
+def _top(node: TopK, needed: tuple[int, ...]) -> Relational:
+    if not (needed or node.keys or node.offset) and node.limit == 1:
+        # Whether there is a row, as EXISTS asks: one distinct row without columns.
+        return Distinct(_exactly(node.input, ()))
+    scalars = node.keys + tuple(order.scalar for order in node.orders)
+    read = tuple(range(len(columns(node)))) if node.shared else _read(scalars, needed)
+    moved = replace(
+        node,
+        input=_exactly(node.input, read),
+        keys=_moved(node.keys, read),
+        orders=changed_orders(node.orders, partial(_move, read=read)),
+    )
+    return pick(moved, [read.index(i) for i in needed])
 
 
 def _read(scalars: Sequence[Scalar], others: Sequence[int] = ()) -> tuple[int, ...]:

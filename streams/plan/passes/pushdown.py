@@ -24,9 +24,11 @@ from streams.plan.ir import (
     Project,
     Relational,
     Threshold,
+    TopK,
     Union,
     Unnest,
     Values,
+    Window,
     children,
     columns,
     with_children,
@@ -69,6 +71,8 @@ def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return _through_group(node, predicates)
         case Match():
             return _into_match(node, predicates)
+        case Window() | TopK():
+            return _through_partitions(node, predicates)
         case Distinct() | Threshold():
             below, above = _split(predicates, _exact)
             parts = tuple(_push(part, below) for part in children(node))
@@ -184,6 +188,18 @@ def _through_group(node: Group, predicates: Predicates) -> Relational:
     below, above = _split(predicates, of_keys)
     moved = tuple(substitute(predicate, node.keys) for predicate in below)
     return _filter(replace(node, input=_push(node.input, moved)), above)
+
+
+def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relational:
+    """A predicate of the keys keeps or drops whole partitions."""
+    keys = {key.index for key in node.keys if isinstance(key, Ref) and not node.shared}
+
+    def of_keys(predicate: Scalar) -> bool:
+        found = refs(predicate)
+        return bool(found) and found <= keys and _exact(predicate)
+
+    below, above = _split(predicates, of_keys)
+    return _filter(replace(node, input=_push(node.input, below)), above)
 
 
 def _exact(predicate: Scalar) -> bool:

@@ -7,16 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.errors import InvalidStatement
 from tests.support import tpch
 from tests.support.examples import examples
+from tests.support.maintained import TIMES, Tables, compare
 from tests.support.plan_tables import SMALL
 from tests.support.queries import Queries
-from tests.unit.operators.test_sql import TIMES, Tables, compare
 
 SEVERAL = "a scalar subquery returned more than one row"
-NOT_YET = {16: "count(DISTINCT ...)"}
-"""Queries of TPC-H that are refused, and the construct that they are refused for."""
 SEEDS = {2: 100, 5: 100, 22: 112}
 """Of queries that not every few rows answer: by which to choose rows that do."""
 
@@ -47,11 +44,6 @@ def test_tpch_agrees_with_duckdb_at_every_time(number: int) -> None:
     read = {name: of for name, of in tpch.COLUMNS.items() if name in query}
     histories = {name: list(tpch.changes(chance, name, TIMES)) for name in read}
     tables = Tables(read, chance, histories)
-    if number in NOT_YET:
-        with pytest.raises(InvalidStatement) as refused:
-            tables.maintain(query, chance)
-        assert NOT_YET[number] in str(refused.value)
-        return
     view = tables.maintain(query, chance)
     compare(tables, view, query)
     rows = view.updates.drop_columns(["_time", "_diff"]).to_pylist()
