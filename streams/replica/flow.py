@@ -64,8 +64,8 @@ class Record:
 class Build:
     """Work on one interval in several micro-batches, of which only the last one appends.
 
-    `runs` is the state after the `done` slices; their output is `staged` under the name
-    `stage`, if there is any. Without `writes` it is thrown away: the shard has it. `ingest` is
+    `runs` is the state after the `done` slices; their output are the `staged` chunks under the
+    name `stage`. Without `writes` it is thrown away: the shard has it. `ingest` is
     given for the first interval of a source, whose loads are messages; `offsets` is the binding
     at `upper`, for any source.
     """
@@ -80,7 +80,7 @@ class Build:
     done: int = 0
     runs: Mapping[int, Runs] = field(default_factory=dict)
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
-    staged: bool = False
+    staged: int = 0
     ingest: Ingest | None = None
     offsets: Offsets | None = None
 
