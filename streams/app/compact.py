@@ -115,7 +115,7 @@ def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
     for each in done.compacted:
         console.print(line(each))
     for lost in done.lost:
-        console.print(f"{lost.collection}: another compactor was faster")
+        console.print(f"{lost.collection}: {lost.reason}")
     if done.reclaimed:
         freed = sum(chunk.size for chunk in done.reclaimed)
         console.print(f"reclaimed {len(done.reclaimed)} chunks, {freed:,} bytes")
@@ -138,7 +138,7 @@ def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
     """A round as JSON has it."""
     return {
         "compacted": [merged(each) for each in done.compacted],
-        "lost": [each.collection for each in done.lost],
+        "lost": [asdict(each) for each in done.lost],
         "rolled_up": done.rolled_up,
         "reclaimed": {
             "chunks": len(done.reclaimed),

@@ -33,7 +33,7 @@ DONE = Round(
             rows_written=7,
         )
     ],
-    lost=[LostRace(CollectionId("u2"), "BatchesChanged()")],
+    lost=[LostRace(CollectionId("u2"), "another compactor was faster")],
     rolled_up=["u3"],
     reclaimed=[ChunkRef(0, Offset(1), "k", 0, 1, 500)],
 )
@@ -72,7 +72,8 @@ def test_a_round_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["compacted"][0]["upper"] == 9
     assert said["compacted"][0]["collection"] == "u1"
     assert said["reclaimed"] == {"chunks": 1, "bytes": 500}
-    assert (said["lost"], said["failed"]) == (["u2"], {})
+    lost = {"collection": "u2", "reason": "another compactor was faster"}
+    assert (said["lost"], said["failed"]) == ([lost], {})
 
 
 def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
