@@ -20,7 +20,7 @@ from enum import Enum
 from streams.compute.checkpoints import Checkpoint
 from streams.compute.description import DataflowDescription
 from streams.compute.reclocking import Ingest, Position
-from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.plan.physical import Dataflow
 from streams.progress import Antichain
 from streams.replica.descriptor import Load, Runs
@@ -100,7 +100,8 @@ class Flow:
 
     `blocked_by` names the imports whose uppers it waits for. While `apart` is not 0 it was in a
     micro-batch that killed workers, and is stepped alone, so many times more. `cost_ms` is the
-    time that its last step took of workers.
+    time that its last step took of workers. `read_from` says at which offset of its log each
+    import stood when the micro-batch under way was decided.
     """
 
     description: DataflowDescription
@@ -118,7 +119,7 @@ class Flow:
     recorded_ms: int = 0
     blocked_by: tuple[CollectionId, ...] = ()
     apart: int = 0
-    held: Antichain | None = None
+    read_from: Mapping[CollectionId, Offset] = field(default_factory=dict)
     cost_ms: float = 0.0
     groups: frozenset[str] = field(init=False)
     """The groups that it reads and writes."""
