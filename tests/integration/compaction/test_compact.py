@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from streams.app.service import Service
-from streams.compaction.runner import catalog_hold
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
@@ -26,6 +25,7 @@ from streams.storage import read
 from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
+from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards, write_capability
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]

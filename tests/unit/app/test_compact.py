@@ -8,17 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.app import compact as command
-from streams.app.compact import show
+from streams.app.compact import FOLLOW_MS, show
 from streams.app.compact_once import policy_of
 from streams.app.compacting import groups_of
 from streams.app.main import app
-from streams.compaction.policy import LagBehindUpper, Until
 from streams.compaction.runner import Round, Wish
 from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
+from streams.storage.policy import LagBehindUpper, Until
 
 DONE = Round(
     compacted=[
@@ -94,7 +94,7 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return runner.invoke(app, ["compact", *arguments]).exit_code
 
     assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
-    wish = Wish(policy=Until(Timestamp(5)), whole=True)
+    wish = Wish(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
     assert asked[-1] == ("b:9", "n", wish, "u1", None)
     assert code("--brokers", "b:9", "--spark") == 0
     assert asked[-1][4] == ""

@@ -12,7 +12,6 @@ import pytest
 from streams.compaction import job, plan
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
-from streams.compaction.runner import catalog_hold
 from streams.compaction.staging import renewed, stage
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
@@ -23,6 +22,7 @@ from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read, upkeep
 from streams.storage.events import Downgrade
+from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards
 from tests.support.faulty import Fault, FaultyChunks
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
