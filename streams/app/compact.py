@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compacting import Place
@@ -75,6 +76,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         slackwater compact
         slackwater compact revenue --whole --since 1785000000000
         slackwater compact --brokers kafka.example:9092 --lag 3600000 --master 'local[2]'
+        slackwater compact --brokers kafka.example:9092 --client @client.properties
         spark-submit streams/app/compact.py --brokers kafka.example:9092 --spark
     """
     if since is not None and lag is not None:
@@ -102,7 +104,7 @@ def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: P
 
 def _ended(error: SlackwaterError, code: int) -> typer.Exit:
     """Say why nothing was done."""
-    Console(stderr=True).print(f"[red]error:[/] {error}", highlight=False)
+    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
     return typer.Exit(code)
 
 

@@ -92,7 +92,8 @@ class SparkWorker:
             try:
                 written = gathered(self._run(tasks, stages))
             except PySparkException as error:
-                return [Failed(collection, f"spark: {error}") for collection, _ in wanted]
+                why = self.kafka.masked(f"spark: {error}")
+                return [Failed(collection, why) for collection, _ in wanted]
             found = {**written, **failures}
             return [
                 attempt(self._finisher(found.get(number, ())), *each)

@@ -104,3 +104,15 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert code("--brokers", "b:9", "none") == 1
     assert code("--since", "1", "--lag", "1") == 2
     assert code("--directory", str(tmp_path)) == 3
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """Not of settings that are refused, from the command line or from a file."""
+    secrets = tmp_path / "client.properties"
+    secrets.write_text("sasl.password = hunter2\nsecurity.protocol = nonsense\n")
+    where = ["compact", "--brokers", "127.0.0.1:1", "--json", "--client", f"@{secrets}"]
+    for more in (["--client", "acks=0"], []):
+        done = CliRunner().invoke(app, [*where, *more])
+        assert done.exit_code in {1, 3}
+        assert "error:" in done.output
+        assert "hunter2" not in done.output
