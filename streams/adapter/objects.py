@@ -30,6 +30,7 @@ from streams.plan.compile import Relation, compile_view
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Body, Drop, Right
 from streams.storage.outcomes import Acquired
+from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards, write_capability
 from streams.storage.state import CollectionState
 
@@ -45,9 +46,9 @@ def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
     return CapabilityId(f"{reader}.reads.{read}")
 
 
-def catalog_hold(collection: CollectionId) -> CapabilityId:
-    """The read capability of the catalog on a collection; the read policy moves it."""
-    return CapabilityId(f"{collection}.catalog")
+def reading_hold(collection: CollectionId) -> CapabilityId:
+    """The read capability of the coordinator's reads on a collection (`guards`)."""
+    return CapabilityId(f"{collection}.reading")
 
 
 def relations(items: Sequence[Item]) -> dict[str, Relation]:
@@ -139,8 +140,15 @@ class Objects:
 
     def _create_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
-        if self._has_shard(item.id):
-            return
+        if not self._has_shard(item.id):
+            self._make_shard(item)
+        if reading_hold(item.id) not in self._shards.state(item.id).capabilities:
+            hold = reading_hold(item.id)
+            asked = Acquire(collection=item.id, capability=hold, right=Right.READ)
+            self._shards.submit([(item.id, asked)])
+
+    def _make_shard(self, item: Item) -> None:
+        assert item.as_of is not None, "an object is born before its shard is made"
         columns = tuple((each.name, each.type) for each in item.columns)
         keys = item.source.keys if item.source is not None else ()
         description = Description(columns, keys, item.kind)

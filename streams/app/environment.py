@@ -48,6 +48,7 @@ class Settings:
     buckets: int = CORES
     driver_memory: str = "1g"
     timings: bool = False
+    retain_ms: int = 3_600_000
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -121,6 +122,7 @@ class Environment:
             master=settings.master,
             driver_memory=settings.driver_memory,
             timings=settings.timings,
+            retain_ms=settings.retain_ms,
             client=settings.client,
             topics=settings.topics,
             points=settings.points,

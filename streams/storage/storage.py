@@ -62,6 +62,7 @@ from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase
 from streams.storage.options import Options
 from streams.storage.outcomes import (
     Appended,
+    ChunksReclaimed,
     Cloned,
     Downgraded,
     Dropped,
@@ -256,19 +257,30 @@ class Storage:
         writes = [Write(capability, updates, bound(new_frontier)), *also]
         for each in writes:
             self._asking.usable(Command.UPDATE, each.capability)
-        try:
-            events = self._writing.events(writes)
-        except InvalidUsage:
-            for each in writes:
-                self._asking.current(Command.UPDATE, each.capability)
-            raise
-        outcomes = self.shards.submit(events)
+        outcomes = self._submitted(writes)
         if all(each.is_heartbeat for each in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
         done = tuple(moved(each) for each in writes)
         return lost or (done if also else done[0])
+
+    def _submitted(self, writes: list[Write]) -> list[Outcome]:
+        """The outcomes of the writes' events.
+
+        Chunks that a collector may have taken before they were linked are written anew: that
+        the Append names them is void, and nothing has happened (rule 7).
+        """
+        while True:
+            try:
+                events = self._writing.events(writes)
+            except InvalidUsage:
+                for each in writes:
+                    self._asking.current(Command.UPDATE, each.capability)
+                raise
+            outcomes = self.shards.submit(events)
+            if not outcomes or not isinstance(outcomes[0], ChunksReclaimed):
+                return outcomes
 
     def _lost_append(self, writes: list[Write], outcome: Outcome) -> UpperMismatch | None:
         """The race that an Append lost, if it did. Errors: when it could not have counted."""

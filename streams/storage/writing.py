@@ -112,7 +112,7 @@ class Writing:
         rows = conform(id_, write.updates, description)
         check_times(id_, rows, lower, write.upper)
         if self.kernel is not None:
-            past, _ = load_stable(self.shards, id_, MINIMUM_TIME, LAST)
+            past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
             every = flatten([past, rows], arrow_schema(description.types))
             with self.checking:
                 check_counts(id_, every, self.kernel)

@@ -100,7 +100,8 @@ class Market:
             assert judging.net(errors) == {}
         assert sorted(tables["orders"]["id"].to_pylist()) == list(range(self.sent))
         for name, (query, inputs) in VIEWS.items():
-            since = next(d.as_of for d in world.descriptions if d.export == name)
+            born = next(d.as_of for d in world.descriptions if d.export == name)
+            since = max(born, *(world.since(each) for each in (name, *inputs)))
             upper = min(world.upper(each) for each in (name, *inputs))
             given = {each: tables[each] for each in inputs}
             judging.judge(query, tables[name], given, (since, upper), times=25)

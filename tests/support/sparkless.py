@@ -194,6 +194,9 @@ class World:
         self.shards.create(name, CollectionId(name), described, Timestamp(since))
         self.relations[name] = Relation(CollectionId(name), columns)
 
+    def since(self, name: str) -> int:
+        return self.shards.state(CollectionId(name)).since.time
+
     def upper(self, name: str) -> int:
         return self.shards.state(CollectionId(name)).upper.time
 

@@ -75,6 +75,7 @@ class World:
     depth: int = 0
     compacted: int = 0
     read: int = 0
+    passed: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -83,6 +84,9 @@ class World:
         self.others = [self.client() for _ in range(3)]
         for each in self.others:
             each.open("u1")
+        self.passing = self.client()
+        self.passing.chunks = Cut(self.made.chunks, self.dawdle)
+        self.passing.open("u1")
         self.readers = itertools.count()
 
     def client(self) -> Shards:
@@ -95,12 +99,18 @@ class World:
         if self.depth and self.depth < 3 and self.rng.random() < 0.3:
             self.step()
 
+    def dawdle(self) -> None:
+        """Let others go on for so long that what is being read may be gone."""
+        if self.depth == 1:
+            for _ in range(self.rng.choice([0, 10])):
+                self.step()
+
     def step(self) -> None:
         """One step of one party."""
         self.depth += 1
         try:
             what = [self.append, self.append, self.compact, self.compact, self.reader]
-            self.rng.choice([*what, self.allow, self.collect])()
+            self.rng.choice([*what, self.passer_by, self.allow, self.collect])()
         finally:
             self.depth -= 1
 
@@ -166,6 +176,21 @@ class World:
             assert sums(updates) == contents(self.updates, as_of)
             self.read += 1
         one.submit([("u1", Drop(U1, hold))])
+
+    def passer_by(self) -> None:
+        """Read a time that nobody holds: the right answer, or none."""
+        one = self.passing
+        one.sync(U1)
+        state = one.state(U1)
+        if self.depth > 1 or state.since == state.upper:
+            return
+        as_of = Timestamp(self.rng.randrange(state.since.time, state.upper.time))
+        try:
+            updates, _ = read.snapshot(one, U1, as_of)
+        except read.SinceViolation:
+            self.passed += 1
+            return
+        assert sums(updates) == contents(self.updates, as_of), f"seed {self.seed} at {as_of}"
 
     def allow(self) -> None:
         """Move since."""
@@ -249,10 +274,11 @@ def test_reads_at_or_beyond_since_never_change(seed: int) -> None:
 
 
 def test_the_schedules_do_what_they_are_for() -> None:
-    worlds = [World(seed) for seed in range(4)]
+    worlds = [World(seed) for seed in range(8)]
     for world in worlds:
         for _ in range(30):
             world.step()
             world.check()
     assert sum(world.compacted for world in worlds) > 5
     assert sum(world.read for world in worlds) > 5
+    assert sum(world.passed for world in worlds) > 0

@@ -1,5 +1,6 @@
 """What Storage tells is what is read: under races, and when the log does not answer."""
 
+import random
 import threading
 from dataclasses import replace
 
@@ -7,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streams.compaction.collector import Collector
 from streams.errors import Corrupt, Determinate
 from streams.ids import Timestamp
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Chunks
+from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability
@@ -78,6 +81,53 @@ def test_a_command_that_raises_determinate_had_no_effect(plan: list[Fault]) -> N
         assert not isinstance(done, UpperMismatch)
         held, told["a", number, number] = done, 1
     assert everything(place.client(), read, 8) == told
+
+
+class Reclaiming:
+    """Chunks that a collector takes, now and then, before anybody links them."""
+
+    def __init__(self, inner: Chunks, place: Place, often: float) -> None:
+        self._inner, self._often, self._rng = inner, often, random.Random(5)
+        self._shards = place.client().shards
+        self._collector = Collector(
+            self._shards, MemoryRawReader(place.broker.store), lambda: place.now_ms
+        )
+        self.taken = 0
+
+    def write(self, topic, bodies, headers):
+        refs = self._inner.write(topic, bodies, headers)
+        if self._rng.random() < self._often:
+            group = topic.removeprefix("sw.").removesuffix(".data")
+            self._shards.open(group)
+            ends = self._collector.ends(group)
+            self.taken += len(self._collector.reclaim(group, ends))
+        return refs
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+
+def test_what_a_collector_took_before_it_was_linked_is_written_anew() -> None:
+    """Rule 7: the Append that names it is void, and the writer's rows are not lost."""
+    place = Place()
+    first = place.client()
+    read, held = first.create(T1, TABLE)
+    told: list[Told] = [{}, {}]
+    clients = [place.client() for _ in told]
+    greedy = [Reclaiming(each.shards.chunks, place, 0.3) for each in clients]
+    for client, chunks in zip(clients, greedy, strict=True):
+        client.shards.chunks = chunks
+    writers = [
+        threading.Thread(target=race, args=(client, held, name, mine))
+        for client, name, mine in zip(clients, "ab", told, strict=True)
+    ]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join(timeout=60)
+    assert all(len(mine) == ROUNDS for mine in told)
+    assert everything(first, read, 2 * ROUNDS) == {**told[0], **told[1]}
+    assert all(chunks.taken for chunks in greedy)
 
 
 def test_a_write_that_surfaces_late_does_no_harm() -> None:
