@@ -6,7 +6,10 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
@@ -18,6 +21,9 @@ from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import MEANING, PACE, KafkaTail
 
 _SETTLING_S = 0.02
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_MANY = 8  # logs, from which on asking for all at once costs less than asking for each
 _UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
@@ -47,6 +53,26 @@ class KafkaLogs:
             _require_logs(consumer, [topic])
             low, high = _watermarks(consumer, topic)
         return Offset(low), Offset(high)
+
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """Bounds of many logs: a look at all topics, then two questions to their leaders."""
+        if len(topics) < _MANY:
+            return {topic: self.bounds(topic) for topic in topics}
+        self._require(topics)
+        lows = self._offsets(topics, _EARLIEST)
+        highs = self._offsets(topics, _LATEST)
+        return {topic: (lows[topic], highs[topic]) for topic in topics}
+
+    def _offsets(self, topics: Sequence[Topic], which: OffsetSpec) -> Mapping[Topic, Offset]:
+        asked = {TopicPartition(topic, 0): which for topic in topics}
+        answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
+        found: dict[Topic, Offset] = {}
+        for place, answer in answers.items():
+            try:
+                found[Topic(place.topic)] = Offset(answer.result().offset)
+            except KafkaException as error:
+                raise read_fault(f"bounds of log {place.topic}", error) from error
+        return found
 
     def _require(self, topics: Collection[Topic]) -> None:
         with self._lock:

@@ -117,17 +117,22 @@ class Shards:
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
         with self._opening:
-            fresh = [self._found(name) for name in groups if name not in self.following.groups]
+            wanted = dict.fromkeys(groups)
+            fresh = self._found([each for each in wanted if each not in self.following.groups])
             recover(self.logs, self.chunks, fresh)
             for group in fresh:
                 self.following.follow(group)
 
-    def _found(self, name: str) -> Group:
-        names = names_of(self._namespace, name)
-        info = self._topics.describe(names.log)
-        if info is None:
-            raise InvalidUsage(f"group {name}: there is no topic {names.log}")
-        return Group(names, topic_id=info.id, uuid=info.id)
+    def _found(self, groups: Sequence[str]) -> list[Group]:
+        every = [names_of(self._namespace, each) for each in groups]
+        infos = self._topics.describe_all([names.log for names in every])
+        for names in every:
+            if names.log not in infos:
+                raise InvalidUsage(f"group {names.group}: there is no topic {names.log}")
+        ids = [infos[names.log].id for names in every]
+        return [
+            Group(names, topic_id=id_, uuid=id_) for names, id_ in zip(every, ids, strict=True)
+        ]
 
     def close(self, group: str | None = None) -> None:
         """Follow a group no more; without a name, none of them, and stop."""
