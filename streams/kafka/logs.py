@@ -3,7 +3,8 @@
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
@@ -19,6 +20,8 @@ from streams.kafka.log import Tail
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import MEANING, PACE, KafkaTail
+
+T = TypeVar("T")
 
 _SETTLING_S = 0.02
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -65,14 +68,15 @@ class KafkaLogs:
 
     def _offsets(self, topics: Sequence[Topic], which: OffsetSpec) -> Mapping[Topic, Offset]:
         asked = {TopicPartition(topic, 0): which for topic in topics}
-        answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
-        found: dict[Topic, Offset] = {}
-        for place, answer in answers.items():
-            try:
-                found[Topic(place.topic)] = Offset(answer.result().offset)
-            except KafkaException as error:
-                raise read_fault(f"bounds of log {place.topic}", error) from error
-        return found
+
+        def ask() -> Mapping[Topic, Offset]:
+            answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
+            return {
+                Topic(place.topic): Offset(answer.result().offset)
+                for place, answer in answers.items()
+            }
+
+        return _settled(ask, f"bounds of {len(topics)} logs")
 
     def _require(self, topics: Collection[Topic]) -> None:
         with self._lock:
@@ -108,17 +112,24 @@ class KafkaLogs:
 
 
 def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
-    """The bounds of a log. A topic made a moment ago has a leader that does not know it yet."""
+    place = TopicPartition(topic, 0)
+
+    def ask() -> tuple[int, int]:
+        return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+
+    return _settled(ask, f"bounds of log {topic}")
+
+
+def _settled(ask: Callable[[], T], doing: str) -> T:
+    """What is answered. A topic made a moment ago has a leader that does not know it yet."""
     deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
     while True:
         try:
-            return consumer.get_watermark_offsets(
-                TopicPartition(topic, 0), timeout=clients.ANSWER_TIMEOUT_S
-            )
+            return ask()
         except KafkaException as error:
             unsettled = cause_of(error).code() in _UNSETTLED
             if not unsettled or time.monotonic() > deadline:
-                raise read_fault(f"bounds of log {topic}", error) from error
+                raise read_fault(doing, error) from error
             time.sleep(_SETTLING_S)
 
 

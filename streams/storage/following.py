@@ -22,7 +22,11 @@ from streams.storage.outcomes import Outcome, WrongGroup
 
 log = logging.getLogger(__name__)
 
-POLL_MS = 20
+POLL_MS = 50
+"""How long one poll waits when nothing comes; what comes ends it. An idle client wakes so
+often, and one more group may have to wait so long until it is followed.
+"""
+
 RETRY_S = 0.2
 
 

@@ -225,16 +225,23 @@ class Shards:
         read to its end; what the group failed of.
         """
         names = self.groups() if collection is None else (self.group_of(collection),)
-        self._await_folded({name: self._last_offset(name) for name in names})
+        self._await_folded(self._last_offsets(names))
 
     def sync_group(self, group: str) -> None:
         """As `sync`, for one group. Errors: as `sync`."""
-        self._await_folded({group: self._last_offset(group)})
+        self._await_folded(self._last_offsets((group,)))
 
-    def _last_offset(self, name: str) -> Offset:
-        folded = self.following.group(name).state.upto
-        log = self.names(name).log
-        end = self.logs.bounds(log)[1]
+    def _last_offsets(self, groups: Sequence[str]) -> Mapping[str, Offset]:
+        # looked at before the logs: a log that ends by then has lost what was folded
+        folded = {each: self.following.group(each).state.upto for each in groups}
+        logs = {each: self.names(each).log for each in groups}
+        bounds = self.logs.bounds_all(list(logs.values()))
+        return {
+            each: self._last_offset(logs[each], folded[each], bounds[logs[each]][1])
+            for each in groups
+        }
+
+    def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
             failure = Truncated(log, folded + 1, f"it ends at offset {end}")
             self.following.fail(log, failure)
