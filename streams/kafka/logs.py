@@ -23,7 +23,7 @@ from streams.kafka.tail import MEANING, PACE, KafkaTail
 
 T = TypeVar("T")
 
-_SETTLING_S = 0.02
+_SETTLING_S, _SETTLING_MOST_S = 0.02, 0.5
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _MANY = 8  # logs, from which on asking for all at once costs less than asking for each
@@ -122,7 +122,7 @@ def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
 
 def _settled(ask: Callable[[], T], doing: str) -> T:
     """What is answered. A topic made a moment ago has a leader that does not know it yet."""
-    deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+    deadline, pause_s = time.monotonic() + clients.ANSWER_TIMEOUT_S, _SETTLING_S
     while True:
         try:
             return ask()
@@ -130,7 +130,8 @@ def _settled(ask: Callable[[], T], doing: str) -> T:
             unsettled = cause_of(error).code() in _UNSETTLED
             if not unsettled or time.monotonic() > deadline:
                 raise read_fault(doing, error) from error
-            time.sleep(_SETTLING_S)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _SETTLING_MOST_S)  # it has much to do, so ask less
 
 
 def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:

@@ -23,7 +23,12 @@ TARGETS = {
     },
     "cold": {"cold_open_s": 1},
     "compaction": {"compaction_stored_ratio_max": 3},
-    "many": {"many_open_s": 5, "many_idle_cpu_percent": 5},
+    "many": {
+        "many_open_s": 5,
+        "many_idle_cpu_percent": 5,
+        "many_coordinator_start_s": 5,
+        "many_coordinator_idle_cpu_percent": 5,
+    },
 }
 
 

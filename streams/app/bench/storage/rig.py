@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -138,6 +139,31 @@ def _stat(file: Path) -> list[str]:
         return file.read_text().rsplit(")", 1)[1].split()
     except OSError:
         return []
+
+
+IDLE_S, SETTLE_S = 20.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """How long somebody took to be ready, and what it used while nothing happened.
+
+    Units: seconds; percent of one core.
+    """
+
+    ready_s: float
+    percent: float
+    broker_percent: float
+
+
+def idle(rig: Rig, ready_s: float) -> Idle:
+    """Let what was started finish, then do nothing for a while."""
+    share = min(rig.scale, 1.0)
+    time.sleep(SETTLE_S * share)
+    before, began = cpu(), time.perf_counter()
+    time.sleep(IDLE_S * share)
+    used, seconds = cpu().since(before), time.perf_counter() - began
+    return Idle(ready_s, used.ours / seconds * 100, used.broker / seconds * 100)
 
 
 def load_average() -> float:
