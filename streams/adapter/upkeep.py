@@ -74,6 +74,7 @@ class Upkeep:
         """
         catalog = self._keeper.catalog.sync()
         described = []
+        self._objects.attach(catalog.ordered())
         for item in catalog.ordered():
             if self._asked.issuperset(item.inputs):
                 try:

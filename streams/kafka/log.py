@@ -86,8 +86,12 @@ class WronglyTimed(Corrupt):
 class Tail(Protocol):
     """One reader that follows many logs at once, each from its own offset."""
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow `topic` from `start` on. Errors: InvalidUsage when already followed."""
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs, each from its start on.
+
+        Errors: InvalidUsage when one is already followed, Determinate when one does not exist;
+        then none of them is.
+        """
 
     def remove(self, topic: Topic) -> None:
         """Stop following `topic`; what was read of it but not yet polled is discarded."""
@@ -115,6 +119,9 @@ class Logs(Protocol):
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """The first offset still held and the offset the next record will get."""
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """The bounds of many logs, by a few questions however many they are."""
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """A reader that follows the given logs."""
 
@@ -140,6 +147,11 @@ class Chunks(Protocol):
         Errors: Corrupt when a record is missing, or is not the one that was written: key and
         checksum are checked, and a higher offset in its place means missing.
         """
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """A few chunks of each of many topics at once. Errors: as `fetch`."""
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write a tombstone for each chunk: the broker reclaims it in its own time."""

@@ -30,17 +30,17 @@ class MemoryTail:
         self._store = store
         self._next: dict[Topic, int] = {}
         self._ids: dict[Topic, str] = {}
-        for topic, start in starts.items():
-            self.add(topic, start)
+        self.add(starts)
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow one more log; it has to exist."""
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs; they have to exist."""
         with self._store.changed:
-            if topic in self._next:
-                raise InvalidUsage(f"log {topic} is already followed")
-            self._store.log(topic)
-            self._ids[topic] = self._store.topic(topic).id
-            self._next[topic] = start
+            for topic in starts:
+                if topic in self._next:
+                    raise InvalidUsage(f"log {topic} is already followed")
+                self._store.log(topic)
+            self._ids.update({topic: self._store.topic(topic).id for topic in starts})
+            self._next.update(starts)
 
     def remove(self, topic: Topic) -> None:
         """Follow one log less; passed over when it is not followed."""
@@ -130,6 +130,10 @@ class MemoryLogs:
             log = self.store.log(topic)
             return Offset(log.low), Offset(log.end)
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """Bounds of many logs."""
+        return {topic: self.bounds(topic) for topic in topics}
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
         return MemoryTail(self.store, starts)
@@ -187,6 +191,12 @@ class MemoryChunks:
                 f"chunk {place}: expected checksum {ref.checksum:08x}, found {checksum:08x}"
             )
         return record.value
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """Bodies of many topics."""
+        return {topic: self.fetch(topic, refs) for topic, refs in wanted.items()}
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write tombstones and compact the topic at once."""

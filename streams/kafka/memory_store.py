@@ -132,6 +132,11 @@ class Store:
             stored = self._topics.get(topic)
             return None if stored is None else TopicInfo(stored.id, len(stored.partitions))
 
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """Identity and partitions of those that exist."""
+        found = {topic: self.describe(topic) for topic in topics}
+        return {topic: info for topic, info in found.items() if info is not None}
+
     def names(self) -> frozenset[Topic]:
         """All topics."""
         with self.changed:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -41,6 +42,7 @@ PACE: Mapping[str, clients.Setting] = {
 _AT_ONCE = 10_000  # entries handed out by one poll
 _NAP_S = 0.05  # how long word of `add` and `remove` may lie unread
 _LOOK_EVERY_S = 3.0  # how often followed topics are looked up
+_LOOK_SHARE = 100  # a look that takes long, at many topics, comes so much more rarely
 _LOOK_TIMEOUT_S = 1.0
 
 
@@ -73,14 +75,15 @@ class KafkaTail:
                 [TopicPartition(topic, 0, start) for topic, start in starts.items()]
             )
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow one more log; it has to exist."""
-        self._require([topic])
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs; they have to exist."""
+        self._require(starts)
         with self._lock:
-            if topic in self._next:
-                raise InvalidUsage(f"log {topic} is already followed")
-            self._next[topic] = start
-            self._moves.append((topic, start))
+            for topic in starts:
+                if topic in self._next:
+                    raise InvalidUsage(f"log {topic} is already followed")
+            self._next.update(starts)
+            self._moves.extend(starts.items())
 
     def remove(self, topic: Topic) -> None:
         """Follow one log less; passed over when it is not followed."""
@@ -117,11 +120,12 @@ class KafkaTail:
     def _move(self) -> None:
         with self._lock:
             moves, self._moves = self._moves, []
-        for topic, start in moves:
-            if start is None:
-                self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+        for is_end, run in groupby(moves, key=_is_end):
+            places = [TopicPartition(topic, 0, start or 0) for topic, start in run]
+            if is_end:
+                self._consumer.incremental_unassign(places)
             else:
-                self._consumer.incremental_assign([TopicPartition(topic, 0, start)])
+                self._consumer.incremental_assign(places)
 
     def _entries(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
         entries = []
@@ -166,7 +170,8 @@ class KafkaTail:
 
         One lookup may have asked a broker that lags; what is missing twice is gone.
         """
-        if time.monotonic() < self._look_at:
+        began = time.monotonic()
+        if began < self._look_at:
             return
         try:
             there = self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S).topics.keys()
@@ -177,10 +182,16 @@ class KafkaTail:
             for topic in unseen & self._unseen:
                 self._leave(topic, Truncated(topic, self._next[topic], "the topic is gone"))
             self._unseen = unseen
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        now = time.monotonic()
+        self._look_at = now + max(_LOOK_EVERY_S, (now - began) * _LOOK_SHARE)
 
     def close(self) -> None:
         """Release the connection; polls return at once."""
         self._closed = True
         with self._polling:
             self._consumer.close()
+
+
+def _is_end(move: tuple[Topic, Offset | None]) -> bool:
+    """Whether a log is to be left."""
+    return move[1] is None

@@ -101,6 +101,9 @@ class Topics(Protocol):
     def describe(self, topic: Topic) -> TopicInfo | None:
         """What a topic is; None when there is none."""
 
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """What each topic is, by one question; those that there are not are left out."""
+
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""
 

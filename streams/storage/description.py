@@ -6,6 +6,7 @@ It never changes: another schema is another collection.
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streams.errors import InvalidUsage
 
@@ -56,8 +57,9 @@ def dumps(description: Description) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def loads(text: str) -> Description:
-    """The description in JSON text.
+    """The description in JSON text; asked for at every write, so it is read once.
 
     Errors: InvalidUsage when the text is no description.
     """

@@ -11,7 +11,8 @@ defect of ours ends the pump, and every group with it (`Following.defect`).
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
@@ -21,7 +22,11 @@ from streams.storage.outcomes import Outcome, WrongGroup
 
 log = logging.getLogger(__name__)
 
-POLL_MS = 20
+POLL_MS = 50
+"""How long one poll waits when nothing comes; what comes ends it. An idle client wakes so
+often, and one more group may have to wait so long until it is followed.
+"""
+
 RETRY_S = 0.2
 
 
@@ -153,14 +158,23 @@ class Following:
     def _move(self) -> None:
         with self.changed:
             moves, self._moves = self._moves, []
-        for topic, start in moves:
-            try:
-                if start is None:
+        for is_end, run in groupby(moves, key=_is_end):
+            if is_end:
+                for topic, _ in run:
                     self._tail.remove(topic)
+            else:
+                self._add({topic: start for topic, start in run if start is not None})
+
+    def _add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow logs, all at once; when that fails one by one, to learn which one it was."""
+        try:
+            self._tail.add(starts)
+        except SlackwaterError as failure:
+            for topic, start in starts.items():
+                if len(starts) == 1:
+                    self.fail(topic, failure)
                 else:
-                    self._tail.add(topic, start)
-            except SlackwaterError as failure:
-                self.fail(topic, failure)
+                    self._add({topic: start})
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
@@ -208,3 +222,8 @@ class Following:
         with self.changed:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
+
+
+def _is_end(move: tuple[Topic, Offset | None]) -> bool:
+    """Whether a log is to be left."""
+    return move[1] is None

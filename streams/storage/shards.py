@@ -117,17 +117,22 @@ class Shards:
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
         with self._opening:
-            fresh = [self._found(name) for name in groups if name not in self.following.groups]
+            wanted = dict.fromkeys(groups)
+            fresh = self._found([each for each in wanted if each not in self.following.groups])
             recover(self.logs, self.chunks, fresh)
             for group in fresh:
                 self.following.follow(group)
 
-    def _found(self, name: str) -> Group:
-        names = names_of(self._namespace, name)
-        info = self._topics.describe(names.log)
-        if info is None:
-            raise InvalidUsage(f"group {name}: there is no topic {names.log}")
-        return Group(names, topic_id=info.id, uuid=info.id)
+    def _found(self, groups: Sequence[str]) -> list[Group]:
+        every = [names_of(self._namespace, each) for each in groups]
+        infos = self._topics.describe_all([names.log for names in every])
+        for names in every:
+            if names.log not in infos:
+                raise InvalidUsage(f"group {names.group}: there is no topic {names.log}")
+        ids = [infos[names.log].id for names in every]
+        return [
+            Group(names, topic_id=id_, uuid=id_) for names, id_ in zip(every, ids, strict=True)
+        ]
 
     def close(self, group: str | None = None) -> None:
         """Follow a group no more; without a name, none of them, and stop."""
@@ -220,16 +225,23 @@ class Shards:
         read to its end; what the group failed of.
         """
         names = self.groups() if collection is None else (self.group_of(collection),)
-        self._await_folded({name: self._last_offset(name) for name in names})
+        self._await_folded(self._last_offsets(names))
 
     def sync_group(self, group: str) -> None:
         """As `sync`, for one group. Errors: as `sync`."""
-        self._await_folded({group: self._last_offset(group)})
+        self._await_folded(self._last_offsets((group,)))
 
-    def _last_offset(self, name: str) -> Offset:
-        folded = self.following.group(name).state.upto
-        log = self.names(name).log
-        end = self.logs.bounds(log)[1]
+    def _last_offsets(self, groups: Sequence[str]) -> Mapping[str, Offset]:
+        # looked at before the logs: a log that ends by then has lost what was folded
+        folded = {each: self.following.group(each).state.upto for each in groups}
+        logs = {each: self.names(each).log for each in groups}
+        bounds = self.logs.bounds_all(list(logs.values()))
+        return {
+            each: self._last_offset(logs[each], folded[each], bounds[logs[each]][1])
+            for each in groups
+        }
+
+    def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
             failure = Truncated(log, folded + 1, f"it ends at offset {end}")
             self.following.fail(log, failure)

@@ -178,13 +178,21 @@ class Subscription:
 
     def _delivered(self, loaded: Loaded, upper: Timestamp) -> Delivery:
         updates, errors = loaded
-        rows = self._selection.apply(flatten([updates], self._selection.schema))
+        rows = self._selection.apply(self._typed(updates))
         if rows.num_rows and pc.min(rows.column("diff")).as_py() < 0:
             rows = self._consolidated(rows)
         self._next = upper
         self._ended = upper >= self._until
-        return Delivery(pa.Table.from_batches([rows]), errors, self.upper)
+        return Delivery(rows, errors, self.upper)
 
-    def _consolidated(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _typed(self, updates: pa.Table) -> pa.Table:
+        """The updates in the collection's own types: as they are, mostly."""
+        schema = self._selection.schema
+        if updates.schema.equals(schema):
+            return updates
+        return pa.Table.from_batches([flatten([updates], schema)])
+
+    def _consolidated(self, rows: pa.Table) -> pa.Table:
         self._kernel = self._kernel or Kernel()
-        return consolidate(rows, self._kernel)
+        whole = flatten([rows], self._selection.result)
+        return pa.Table.from_batches([consolidate(whole, self._kernel)])

@@ -47,6 +47,9 @@ class FaultyLogs:
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         return self.inner.bounds(topic)
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        return self.inner.bounds_all(topics)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         return self.inner.tail(starts)
 
@@ -76,6 +79,11 @@ class FaultyChunks:
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         return self.inner.fetch(topic, refs)
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        return self.inner.fetch_all(wanted)
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         self.inner.forget(topic, refs)

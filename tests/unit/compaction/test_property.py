@@ -55,6 +55,10 @@ class Cut:
         self.interrupt()
         return self.inner.fetch(topic, refs)
 
+    def fetch_all(self, wanted):
+        self.interrupt()
+        return self.inner.fetch_all(wanted)
+
     def forget(self, topic, refs):
         self.interrupt()
         self.inner.forget(topic, refs)
