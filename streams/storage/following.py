@@ -16,13 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
+from streams.kafka.patience import SILENCE_MS
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, WrongGroup
+from streams.storage.status import Status
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 20
 RETRY_S = 0.2
+PATIENCE_MS = 30_000
+"""How long brokers that answer may take until what is durable is read back."""
 
 
 class Following:
@@ -38,6 +42,8 @@ class Following:
         self._by_log: dict[Topic, Group] = {}
         self._awaited: dict[EventId, Outcome | None] = {}
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
+        self._watchers: list[Callable[[Status], None]] = []
+        self._told = Status()
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
         self._polling = threading.RLock()
@@ -91,6 +97,34 @@ class Following:
                     continue
             self.advance(min(POLL_MS, int(left * 1000) + 1))
 
+    def await_answered(self, predicate: Callable[[], bool]) -> bool:
+        """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
+
+        That is waited for as well, up to `SILENCE_MS`.
+        """
+        while not self.wait(predicate, PATIENCE_MS):
+            if self._closed or not 0 < self._tail.silent_ms() < SILENCE_MS:
+                return False
+        return True
+
+    def status(self) -> Status:
+        """How things stand with the brokers and with the groups."""
+        failed = {
+            name: str(group.failure)
+            for name, group in list(self.groups.items())
+            if group.failure is not None
+        }
+        return Status(self._tail.silent_ms(), failed)
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback runs where the fold runs: it must be short.
+        """
+        with self.changed:
+            self._watchers.append(callback)
+        return lambda: self._watchers.remove(callback)
+
     def expect(self, ids: Sequence[EventId]) -> None:
         """Remember what becomes of these events, until `forget`."""
         with self.changed:
@@ -123,9 +157,10 @@ class Following:
                 entries = self._tail.poll(wait_ms)
             except (Truncated, WronglyTimed) as failure:
                 self.fail(failure.topic, failure)
-                return
+                entries = ()
             if entries:
                 self._fold(entries)
+        self._tell()
 
     def close(self) -> None:
         """Follow nothing any more; waiters return."""
@@ -149,6 +184,21 @@ class Following:
                 self.defect = defect
                 self._fail_all(defect)  # else waiters would wait for ever
                 return
+
+    def _tell(self) -> None:
+        """Tell whoever watches, if something changed that is worth telling."""
+        now, told = self.status(), self._told
+        if now.failed == told.failed and bool(now.silent_ms) == bool(told.silent_ms):
+            return
+        with self.changed:
+            self._told = now
+            watchers = tuple(self._watchers)
+        if now.silent_ms and not told.silent_ms:
+            log.warning("no broker answers: waiting")
+        if told.silent_ms and not now.silent_ms:
+            log.info("the brokers answer again")
+        for watcher in watchers:
+            watcher(now)
 
     def _move(self) -> None:
         with self.changed:

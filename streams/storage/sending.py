@@ -18,9 +18,6 @@ from streams.storage.following import Following
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, Stale, Unavailable
 
-PATIENCE_MS = 30_000
-"""How long a durable event may take to be read back."""
-
 RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
 
@@ -73,7 +70,7 @@ class Sending:
         self.following.expect(ids)
         try:
             self._append(sent)
-            self._await_outcomes(sent, PATIENCE_MS)
+            self.following.await_answered(lambda: self._all_known(sent))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
@@ -111,10 +108,8 @@ class Sending:
                     raise
             else:
                 return
-            self._await_outcomes(sent, wait_ms)
+            self.following.wait(lambda: self._all_known(sent), wait_ms)
         raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
 
-    def _await_outcomes(self, sent: Sequence[Sent], timeout_ms: int) -> None:
-        self.following.wait(
-            lambda: all(self._outcome(each) is not None for each in sent), timeout_ms
-        )
+    def _all_known(self, sent: Sequence[Sent]) -> bool:
+        return all(self._outcome(each) is not None for each in sent)

@@ -22,11 +22,11 @@ from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
-from streams.storage.following import Following
+from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
-from streams.storage.sending import PATIENCE_MS, Sending
+from streams.storage.sending import Sending
 from streams.storage.state import CollectionState, State
 
 __all__ = ["Shards", "fresh_uuid", "write_capability"]
@@ -240,7 +240,7 @@ class Shards:
         def done() -> bool:
             return all(self.following.group(name).state.upto >= upto[name] for name in upto)
 
-        if not self.wait(done, PATIENCE_MS):
+        if not self.following.await_answered(done):
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:

@@ -34,6 +34,7 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain, frontier
 from streams.storage.asking import Asking
@@ -62,6 +63,7 @@ from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase
 from streams.storage.options import Options
 from streams.storage.outcomes import (
     Appended,
+    ChunksReclaimed,
     Cloned,
     Downgraded,
     Dropped,
@@ -72,6 +74,7 @@ from streams.storage.outcomes import (
 )
 from streams.storage.sending import unread
 from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.status import Status
 from streams.storage.subscription import Subscription
 from streams.storage.writing import Write, Writing, bound, moved
 from streams.trace.kernel import Kernel
@@ -136,14 +139,18 @@ class Storage:
 
         `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
         `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
+
+        Brokers that do not answer are waited for, three minutes or so; `status` says that they
+        are, and `watch` when that changes.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
         broker = KafkaBroker(client, choices)
+        patience = Patience()
         shards = Shards(
-            broker.logs,
-            broker.chunks,
-            broker.topics,
+            PatientLogs(broker.logs, patience),
+            PatientChunks(broker.chunks, patience),
+            PatientTopics(broker.topics, patience),
             namespace=namespace,
             data_partitions=choices.data_partitions,
             now_ms=wall_clock_ms,
@@ -256,19 +263,24 @@ class Storage:
         writes = [Write(capability, updates, bound(new_frontier)), *also]
         for each in writes:
             self._asking.usable(Command.UPDATE, each.capability)
-        try:
-            events = self._writing.events(writes)
-        except InvalidUsage:
-            for each in writes:
-                self._asking.current(Command.UPDATE, each.capability)
-            raise
-        outcomes = self.shards.submit(events)
+        outcomes = self.shards.submit(self._events(writes))
+        while isinstance(outcomes[0], ChunksReclaimed):  # a collector was faster: write anew
+            outcomes = self.shards.submit(self._events(writes))
         if all(each.is_heartbeat for each in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
         done = tuple(moved(each) for each in writes)
         return lost or (done if also else done[0])
+
+    def _events(self, writes: list[Write]) -> list[tuple[str, Body]]:
+        """What to submit. Misuse is told by all that the log holds, if that says why."""
+        try:
+            return self._writing.events(writes)
+        except InvalidUsage:
+            for each in writes:
+                self._asking.current(Command.UPDATE, each.capability)
+            raise
 
     def _lost_append(self, writes: list[Write], outcome: Outcome) -> UpperMismatch | None:
         """The race that an Append lost, if it did. Errors: when it could not have counted."""
@@ -448,6 +460,17 @@ class Storage:
                 return replace(capability, frontier=at)
             case outcome:
                 raise self._asking.refused(Command.USE, capability, outcome)
+
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.shards.following.status()
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback must be short, and must not give commands.
+        """
+        return self.shards.following.watch(callback)
 
     def close(self) -> None:
         """Release the connections; capabilities stay what they are."""

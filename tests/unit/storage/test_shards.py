@@ -8,6 +8,7 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -23,7 +24,6 @@ from streams.storage.outcomes import (
 )
 from streams.storage.shards import Shards, write_capability
 from streams.storage.window import WINDOW
-from tests.support.faulty import Fault, FaultyLogs
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 

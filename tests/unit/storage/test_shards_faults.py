@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
+from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
 from streams.storage import read, rollup, sending
@@ -21,7 +22,6 @@ from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards, write_capability
-from tests.support.faulty import Fault, FaultyLogs
 
 U1 = CollectionId("u1")
 FAULTS = st.sampled_from([Fault.NONE, Fault.NONE, Fault.AFTER, Fault.INSTEAD, Fault.BEFORE])
