@@ -42,6 +42,7 @@ class Sending:
     logs: Logs
     following: Following
     new_id: Callable[[], str]
+    resend_ms: tuple[int, ...] = RESEND_MS
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events with one flush, and say what became of each.
@@ -96,7 +97,7 @@ class Sending:
             each.event.id: (each.group.names.log, records.encode(each.event)) for each in sent
         }
         doubt: Indeterminate | None = None
-        for wait_ms in (*RESEND_MS, 0):
+        for wait_ms in (*self.resend_ms, 0):
             unseen = [values[each.event.id] for each in sent if self._outcome(each) is None]
             try:
                 if unseen:

@@ -125,7 +125,7 @@ class Storage:
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
 
     @classmethod
-    def kafka(
+    def kafka(  # noqa: PLR0913  what users choose, each by name
         cls,
         bootstrap: str,
         settings: Mapping[str, str] | None = None,
@@ -134,6 +134,7 @@ class Storage:
         topics: Mapping[str, str] | None = None,
         checks_counts: bool = False,
         lease_ms: int = LEASE_MS,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> Self:
         """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
@@ -141,7 +142,8 @@ class Storage:
         `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
 
         Brokers that do not answer are waited for, three minutes or so; `status` says that they
-        are, and `watch` when that changes.
+        are, and `watch` when that changes. `now_ms` is this client's clock: no outcome hangs
+        on it.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
@@ -153,7 +155,7 @@ class Storage:
             PatientTopics(broker.topics, patience),
             namespace=namespace,
             data_partitions=choices.data_partitions,
-            now_ms=wall_clock_ms,
+            now_ms=now_ms,
             pump=True,
         )
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms, close=broker.close)

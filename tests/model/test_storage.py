@@ -18,7 +18,7 @@ from streams.errors import Determinate, InvalidUsage
 from streams.kafka.faulty import Fault, FaultyBroker
 from streams.kafka.patience import Patience, PatientChunks
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import Storage, sending
+from streams.storage import Storage
 from streams.storage.capabilities import (
     InvalidCapability,
     NotForward,
@@ -326,7 +326,10 @@ class Stubborn:
 
 
 class FaultyStorageMachine(StorageMachine):
-    """The same, in bad weather: the answers have to be the same."""
+    """The same, in bad weather: the answers have to be the same.
+
+    `Sending` gives up after a few doubts in a row: the plans are shorter than that.
+    """
 
     def clients_of(self, place: Place) -> list[Storage]:
         self.ways = [FaultyBroker(place.broker) for _ in range(2)]
@@ -337,6 +340,7 @@ class FaultyStorageMachine(StorageMachine):
                     PatientChunks(way.chunks, Patience(pause_ms=0)),
                     way.topics,
                     now_ms=lambda: 0,
+                    resend_ms=(0,) * (MOST_IN_A_ROW + 1),
                 )
             )
             for way in self.ways
@@ -370,9 +374,3 @@ TestStorage.settings = settings(COMMON, max_examples=60)
 
 TestStorageInBadWeather = FaultyStorageMachine.TestCase
 TestStorageInBadWeather.settings = settings(COMMON, max_examples=60)
-
-
-@pytest.fixture(autouse=True)
-def doubts_are_settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`Sending` gives up after a few doubts in a row: the plans are shorter than that."""
-    monkeypatch.setattr(sending, "RESEND_MS", (0,) * (MOST_IN_A_ROW + 1))
