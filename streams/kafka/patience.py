@@ -23,6 +23,11 @@ SILENCE_MS = 180_000
 _IN_DOUBT: tuple[type[SlackwaterError], ...] = (Unanswered, Indeterminate)
 
 
+def is_worth_waiting(tail: Tail) -> bool:
+    """Whether no broker answers, but not for so long that hope is lost."""
+    return 0 < tail.silent_ms() < SILENCE_MS
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long to ask again, and how soon."""

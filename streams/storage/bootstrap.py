@@ -11,6 +11,7 @@ from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Chunks, Entry, Logs, Truncated
+from streams.kafka.patience import is_worth_waiting
 from streams.storage import rollup
 from streams.storage.events import Rollup
 from streams.storage.group import Group, decode
@@ -18,8 +19,10 @@ from streams.storage.records import ROLLUP
 from streams.storage.state import State
 
 POLL_MS = 100
-PATIENCE = 100
-"""Empty polls in a row after which a log that should hold more counts as unreadable."""
+PATIENCE = 300
+"""Empty polls in a row after which a log that should hold more counts as unreadable, if brokers
+answer at all: a partition may be without a leader for a while.
+"""
 
 
 def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
@@ -52,7 +55,7 @@ def read_all(
         while missing:
             found = tail.poll(POLL_MS)
             silence = 0 if found else silence + 1
-            if silence > PATIENCE:
+            if silence > PATIENCE and not is_worth_waiting(tail):
                 raise Determinate(f"logs cannot be read to their ends: {sorted(missing)}")
             for entry in found:
                 entries[entry.topic].append(entry)

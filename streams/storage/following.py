@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
-from streams.kafka.patience import SILENCE_MS
+from streams.kafka.patience import is_worth_waiting
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, WrongGroup
 from streams.storage.status import Status
@@ -100,12 +100,16 @@ class Following:
     def await_answered(self, predicate: Callable[[], bool]) -> bool:
         """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
 
-        That is waited for as well, up to `SILENCE_MS`.
+        That is waited for as well, for as long as it is worth while.
         """
         while not self.wait(predicate, PATIENCE_MS):
-            if self._closed or not 0 < self._tail.silent_ms() < SILENCE_MS:
+            if not self.is_silence():
                 return False
         return True
+
+    def is_silence(self) -> bool:
+        """Whether no broker answers, and waiting for one is worth while."""
+        return not self._closed and is_worth_waiting(self._tail)
 
     def status(self) -> Status:
         """How things stand with the brokers and with the groups."""

@@ -6,7 +6,7 @@ so the log counts one of them (rule 1). A copy that comes back as stale did noth
 followed the log would have seen an earlier one; so the event is made anew and sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
@@ -97,7 +97,7 @@ class Sending:
             each.event.id: (each.group.names.log, records.encode(each.event)) for each in sent
         }
         doubt: Indeterminate | None = None
-        for wait_ms in (*self.resend_ms, 0):
+        for wait_ms in self._waits():
             unseen = [values[each.event.id] for each in sent if self._outcome(each) is None]
             try:
                 if unseen:
@@ -111,6 +111,13 @@ class Sending:
                 return
             self.following.wait(lambda: self._all_known(sent), wait_ms)
         raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
+
+    def _waits(self) -> Iterator[int]:
+        """The waits before each copy but the last; no copy is the last while nobody answers."""
+        yield from self.resend_ms
+        while self.following.is_silence():
+            yield self.resend_ms[-1]
+        yield 0
 
     def _all_known(self, sent: Sequence[Sent]) -> bool:
         return all(self._outcome(each) is not None for each in sent)

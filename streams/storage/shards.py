@@ -28,6 +28,7 @@ from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Sending
 from streams.storage.state import CollectionState, State
+from streams.storage.status import Status
 
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
 """The largest chunk; its record has a key and headers, too."""
@@ -203,6 +204,10 @@ class Shards:
     def defect(self) -> Exception | None:
         """Why nothing is followed any more, if so: only a new process helps."""
         return self.following.defect
+
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.following.status()
 
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
         """Whether the predicate came true in time; it is looked at after every fold."""

@@ -465,7 +465,7 @@ class Storage:
 
     def status(self) -> Status:
         """Whether the brokers answer, and which groups are followed no more, and why."""
-        return self.shards.following.status()
+        return self.shards.status()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
         """Call back when brokers fall silent or answer again, and when a group fails.

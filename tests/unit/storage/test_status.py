@@ -197,3 +197,21 @@ def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
     assert patient.fetch(topic, [ref]) == [b"body"]
     partitions = place.broker.store.topic(topic).partitions
     assert sum(each.end for each in partitions) == 3  # two of them orphans
+
+
+def test_an_event_is_sent_again_for_as_long_as_no_broker_answers(line: Line) -> None:
+    """More often than an event in doubt is sent again when brokers answer."""
+    _, held = line.storage.create(T1, TABLE)
+    shards = Shards(
+        line.way.logs, line.way.chunks, line.way.topics, now_ms=lambda: 0, resend_ms=(1, 1)
+    )
+    hurried = Storage(shards)
+    hurried.heartbeat(held)
+    line.cut()
+    timer = threading.Timer(0.5, line.mend)
+    timer.start()
+    assert hurried.heartbeat(held) == held
+    timer.join()
+    assert len(line.way.logs.pending) > 10
+    hurried.close()
+    line.storage.close()
