@@ -127,6 +127,10 @@ class FileJournal:
         """Write one line at once."""
         self._file.write(line(entry).encode() + b"\n")
 
+    def close(self) -> None:
+        """Note nothing any more."""
+        self._file.close()
+
 
 def line(entry: Entry) -> str:
     """An entry as JSON."""

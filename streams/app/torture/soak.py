@@ -11,7 +11,7 @@ which of two processes is faster.
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -86,9 +86,9 @@ class Soak:
             with self._loose(place, namespace, targets) as workers:
                 self._afflict(workers, seconds)
             entries = self._entries(place)
-            journal = FileJournal(place / "judge.journal")
-            seat = Seat("judge", storage, self.rng, journal, targets)
-            last_looks(seat, entries, lambda: time.sleep(STEP_S))
+            with closing(FileJournal(place / "judge.journal")) as journal:
+                seat = Seat("judge", storage, self.rng, journal, targets)
+                last_looks(seat, entries, lambda: time.sleep(STEP_S))
         entries = self._entries(place)
         return judge(entries), entries
 

@@ -15,6 +15,7 @@ from streams.app.services import new_id, now_ms
 from streams.app.torture.cast import SIMPLE, Actor, janitor
 from streams.app.torture.entries import Did, FileJournal, Wrong
 from streams.app.torture.seat import Seat, Target
+from streams.app.torture.writers import GUEST_LEASE_MS
 from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.raw import RawReader
@@ -74,7 +75,10 @@ def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
     rng = Random(f"{plan.seed} {name}")  # noqa: S311  chance, no secret
     with ExitStack() as stack:
         opened = Storage.kafka(
-            plan.bootstrap, namespace=plan.namespace, now_ms=lambda: now_ms() + plan.skew_ms
+            plan.bootstrap,
+            namespace=plan.namespace,
+            lease_ms=GUEST_LEASE_MS,
+            now_ms=lambda: now_ms() + plan.skew_ms,
         )
         storage = stack.enter_context(opened)
         seats = [

@@ -4,6 +4,7 @@ Every write inserts its witness, and some rows; some earlier rows of the same wr
 known to have counted, are retracted.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -172,7 +173,10 @@ class Guest:
         """Come, write, pass on, go. Errors: as `write`."""
         held, lease = self.held, self.lease
         if held is None or lease is None:
-            self._come()
+            with suppress(
+                InvalidCapability
+            ):  # what was acquired may expire before it is cloned
+                self._come()
             return
         self.seat.storage.shards.sync_group(lease.group)
         sent_at = lease.clock()

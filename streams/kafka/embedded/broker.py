@@ -108,9 +108,12 @@ class EmbeddedBroker:
     def kill(self) -> None:
         """End it as a crash would: nothing is closed, nothing is said."""
         process, self._process = self._process, None
-        if process is not None:
-            process.kill()  # the guard; Linux kills the broker with it
-            process.wait()
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.kill()  # the guard; Linux kills the broker with it
+        process.wait()
+        process.stdin.close()
 
     def __enter__(self) -> Self:
         self.start()
