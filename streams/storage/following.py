@@ -44,6 +44,7 @@ class Following:
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
+        self._news = False  # whether a group has failed, or a failed one was left
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
         self._polling = threading.RLock()
@@ -66,6 +67,7 @@ class Following:
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
+                self._news = self._news or group.failure is not None
                 del self._by_log[group.names.log]
                 self._moves.append((group.names.log, None))
                 self.changed.notify_all()
@@ -191,11 +193,12 @@ class Following:
 
     def _tell(self) -> None:
         """Tell whoever watches, if something changed that is worth telling."""
-        now, told = self.status(), self._told
-        if now.failed == told.failed and bool(now.silent_ms) == bool(told.silent_ms):
-            return
+        told = self._told
+        if not self._news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
+            return  # the path of every poll: no look at a thousand groups
         with self.changed:
-            self._told = now
+            self._news = False
+            self._told = now = self.status()
             watchers = tuple(self._watchers)
         if now.silent_ms and not told.silent_ms:
             log.warning("no broker answers: waiting")
@@ -249,6 +252,7 @@ class Following:
             if group is not None and group.failure is None:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
+                self._news = True
                 self._moves.append((topic, None))
             self.changed.notify_all()
 
