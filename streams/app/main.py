@@ -39,10 +39,12 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
         from streams.app.bench import command as bench
         from streams.app.compact import compact
         from streams.app.demo import command as demo
+        from streams.app.torture import command as torture
 
         app.command()(compact)
         app.command()(demo.demo)
         app.add_typer(bench.app, name="bench")
+        app.add_typer(torture.app, name="torture")
 
 Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 

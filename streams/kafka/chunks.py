@@ -18,7 +18,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.sender import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
@@ -200,7 +200,7 @@ class _Sweep:
                 for message in [first, *self._consumer.consume(_AT_ONCE, 0)]:
                     self._take(message)
             elif time.monotonic() > deadline:
-                raise Determinate(f"fetch chunks of {self._topics}: no answer in time")
+                raise Unanswered(f"fetch chunks of {self._topics}: no answer in time")
 
     def _take(self, message: Message) -> None:
         partition = message.partition()

@@ -69,6 +69,10 @@ class Truncated(Determinate):
         return f"log {self.topic} cannot be read from offset {self.position}: {self.reason}"
 
 
+class Unanswered(Determinate):
+    """No broker answers, or none that may: nothing was done, and asking again may help."""
+
+
 class WronglyTimed(Corrupt):
     """A record has its writer's time, not the broker's: fatal for its group (rule 11)."""
 
@@ -102,6 +106,9 @@ class Tail(Protocol):
         Errors: `Truncated` when the log no longer holds the position, or the topic is gone
         (rule 12), `WronglyTimed` (rule 11); that topic is followed no more, the others are.
         """
+
+    def silent_ms(self) -> int:
+        """For how long no broker has answered, as the last poll saw it; 0 when one does."""
 
     def close(self) -> None:
         """Release the connection."""

@@ -92,6 +92,10 @@ class MemoryTail:
             return f"it ends at offset {log.end}"
         return ""
 
+    def silent_ms(self) -> int:
+        """Memory always answers."""
+        return 0
+
     def close(self) -> None:
         """Follow nothing any more."""
         self._next.clear()
@@ -153,19 +157,22 @@ class MemoryLogs:
 class MemoryChunks:
     """Chunk bodies in compacted topics of a `Store`."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, fresh: Callable[[], uuid.UUID] = uuid.uuid4
+    ) -> None:
         self.store = store or Store()
+        self._fresh = fresh
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
         """Append the bodies side by side to one partition."""
         with self.store.changed:
-            number = uuid.uuid4().int % len(self.store.topic(topic).partitions)
+            number = self._fresh().int % len(self.store.topic(topic).partitions)
             partition = self.store.partition(topic, number)
             refs = []
             for body, rows in bodies:
-                key = uuid.uuid4().hex
+                key = self._fresh().hex
                 self.store.check(topic, key.encode(), body)
                 offset = partition.append(0, key.encode(), body, headers)
                 refs.append(ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body)))
@@ -208,12 +215,17 @@ class MemoryChunks:
 
 
 class MemoryBroker:
-    """A whole broker in memory: logs, chunks and topics over one store."""
+    """A whole broker in memory: logs, chunks and topics over one store.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.store = Store()
+    With a `fresh` that is seeded everything about it is repeatable.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int], fresh: Callable[[], uuid.UUID] = uuid.uuid4
+    ) -> None:
+        self.store = Store(fresh)
         self.logs = MemoryLogs(now_ms, self.store)
-        self.chunks = MemoryChunks(self.store)
+        self.chunks = MemoryChunks(self.store, fresh)
         self.topics: Topics = self.store
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ on `changed`.
 import threading
 import uuid
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.errors import Determinate, InvalidUsage
@@ -95,7 +95,8 @@ class StoredTopic:
 class Store:
     """All topics of one broker in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        self._fresh = fresh
         self.changed = threading.Condition(threading.RLock())
         self._topics: dict[Topic, StoredTopic] = {}
         self.sessions: dict[str, int] = {}  # transactional id -> epoch of its newest session
@@ -107,7 +108,7 @@ class Store:
             for spec in specs:
                 if spec.name not in self._topics:
                     parts = tuple(Partition() for _ in range(spec.partitions))
-                    self._topics[spec.name] = StoredTopic(spec, uuid.uuid4().hex, parts)
+                    self._topics[spec.name] = StoredTopic(spec, self._fresh().hex, parts)
 
     def _problems(self, spec: TopicSpec) -> Sequence[str]:
         if not spec.name or len(spec.name) > _LONGEST_NAME or not _LEGAL.issuperset(spec.name):

@@ -67,6 +67,7 @@ class KafkaTail:
         self._failures: deque[SlackwaterError] = deque()
         self._look_at = time.monotonic() + _LOOK_EVERY_S
         self._unseen: frozenset[Topic] = frozenset()
+        self._silent_since: float | None = None
         self._closed = False
         if starts:
             require(starts)
@@ -166,7 +167,7 @@ class KafkaTail:
         self._moves.append((topic, None))
 
     def _look(self) -> None:
-        """Notice deleted topics, which the client waits for without a word.
+        """Notice deleted topics and silent brokers, both of which the client bears in silence.
 
         One lookup may have asked a broker that lags; what is missing twice is gone.
         """
@@ -175,8 +176,10 @@ class KafkaTail:
             return
         try:
             there = self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S).topics.keys()
+            self._silent_since = None
         except KafkaException:
             there = self._next.keys()  # nobody answers: nothing is known
+            self._silent_since = self._silent_since or began
         with self._lock:
             unseen = frozenset(self._next.keys() - there)
             for topic in unseen & self._unseen:
@@ -184,6 +187,11 @@ class KafkaTail:
             self._unseen = unseen
         now = time.monotonic()
         self._look_at = now + max(_LOOK_EVERY_S, (now - began) * _LOOK_SHARE)
+
+    def silent_ms(self) -> int:
+        """For how long no lookup was answered; one is made every few seconds."""
+        since = self._silent_since
+        return 0 if since is None else int((time.monotonic() - since) * 1000) + 1
 
     def close(self) -> None:
         """Release the connection; polls return at once."""

@@ -11,6 +11,7 @@ from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import ChunkRef, Chunks, Entry, Logs, Truncated
+from streams.kafka.patience import is_worth_waiting
 from streams.storage import rollup
 from streams.storage.events import Rollup
 from streams.storage.group import Group, decode
@@ -21,8 +22,10 @@ POLL_MS = 100
 MANY = 4
 """Groups, from which on their Rollups are fetched at once."""
 
-PATIENCE = 100
-"""Empty polls in a row after which a log that should hold more counts as unreadable."""
+PATIENCE = 300
+"""Empty polls in a row after which a log that should hold more counts as unreadable, if brokers
+answer at all: a partition may be without a leader for a while.
+"""
 
 
 Bodies = Mapping[tuple[Topic, tuple[ChunkRef, ...]], list[bytes]]
@@ -61,7 +64,7 @@ def read_all(
         while missing:
             found = tail.poll(POLL_MS)
             silence = 0 if found else silence + 1
-            if silence > PATIENCE:
+            if silence > PATIENCE and not is_worth_waiting(tail):
                 raise Determinate(f"logs cannot be read to their ends: {sorted(missing)}")
             for entry in found:
                 entries[entry.topic].append(entry)

@@ -17,8 +17,10 @@ from itertools import groupby
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
+from streams.kafka.patience import is_worth_waiting
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, WrongGroup
+from streams.storage.status import Status
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +30,8 @@ often, and one more group may have to wait so long until it is followed.
 """
 
 RETRY_S = 0.2
+PATIENCE_MS = 30_000
+"""How long brokers that answer may take until what is durable is read back."""
 
 
 class Following:
@@ -43,6 +47,9 @@ class Following:
         self._by_log: dict[Topic, Group] = {}
         self._awaited: dict[EventId, Outcome | None] = {}
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
+        self._watchers: list[Callable[[Status], None]] = []
+        self._told = Status()
+        self._news = False  # whether a group has failed, or a failed one was left
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
         self._polling = threading.RLock()
@@ -65,6 +72,7 @@ class Following:
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
+                self._news = self._news or group.failure is not None
                 del self._by_log[group.names.log]
                 self._moves.append((group.names.log, None))
                 self.changed.notify_all()
@@ -95,6 +103,38 @@ class Following:
                     self.changed.wait(left)
                     continue
             self.advance(min(POLL_MS, int(left * 1000) + 1))
+
+    def await_answered(self, predicate: Callable[[], bool]) -> bool:
+        """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
+
+        That is waited for as well, for as long as it is worth while.
+        """
+        while not self.wait(predicate, PATIENCE_MS):
+            if not self.is_silence():
+                return False
+        return True
+
+    def is_silence(self) -> bool:
+        """Whether no broker answers, and waiting for one is worth while."""
+        return not self._closed and is_worth_waiting(self._tail)
+
+    def status(self) -> Status:
+        """How things stand with the brokers and with the groups."""
+        failed = {
+            name: str(group.failure)
+            for name, group in list(self.groups.items())
+            if group.failure is not None
+        }
+        return Status(self._tail.silent_ms(), failed)
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback runs where the fold runs: it must be short.
+        """
+        with self.changed:
+            self._watchers.append(callback)
+        return lambda: self._watchers.remove(callback)
 
     def expect(self, ids: Sequence[EventId]) -> None:
         """Remember what becomes of these events, until `forget`."""
@@ -128,9 +168,10 @@ class Following:
                 entries = self._tail.poll(wait_ms)
             except (Truncated, WronglyTimed) as failure:
                 self.fail(failure.topic, failure)
-                return
+                entries = ()
             if entries:
                 self._fold(entries)
+        self._tell()
 
     def close(self) -> None:
         """Follow nothing any more; waiters return."""
@@ -154,6 +195,22 @@ class Following:
                 self.defect = defect
                 self._fail_all(defect)  # else waiters would wait for ever
                 return
+
+    def _tell(self) -> None:
+        """Tell whoever watches, if something changed that is worth telling."""
+        told = self._told
+        if not self._news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
+            return  # the path of every poll: no look at a thousand groups
+        with self.changed:
+            self._news = False
+            self._told = now = self.status()
+            watchers = tuple(self._watchers)
+        if now.silent_ms and not told.silent_ms:
+            log.warning("no broker answers: waiting")
+        if told.silent_ms and not now.silent_ms:
+            log.info("the brokers answer again")
+        for watcher in watchers:
+            watcher(now)
 
     def _move(self) -> None:
         with self.changed:
@@ -209,6 +266,7 @@ class Following:
             if group is not None and group.failure is None:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
+                self._news = True
                 self._moves.append((topic, None))
             self.changed.notify_all()
 

@@ -6,7 +6,7 @@ so the log counts one of them (rule 1). A copy that comes back as stale did noth
 followed the log would have seen an earlier one; so the event is made anew and sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
@@ -17,9 +17,6 @@ from streams.storage.events import Body, Event
 from streams.storage.following import Following
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, Stale, Unavailable
-
-PATIENCE_MS = 30_000
-"""How long a durable event may take to be read back."""
 
 RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
@@ -45,6 +42,7 @@ class Sending:
     logs: Logs
     following: Following
     new_id: Callable[[], str]
+    resend_ms: tuple[int, ...] = RESEND_MS
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events with one flush, and say what became of each.
@@ -73,7 +71,7 @@ class Sending:
         self.following.expect(ids)
         try:
             self._append(sent)
-            self._await_outcomes(sent, PATIENCE_MS)
+            self.following.await_answered(lambda: self._all_known(sent))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
@@ -99,7 +97,7 @@ class Sending:
             each.event.id: (each.group.names.log, records.encode(each.event)) for each in sent
         }
         doubt: Indeterminate | None = None
-        for wait_ms in (*RESEND_MS, 0):
+        for wait_ms in self._waits():
             unseen = [values[each.event.id] for each in sent if self._outcome(each) is None]
             try:
                 if unseen:
@@ -111,10 +109,15 @@ class Sending:
                     raise
             else:
                 return
-            self._await_outcomes(sent, wait_ms)
+            self.following.wait(lambda: self._all_known(sent), wait_ms)
         raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
 
-    def _await_outcomes(self, sent: Sequence[Sent], timeout_ms: int) -> None:
-        self.following.wait(
-            lambda: all(self._outcome(each) is not None for each in sent), timeout_ms
-        )
+    def _waits(self) -> Iterator[int]:
+        """The waits before each copy but the last; no copy is the last while nobody answers."""
+        yield from self.resend_ms
+        while self.following.is_silence():
+            yield self.resend_ms[-1]
+        yield 0
+
+    def _all_known(self, sent: Sequence[Sent]) -> bool:
+        return all(self._outcome(each) is not None for each in sent)

@@ -18,16 +18,20 @@ from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
-from streams.storage.following import Following
+from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
-from streams.storage.sending import PATIENCE_MS, Sending
+from streams.storage.sending import RESEND_MS, Sending
 from streams.storage.state import CollectionState, State
+from streams.storage.status import Status
+
+MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
+"""The largest chunk; its record has a key and headers, too."""
 
 __all__ = ["Shards", "fresh_uuid", "write_capability"]
 
@@ -51,6 +55,7 @@ class Shards:
         pump: bool = False,
         new_id: Callable[[], str] = fresh_uuid,
         data_partitions: int = 4,
+        resend_ms: Sequence[int] = RESEND_MS,
     ) -> None:
         self._topics = topics
         self.chunks = chunks
@@ -59,7 +64,7 @@ class Shards:
         self._opening = threading.Lock()
         self._namespace = namespace
         self._now_ms = now_ms
-        self._sending = Sending(logs, self.following, new_id)
+        self._sending = Sending(logs, self.following, new_id, tuple(resend_ms))
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
@@ -205,6 +210,10 @@ class Shards:
         """Why nothing is followed any more, if so: only a new process helps."""
         return self.following.defect
 
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.following.status()
+
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
         """Whether the predicate came true in time; it is looked at after every fold."""
         return self.following.wait(predicate, timeout_ms)
@@ -252,7 +261,7 @@ class Shards:
         def done() -> bool:
             return all(self.following.group(name).state.upto >= upto[name] for name in upto)
 
-        if not self.wait(done, PATIENCE_MS):
+        if not self.following.await_answered(done):
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:
@@ -266,11 +275,18 @@ class Shards:
         """Write updates as chunks, which an Append may then link.
 
         Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
+        Errors: InvalidUsage when a single row is larger than a record can be.
         """
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
         if not bodies:
             return ()
+        largest = max(len(body) for body, _ in bodies)  # more than one row is never so large
+        if largest > MAXIMUM_BODY_BYTES:
+            raise InvalidUsage(
+                f"collection {collection}: expected rows of at most {MAXIMUM_BODY_BYTES} bytes,"
+                f" actual {largest}: split the row or keep its largest value elsewhere"
+            )
         headers = self.headers(collection)
         refs = self.chunks.write(self.data_topic(collection), bodies, headers)
         return refs if errors is not None else with_ranges(refs, updates)

@@ -34,6 +34,7 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain, frontier
 from streams.storage.asking import Asking
@@ -73,6 +74,7 @@ from streams.storage.outcomes import (
 )
 from streams.storage.sending import unread
 from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.status import Status
 from streams.storage.subscription import Subscription
 from streams.storage.writing import Write, Writing, bound, moved
 from streams.trace.kernel import Kernel
@@ -123,7 +125,7 @@ class Storage:
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
 
     @classmethod
-    def kafka(
+    def kafka(  # noqa: PLR0913  what users choose, each by name
         cls,
         bootstrap: str,
         settings: Mapping[str, str] | None = None,
@@ -132,22 +134,28 @@ class Storage:
         topics: Mapping[str, str] | None = None,
         checks_counts: bool = False,
         lease_ms: int = LEASE_MS,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> Self:
         """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
         `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
         `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
+
+        Brokers that do not answer are waited for, three minutes or so; `status` says that they
+        are, and `watch` when that changes. `now_ms` is this client's clock: no outcome hangs
+        on it.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
         broker = KafkaBroker(client, choices)
+        patience = Patience()
         shards = Shards(
-            broker.logs,
-            broker.chunks,
-            broker.topics,
+            PatientLogs(broker.logs, patience),
+            PatientChunks(broker.chunks, patience),
+            PatientTopics(broker.topics, patience),
             namespace=namespace,
             data_partitions=choices.data_partitions,
-            now_ms=wall_clock_ms,
+            now_ms=now_ms,
             pump=True,
         )
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms, close=broker.close)
@@ -460,6 +468,17 @@ class Storage:
                 return replace(capability, frontier=at)
             case outcome:
                 raise self._asking.refused(Command.USE, capability, outcome)
+
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.shards.status()
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback must be short, and must not give commands.
+        """
+        return self.shards.following.watch(callback)
 
     def close(self) -> None:
         """Release the connections; capabilities stay what they are."""

@@ -147,8 +147,13 @@ class Reader:
         return time
 
     def _until_complete(self, time: Timestamp) -> Iterator[Result]:
-        """Beats until the updates at `time` are all there."""
+        """Beats until the updates at `time` are all there; says when no broker answers."""
+        was_silent = False
         while not self.shards.wait(lambda: is_complete(self._state(), time), BEAT_MS):
+            status = self.shards.status()
+            if bool(status.silent_ms) != was_silent:
+                was_silent = not was_silent
+                yield Notice(str(status))
             yield Progress(frontier(min(end(self._state()), time)))
 
     def _contents(self, time: Timestamp, columns: Sequence[Column]) -> pa.Table:

@@ -16,6 +16,7 @@ from streams.compaction.staging import renewed, stage
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
 from streams.ids import Timestamp
+from streams.kafka.faulty import Fault, FaultyChunks
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
@@ -24,7 +25,6 @@ from streams.storage import read, upkeep
 from streams.storage.events import Downgrade
 from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards
-from tests.support.faulty import Fault, FaultyChunks
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 NOWHERE = ClientSettings("nowhere:9092")

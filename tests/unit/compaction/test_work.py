@@ -12,12 +12,12 @@ from streams.compaction.task import Limits, grouped, pieces
 from streams.compaction.work import Compacted, LostRace, Worker
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, Timestamp
+from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
 from streams.storage.events import Append, Downgrade, Part, Reclaim
 from streams.storage.shards import Shards, write_capability
 from streams.trace.kernel import Kernel
-from tests.support.faulty import Fault, FaultyChunks, FaultyLogs
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 
 HOLD = CapabilityId("u1.catalog")

@@ -11,15 +11,16 @@ from hypothesis import strategies as st
 from streams.compaction.collector import Collector
 from streams.errors import Corrupt, Determinate
 from streams.ids import Timestamp
+from streams.kafka.faulty import Fault, FaultyBroker, FaultyLogs
 from streams.kafka.log import ChunkRef, Chunks
 from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability
+from streams.storage.events import Reclaim
 from streams.storage.options import Options
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.shards import Shards
-from tests.support.faulty import Fault, FaultyLogs
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
 ROUNDS = 60
@@ -167,3 +168,29 @@ def test_a_group_whose_log_is_gone_fails_alone() -> None:
     with pytest.raises(Determinate, match=names.log):
         write(storage, held, 5)
     assert write(storage, other, 5).frontier == frontier(5)
+
+
+def test_a_write_overtaken_by_a_collector_is_written_anew() -> None:
+    """The floor was raised between the chunk and the Append that links it (rule 7)."""
+    place = Place()
+    read, held = place.client().create(T1, TABLE)
+    collector = place.client()
+    collector.shards.open(T1)
+    turns = iter([None, None, None])
+
+    def collect() -> None:
+        """Before the Append, of the first and of the second attempt."""
+        if place.broker.store.partition(names.log, 0).end > 1 and next(turns, "over") is None:
+            floor = dict.fromkeys(range(4), 100)
+            collector.shards.submit([(T1, Reclaim(floor))])
+
+    names = collector.shards.names(T1)
+    way = FaultyBroker(place.broker, collect)
+    writer = Storage(Shards(way.logs, way.chunks, way.topics, now_ms=lambda: 0))
+    for partition in place.broker.store.topic(names.data).partitions:
+        partition.end = 99  # the floor of the collector is above what is written next
+    writer.heartbeat(held)
+    held = write(writer, held, 5, ("a", 1, 3, 1))
+    assert everything(place.client(), read, 5) == {("a", 1, 3): 1}
+    floor = collector.shards.group_state(T1).floor
+    assert floor

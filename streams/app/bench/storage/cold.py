@@ -19,14 +19,14 @@ from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.app.bench.storage.rig import Client, Rig, load_average
 from streams.app.bench.storage.rows import DESCRIPTION, rows
 from streams.app.compacting import compaction, worker
-from streams.compaction.policy import LagBehindUpper
-from streams.compaction.runner import Wish, catalog_hold
+from streams.compaction.runner import Wish
 from streams.errors import Determinate
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
 from streams.storage.events import Append, Body, Part, write_capability
 from streams.storage.outcomes import Appended
+from streams.storage.policy import LagBehindUpper, catalog_hold
 
 OLD = CollectionId("old")
 APPENDS = 1_000_000

@@ -22,14 +22,14 @@ from streams.app.bench.storage.rig import Client, Rig, load_average
 from streams.app.bench.storage.rows import DESCRIPTION, Ints, rows
 from streams.app.compacting import worker
 from streams.compaction.collector import Collector
-from streams.compaction.policy import LagBehindUpper
-from streams.compaction.runner import Compaction, Wish, catalog_hold
+from streams.compaction.runner import Compaction, Wish
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.raw import RawReader
 from streams.progress import frontier
 from streams.storage.capabilities import WriteCapability
 from streams.storage.events import write_capability
+from streams.storage.policy import LagBehindUpper, catalog_hold
 
 GROWN = CollectionId("grown")
 LIVE = 1_000_000
