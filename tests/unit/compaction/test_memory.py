@@ -66,7 +66,7 @@ def most(batches: int, scratch: Path) -> int:
     with client(broker()) as one:
         fill(one, batches)
         watched = Watched(one.chunks)
-        one.chunks = watched  # type: ignore[assignment]
+        one.chunks = watched
         [merge] = plan.whole(one.state(U1))
         done = Worker(one, Kernel(), lambda: uuid.uuid4().hex, scratch, BUDGET).compact(
             U1, merge
