@@ -71,12 +71,12 @@ def storage(
         slackwater torture storage --seconds 300
         slackwater torture storage --memory --steps 5000 --seed 7
     """
-    logging.getLogger("streams").setLevel(logging.CRITICAL)  # what fails here fails on purpose
     chosen = new_seed() if seed is None else seed
     typer.echo(f"seed {chosen}")
     began = time.monotonic()
     try:
-        verdict, entries = simulated(chosen, steps) if memory else soaked(chosen, seconds)
+        with quiet():
+            verdict, entries = simulated(chosen, steps) if memory else soaked(chosen, seconds)
     except SlackwaterError as error:
         _console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(FAILED) from error
@@ -90,6 +90,18 @@ def storage(
         report.write_evidence(evidence, entries)
         _console.print(f"what happened is in {evidence}", highlight=False)
         raise typer.Exit(FAILED)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without our log lines: what fails here fails on purpose."""
+    ours = logging.getLogger("streams")
+    level = ours.level
+    ours.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
 
 
 @contextmanager
