@@ -17,7 +17,7 @@ import pyarrow as pa
 from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
@@ -26,7 +26,7 @@ from streams.storage.following import Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
-from streams.storage.sending import PATIENCE_MS, Sending
+from streams.storage.sending import PATIENCE_MS, Attempt, Sending
 from streams.storage.state import CollectionState, State
 
 __all__ = ["Shards", "fresh_uuid", "write_capability"]
@@ -255,13 +255,29 @@ class Shards:
 
         Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
         """
+        body = self._chunks_of(collection, updates, errors)
+        if not body.bodies:
+            return ()
+        refs = self.chunks.write(*body)
+        return refs if errors is not None else with_ranges(refs, updates)
+
+    def write_all(
+        self, writes: Sequence[tuple[CollectionId, pa.Table]]
+    ) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, of many collections with one flush. Shape: of each as of `updates`."""
+        wanted = [self._chunks_of(collection, updates) for collection, updates in writes]
+        stored = self.chunks.write_all(wanted)
+        return [
+            with_ranges(refs, updates)
+            for refs, (_, updates) in zip(stored, writes, strict=True)
+        ]
+
+    def _chunks_of(
+        self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
+    ) -> ChunkWrite:
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
-        if not bodies:
-            return ()
-        headers = self.headers(collection)
-        refs = self.chunks.write(self.data_topic(collection), bodies, headers)
-        return refs if errors is not None else with_ranges(refs, updates)
+        return ChunkWrite(self.data_topic(collection), bodies, self.headers(collection))
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.
@@ -273,3 +289,7 @@ class Shards:
         InvalidUsage when a group is not open.
         """
         return self._sending.submit(events)
+
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """As `submit`, of events whose names are given; one that is stale is said to be so."""
+        return self._sending.attempt(attempts)

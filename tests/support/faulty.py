@@ -5,7 +5,7 @@ from enum import Enum, auto
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Tail
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail
 
 
 class Fault(Enum):
@@ -73,6 +73,9 @@ class FaultyChunks:
         if fault is Fault.AFTER:
             raise Indeterminate("injected after the write")
         return refs
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         return self.inner.fetch(topic, refs)

@@ -51,6 +51,9 @@ class Cut:
         self.interrupt()
         return refs
 
+    def write_all(self, wanted):
+        return [self.write(*each) for each in wanted]
+
     def fetch(self, topic, refs):
         self.interrupt()
         return self.inner.fetch(topic, refs)
