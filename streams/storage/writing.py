@@ -10,7 +10,7 @@ from threading import Lock
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import MINIMUM_TIME
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
@@ -19,7 +19,13 @@ from streams.storage.description import Description, loads
 from streams.storage.events import Append, Body, Downgrade, Part
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
-from streams.storage.written import check_counts, check_times, conform, conform_chunk
+from streams.storage.written import (
+    WrongRows,
+    check_counts,
+    check_times,
+    conform,
+    conform_chunk,
+)
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 
@@ -134,11 +140,14 @@ class Writing:
 
         They are read one by one, and kept only where counts are checked.
 
-        Errors: Corrupt when a chunk is not what is said of it; WrongRows, OutsideInterval.
+        Errors: WrongRows, also when a chunk is not what is said of it; OutsideInterval.
         """
         id_, kept = write.capability.id, []
         for ref in write.chunks:
-            (body,) = self.shards.chunks.fetch(self.shards.data_topic(id_), [ref])
+            try:
+                (body,) = self.shards.chunks.fetch(self.shards.data_topic(id_), [ref])
+            except Corrupt as cause:  # of the caller's making, not of the log's
+                raise WrongRows(id_, str(cause)) from cause
             rows = conform_chunk(id_, body, ref.rows, description)
             check_times(id_, rows, write.capability.frontier, write.upper)
             if self.kernel is not None:

@@ -2,9 +2,9 @@
 
 `shard/*.json` are for clients in other languages to check their fold with: `log` is the
 records' values in hexadecimal with their append times, `outcomes` what became of each,
-`state` the body that a Rollup of the state would have (`shard_state` or a later form), `hash` its
-SHA-256. Once written a file is never rewritten: these bytes are in topics out there. `ADD=1`
-writes the file of a case that has none.
+`state` the body that a Rollup of the state would have (`shard_state` or a later form), `hash`
+its SHA-256. Once written a file is never rewritten: these bytes are in topics out there.
+`ADD=1` writes the file of a case that has none.
 """
 
 import json

@@ -52,7 +52,8 @@ class Cut:
         return refs
 
     def write_all(self, wanted):
-        return [self.write(*each) for each in wanted]
+        self.interrupt()
+        return self.inner.write_all(wanted)
 
     def fetch(self, topic, refs):
         self.interrupt()
