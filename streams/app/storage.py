@@ -2,7 +2,9 @@
 
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -61,26 +63,34 @@ def storage(
     if config is not None:
         end_with_input()
         raise typer.Exit(run(read_service(config), stopping))
-    choices = chosen_topics(topic or [])
-    extra = client_settings(client or [])
     try:
-        place = ClientSettings(brokers, tuple(extra.items())) if brokers else None
-        kafka, namespace = (place, namespace) if place else reach(directory.absolute())
-        reachable(kafka)
+        service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:
         raise _ended(error, NO_ENVIRONMENT) from error
-    service = Service(
-        bootstrap=kafka.bootstrap,
-        client=dict(kafka.extra),
-        directory=str(directory),
-        namespace=namespace,
-        topics=choices,
-    )
+    service = replace(service, topics=chosen_topics(topic or []))
     try:
         code = run(service, stopping)
     except SlackwaterError as error:
         raise _ended(error, FAILED) from error
     raise typer.Exit(code)
+
+
+def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: str) -> Service:
+    """What a service on its own is told: of these brokers, or of an environment's.
+
+    Errors: InvalidUsage, Determinate when there is none, or nobody answers.
+    """
+    if brokers:
+        kafka = ClientSettings(brokers, tuple(sorted(client.items())))
+    else:
+        kafka, namespace = reach(directory.absolute())
+    reachable(kafka)
+    return Service(
+        bootstrap=kafka.bootstrap,
+        client=dict(kafka.extra),
+        directory=str(directory),
+        namespace=namespace,
+    )
 
 
 def _ended(error: SlackwaterError, code: int) -> typer.Exit:

@@ -18,7 +18,7 @@ from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Truncated
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.topics import TopicKind, Topics, TopicSpec, is_name
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
@@ -63,6 +63,8 @@ class Shards:
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
+        if not is_name(topic):  # a broker would call the question wrong
+            return None
         info = self._topics.describe(topic)
         return info.id if info is not None else None
 

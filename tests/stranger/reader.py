@@ -505,7 +505,8 @@ class Reader:
 def clipped(body: bytes, lower: int, upper: int) -> pa.Table:
     """The rows of a chunk at times in [lower, upper)."""
     with pa.ipc.open_stream(body) as reader:
-        rows = reader.read_all()
+        found = reader.read_all()
+    rows = pa.table({name: found.column(name) for name in found.schema.names})
     assert rows.schema.names == ["data", "time", "diff", "error"]
     assert rows.column("error").null_count == rows.num_rows, "the collection has errors"
     times = rows.column("time")

@@ -123,6 +123,8 @@ class Asked:
         return pair(talk.acquire(command.collection, command.token))
 
     def _create(self, command: Create) -> Conversation[Outcome]:
+        if not command.collection or not command.group:
+            raise InvalidUsage("create: expected the names of a collection and a group")
         description = described(command.description)
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
         talk = replace(self.conversations, lease_ms=lease_ms)
