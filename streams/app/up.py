@@ -90,7 +90,8 @@ def up(
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
-    Broker (unless --brokers), coordinator and one replica; whichever dies is started again.
+    Broker (unless --brokers), coordinator, one replica, compaction, and the service of the
+    command topics; whichever dies is started again.
 
     Examples:
         slackwater up

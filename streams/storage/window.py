@@ -32,7 +32,7 @@ class Decided:
 COMMAND = "command:"
 """What the id of an event begins with that carries out a command of a client's."""
 
-KEPT = 2048
+KEPT = 4096
 """How many outcomes of such events a fold keeps, however long ago they were decided."""
 
 Block = dict[EventId, Decided]

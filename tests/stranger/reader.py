@@ -15,7 +15,7 @@ from tests.stranger import wire
 
 Record = dict[str, Any]
 EMPTY = None  # the empty frontier: later than every time
-KEPT, WINDOW, TICK = 2048, 1024, 30_000
+KEPT, WINDOW, TICK = 4096, 1024, 30_000
 
 
 FOR_EVER = 1 << 63

@@ -17,10 +17,10 @@ One outcome a command, however often it is delivered, the service is killed, or 
    their logs (`seen`), then looks whether anybody else has answered anything, and only then
    sends. Suppose a successor has carried out a command at offset p of a log, and the zombie
    sends its events later. If p > seen, rule 1 finds the first or the copy is stale. If
-   p <= seen, the command was not answered at the time of the look, so it was of the
-   successor's last batch, which makes at most 3 `BATCH` events a log. For its name to be
-   forgotten, `KEPT` - 3 `BATCH` > `WINDOW` further ones must have come since the look; then the
-   copy is stale.
+   p <= seen, the command was not answered at the time of the look, so it was of a batch that
+   was not done, as were all named events between p and the look. A batch makes at most 3
+   `BATCH` of them a log. With three services in the middle of one, for the name to be forgotten
+   `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look; then the copy is stale.
 
 A refusal without an event needs no name: what is refused before the log is asked (an id that is
 bound or dropped, a capability that is gone) stays so for ever, and the service looks once more

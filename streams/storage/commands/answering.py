@@ -29,7 +29,7 @@ from streams.storage.directory import Directory
 from streams.storage.events import Body
 from streams.storage.outcomes import Outcome as Decided
 from streams.storage.outcomes import Stale
-from streams.storage.sending import Attempt, Unread
+from streams.storage.sending import Attempt, Unread, unread
 from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.window import COMMAND
 from streams.storage.writing import Writing
@@ -212,8 +212,12 @@ class Answering:
                     del open_[number]
         return [outcomes[number] for number in range(len(events))]
 
-    def _seen(self, group: str) -> Offset:
-        return self._shards.following.groups[group].state.upto
+    def _seen(self, name: str) -> Offset:
+        """How far a group is folded. Errors: Unread when it failed a moment ago."""
+        group = self._shards.following.groups.get(name)
+        if group is None:
+            raise unread(f"group {name} is followed no more")
+        return group.state.upto
 
 
 def begun(asked: Asked, request: Request) -> Conversation[Outcome]:

@@ -125,6 +125,8 @@ class Asked:
     def _create(self, command: Create) -> Conversation[Outcome]:
         if not command.collection or not command.group:
             raise InvalidUsage("create: expected the names of a collection and a group")
+        if command.start < MINIMUM_TIME:
+            raise InvalidUsage(f"create: expected start from {MINIMUM_TIME} on")
         description = described(command.description)
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
         talk = replace(self.conversations, lease_ms=lease_ms)

@@ -51,6 +51,9 @@ log = logging.getLogger(__name__)
 BATCH = 256
 """Records that are answered at once. `streams.storage.commands` says what hangs on it."""
 
+BATCH_BYTES = 8 << 20
+"""Bytes of commands after which a batch ends, however few they are."""
+
 TRIES = 5
 """How often a command may fail by itself before that is its answer."""
 
@@ -241,7 +244,9 @@ class _Session:
         """The next records, waited for."""
         if not self._waiting:
             self._waiting = list(self._tail.poll(wait_ms))
-        return self._waiting[:most]
+        sizes = itertools.accumulate(len(each.value) for each in self._waiting[:most])
+        fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= BATCH_BYTES, sizes))
+        return self._waiting[: max(1, fitting)]
 
     def answer(self, entries: Sequence[Entry], hopeless: Mapping[Offset, Outcome]) -> None:
         """Carry out commands and commit their responses. Errors: as `Answering`, Fenced."""

@@ -9,7 +9,9 @@ from schemas import chunk
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId
 from streams.kafka.log import ChunkWrite
+from streams.kafka.transactions import Fenced
 from streams.storage.commands import asked
+from streams.storage.commands import service as service_module
 from streams.storage.commands.service import TRIES
 from tests.support.commanding import DESCRIPTION, NAMES, SCHEMA, World, stream, update
 from tests.support.faulty import Fault, FaultyLogs
@@ -125,6 +127,8 @@ def test_descriptions_are_checked_before_an_id_is_given_away(world: World) -> No
     for id_ in ("", "x/y", "storage.ids"):
         refused = world.ask("create", collection=id_, description=DESCRIPTION)
         assert code(refused) == "InvalidUsage"
+    early = world.ask("create", collection="t", description=DESCRIPTION, start=-1)
+    assert code(early) == "InvalidUsage"
     made(world)
 
 
@@ -251,3 +255,32 @@ def test_answers_that_are_not_taken_are_given_again(world: World) -> None:
     opened.acquire_capabilities(CollectionId("t"))
     held = opened.shards.state(CollectionId("t")).capabilities
     assert len(held) == 2 + 2 + 2
+
+
+def test_a_batch_ends_when_it_is_large(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, _ = made(world)
+    ids = [world.send("heartbeat", capability=read) for _ in range(5)]
+    size = len(world.broker.store.log(NAMES.commands).records[-1].value or b"")
+    monkeypatch.setattr(service_module, "BATCH_BYTES", 2 * size)
+    service = world.service()
+    answered = []
+    for _ in range(3):
+        service.step(0)
+        answered.append(len(world.answers().keys() & ids))
+    assert answered == [2, 4, 5]
+
+
+def test_a_zombie_sends_nothing(world: World) -> None:
+    _, write = made(world)
+    world.send("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
+    log = data_topic(world).replace(".data", ".log")
+    ends: list[int] = []
+
+    def reached(point: str) -> None:
+        if point == "stored":
+            world.run()
+            ends.append(world.broker.store.log(log).end)
+
+    with pytest.raises(Fenced):
+        world.run(world.service(reached))
+    assert world.broker.store.log(log).end == ends[0]
