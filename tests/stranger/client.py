@@ -85,7 +85,10 @@ class Client:
 
     def read(self, wait_s: float) -> None:
         """Take note of responses; there is one a command."""
-        for message in self._consumer.consume(500, wait_s):
+        first = self._consumer.poll(wait_s)
+        if first is None:
+            return
+        for message in (first, *self._consumer.consume(500, 0)):
             assert message.error() is None, message.error()
             name, record = wire.decode(message.value())
             assert name == "command_response"

@@ -360,3 +360,30 @@ def test_of_two_services_the_younger_goes_on(place: Place) -> None:
             assert younger.poll() is None
             found = reader.listen("t7", "t7", -1)
             assert found == {(f"r{n}", n, n): 1 for n in range(200)}
+
+
+def test_a_service_runs_on_its_own(place: Place) -> None:
+    command = [sys.executable, "-m", "streams.app.main", "storage", "--brokers"]
+    options = ["--namespace", place.namespace, "--topic", "commands.retention.ms=86400000"]
+    with subprocess.Popen(
+        [*command, place.bootstrap, *options],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        with place.client() as client:
+            assert (
+                client.ask("create", collection="alone", description=TABLE)["status"] == "DONE"
+            )
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    nobody = subprocess.run(
+        [*command, "127.0.0.1:1", *options, "--client", "socket.timeout.ms=2000"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert nobody.returncode == 3, nobody.stderr
+    assert "error" in nobody.stderr
