@@ -13,7 +13,7 @@ import itertools
 import logging
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -227,7 +227,7 @@ class _Session:
         while self._looked < high:
             topic = self._wiring.names.responses
             found = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
-            yield [read_answer(value) for value in found.column("value").to_pylist()]
+            yield list(readable(found.column("value").to_pylist()))
             is_all = found.num_rows < _AT_ONCE
             self._looked = high if is_all else Offset(found.column("offset")[-1].as_py() + 1)
 
@@ -290,6 +290,15 @@ class _Session:
     def close(self) -> None:
         """Read no more."""
         self._tail.close()
+
+
+def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
+    """The responses among the records; what else somebody has written there says nothing."""
+    for value in values:
+        try:
+            yield read_answer(value or b"")
+        except Corrupt as problem:
+            log.warning("a record is no response", extra={"cause": str(problem)})
 
 
 def read(entry: Entry) -> Request | Report:

@@ -16,6 +16,8 @@ import pytest
 
 from streams.app.service import FENCED, Service
 from streams.kafka.embedded import EmbeddedBroker
+from streams.storage import Storage
+from streams.storage.upkeep import roll_up
 from tests.stranger import wire
 from tests.stranger.client import Client, stream
 from tests.stranger.reader import Reader
@@ -360,6 +362,47 @@ def test_of_two_services_the_younger_goes_on(place: Place) -> None:
             assert younger.poll() is None
             found = reader.listen("t7", "t7", -1)
             assert found == {(f"r{n}", n, n): 1 for n in range(200)}
+
+
+def test_a_stranger_reads_what_was_compacted_and_rolled_up(place: Place) -> None:
+    rows_of = {n: (f"r{n % 5}", n % 5, n, 1) for n in range(150)}
+    with place.service(), place.client() as client:
+        read, held = client.done("create", collection="t8", description=TABLE)
+        ids = [
+            client.send(
+                "update_and_downgrade",
+                writes=[
+                    {
+                        "capability": {**held, "frontier": n},
+                        "updates": stream(rows(row)),
+                        "new_frontier": n + 1,
+                    }
+                ],
+            )
+            for n, row in rows_of.items()
+        ]
+        assert {client.outcome(each)["status"] for each in ids} == {"DONE"}
+        client.done("downgrade", capability=read, new_frontier=100)
+        with Storage.kafka(place.bootstrap, namespace=place.namespace) as storage:
+            storage.shards.open("t8")
+            roll_up(storage.shards, "t8")
+            beats = [client.send("heartbeat", capability=read) for _ in range(70)]
+            assert client.outcome(beats[-1])["status"] == "DONE"
+            storage.shards.sync_group("t8")
+            roll_up(storage.shards, "t8")
+            assert storage.shards.logs.bounds(storage.shards.names("t8").log)[0] > 0
+    command = [sys.executable, "-m", "streams.app.main", "compact", "--whole", "--json"]
+    where = ["--brokers", place.bootstrap, "--namespace", place.namespace]
+    done = subprocess.run([*command, *where], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["compacted"]
+    with place.reader() as reader:  # nobody else runs
+        for as_of in (100, 149):
+            expected = {(f"r{n}", n): len(range(n, as_of + 1, 5)) for n in range(5)}
+            assert reader.snapshot("t8", "t8", as_of) == expected
+        expected = {(name, size, at): 1 for name, size, at, _ in list(rows_of.values())[101:]}
+        assert reader.listen("t8", "t8", 100) == expected
+        assert reader.fold("t8").collections["t8"]["since"] == 100
 
 
 def test_a_service_runs_on_its_own(place: Place) -> None:

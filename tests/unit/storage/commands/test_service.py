@@ -12,7 +12,7 @@ from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
-from streams.storage.commands.service import TRIES
+from streams.storage.commands.service import TRIES, readable
 from tests.support.commanding import DESCRIPTION, NAMES, SCHEMA, World, stream, update
 from tests.support.faulty import Fault, FaultyLogs
 
@@ -268,6 +268,17 @@ def test_a_batch_ends_when_it_is_large(world: World, monkeypatch: pytest.MonkeyP
         service.step(0)
         answered.append(len(world.answers().keys() & ids))
     assert answered == [2, 4, 5]
+
+
+def test_noise_among_the_responses_is_passed_over(world: World) -> None:
+    read, _ = made(world)
+    world.broker.logs.append([(NAMES.responses, b"noise"), (NAMES.responses, b"")])
+    id_ = world.send("heartbeat", capability=read)
+    world.service().step(0)
+    records = world.broker.store.log(NAMES.responses).records
+    values = [each.value or b"" for each in records]
+    answered = [each.command for each in readable(values)]
+    assert answered == ["c0", id_]
 
 
 def test_a_zombie_sends_nothing(world: World) -> None:
