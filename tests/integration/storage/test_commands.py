@@ -400,8 +400,8 @@ def test_a_stranger_reads_what_was_compacted_and_rolled_up(place: Place) -> None
         for as_of in (100, 149):
             expected = {(f"r{n}", n): len(range(n, as_of + 1, 5)) for n in range(5)}
             assert reader.snapshot("t8", "t8", as_of) == expected
-        expected = {(name, size, at): 1 for name, size, at, _ in list(rows_of.values())[101:]}
-        assert reader.listen("t8", "t8", 100) == expected
+        changes = {(name, size, at): 1 for name, size, at, _ in list(rows_of.values())[101:]}
+        assert reader.listen("t8", "t8", 100) == changes
         assert reader.fold("t8").collections["t8"]["since"] == 100
 
 
