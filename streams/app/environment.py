@@ -1,4 +1,4 @@
-"""An environment: a broker, a coordinator, one replica and compaction, as one.
+"""An environment: a broker, a coordinator, one replica, compaction and storage, as one.
 
 Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
 state (a cache), the processes' output, and `environment.json`, which says how to reach it.
@@ -96,7 +96,7 @@ class Environment:
         self._say("starting the coordinator and the replica")
         port = _port(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
-        for name in ("coordinator", "replica", "compaction"):
+        for name in ("coordinator", "replica", "compaction", "storage"):
             self._start_service(name, port)
         _write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
@@ -136,7 +136,7 @@ class Environment:
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-            frozenset({FENCED}) if name == "coordinator" else frozenset(),
+            frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
         )
         self.children[name] = child
         self._stack.callback(child.stop)
@@ -155,7 +155,10 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`, `compaction`, or `all`; they come back."""
+        """`kill -9` one of `coordinator`, `replica`, `compaction`, `storage`, or `all`.
+
+        They come back.
+        """
         for each in self.children.values():
             if name in {each.name, "all"}:
                 each.kill()
@@ -163,7 +166,8 @@ class Environment:
     @property
     def successor(self) -> str:
         """What to say when another environment has taken over this namespace; else empty."""
-        if not any(each.is_over for each in self.children.values()):
+        coordinator = self.children.get("coordinator")
+        if coordinator is None or not coordinator.is_over:
             return ""
         where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
         return f"another environment has taken over {where}"

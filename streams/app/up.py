@@ -102,8 +102,8 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
-    Broker (unless --brokers), coordinator, one replica and compaction; whichever dies is
-    started again.
+    Broker (unless --brokers), coordinator, one replica, compaction, and the service of the
+    command topics; whichever dies is started again.
 
     Examples:
         slackwater up

@@ -10,7 +10,6 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -18,7 +17,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import ChunkRef, Unanswered
+from streams.kafka.log import ChunkRef, ChunkWrite, Unanswered
 from streams.kafka.sender import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
@@ -39,14 +38,6 @@ _POLL_S = 1.0
 _NAMED = 4  # topics that an error names, at most
 
 
-class ChunkWrite(NamedTuple):
-    """Bodies, given with their row counts, and where they go."""
-
-    topic: Topic
-    bodies: Sequence[tuple[bytes, int]]
-    headers: Mapping[str, bytes]
-
-
 class KafkaChunks:
     """Chunk bodies in compacted topics. Clients are made by the first call."""
 
@@ -64,10 +55,7 @@ class KafkaChunks:
         return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """Store the bodies of many topics in one flush; the references of each, in order.
-
-        Errors: as `write`; then any of them may have been stored, as orphans.
-        """
+        """Store the bodies of many topics in one flush."""
         with self._lock:
             partitions = [uuid.uuid4().int % self._count(each.topic) for each in wanted]
         missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]

@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Tail, Unanswered
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import Topics
 
@@ -126,6 +126,10 @@ class FaultyChunks:
             raise Indeterminate("injected after the write")
         return refs
 
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, one after the other: each may fail."""
+        return [self.write(*each) for each in wanted]
+
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """The bodies, if anybody answers."""
         if self.silent:
@@ -199,6 +203,10 @@ class _CutChunks:
         refs = self._inner.write(topic, bodies, headers)
         self._between()
         return refs
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, one after the other: each may fail."""
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         self._between()

@@ -11,7 +11,7 @@ order of offsets is the only order there is.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
@@ -136,6 +136,14 @@ class Logs(Protocol):
         """Delete the records below `before` for good (DeleteRecords)."""
 
 
+class ChunkWrite(NamedTuple):
+    """Bodies, given with their row counts, and where they go."""
+
+    topic: Topic
+    bodies: Sequence[tuple[bytes, int]]
+    headers: Mapping[str, bytes]
+
+
 class Chunks(Protocol):
     """Chunk bodies in data topics (`cleanup.policy=compact`)."""
 
@@ -146,6 +154,12 @@ class Chunks(Protocol):
 
         Errors: Determinate, Indeterminate. A body without a delivered offset is written again
         under a new key (rule 6), so that an error leaves at worst orphans.
+        """
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Write the bodies of many topics in one flush; the references of each, in order.
+
+        Errors: as `write`; then any of them may have been stored, as orphans.
         """
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:

@@ -19,7 +19,7 @@ from streams.kafka.faults import cause_of, read_fault
 from streams.kafka.log import Tail
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
-from streams.kafka.tail import MEANING, PACE, KafkaTail
+from streams.kafka.tail import COMMITTED, MEANING, PACE, KafkaTail
 
 T = TypeVar("T")
 
@@ -91,6 +91,10 @@ class KafkaLogs:
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
         return KafkaTail(self._settings, starts, self._require)
+
+    def committed(self, topic: Topic, start: Offset) -> Tail:
+        """Follow a topic that others write, without what they take back."""
+        return KafkaTail(self._settings, {topic: start}, self._require, COMMITTED)
 
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete records for good. Errors: Determinate beyond the log's end."""

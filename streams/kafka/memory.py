@@ -16,11 +16,11 @@ from streams.errors import (
     SlackwaterError,
 )
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Entry, Tail, Truncated, WronglyTimed
+from streams.kafka.log import ChunkRef, ChunkWrite, Entry, Tail, Truncated, WronglyTimed
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
 
-_APPEND_TIMED = frozenset({TopicKind.LOG, TopicKind.DATA})
+_APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
 
 
 class MemoryTail:
@@ -177,6 +177,10 @@ class MemoryChunks:
                 offset = partition.append(0, key.encode(), body, headers)
                 refs.append(ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body)))
             return tuple(refs)
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Append the bodies of each."""
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, checked as on a broker."""

@@ -172,7 +172,8 @@ class Store:
         if kind in {TopicKind.DATA, TopicKind.OUTPUT} and key is None:
             raise Determinate(f"topic {topic} is compacted: a record needs a key")
         size = len(value or b"") + len(key or b"")
-        limit = MAXIMUM_RECORD_BYTES if kind in {TopicKind.LOG, TopicKind.DATA} else 1 << 20
+        small = kind in {TopicKind.OUTPUT, TopicKind.RAW}
+        limit = 1 << 20 if small else MAXIMUM_RECORD_BYTES
         if size > limit:
             raise Determinate(
                 f"record for topic {topic} is too large: {size} bytes, at most {limit}"

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from streams.errors import Indeterminate, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Tail, Unanswered
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
 from streams.kafka.topics import TopicInfo, Topics, TopicSpec
 
 T = TypeVar("T")
@@ -96,10 +96,12 @@ class PatientChunks:
 
         Errors: Determinate, for nothing links what a failed write may leave behind.
         """
+        return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, of many topics."""
         try:
-            return self.patience.ask(
-                lambda: self.inner.write(topic, bodies, headers), _IN_DOUBT
-            )
+            return self.patience.ask(lambda: self.inner.write_all(wanted), _IN_DOUBT)
         except Indeterminate as doubt:
             raise Unanswered(f"no chunk was linked: {doubt}") from doubt
 

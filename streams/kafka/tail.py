@@ -5,8 +5,9 @@ a time and is not fair about it: beside a thread that polls in a loop, another o
 never come through. So `add` and `remove` leave word, and the poll, which never sleeps for long,
 sees to it.
 
-Readers are `read_uncommitted`: the order of offsets alone decides (rule 1), and nobody's
-abandoned transaction may hold up a log.
+Readers of logs are `read_uncommitted`: the order of offsets alone decides (rule 1), and
+nobody's abandoned transaction may hold up a log. What others write for us to act on is read
+`COMMITTED`: what they take back was never said (rule 30).
 """
 
 import logging
@@ -34,6 +35,7 @@ from streams.kafka.settings import ClientSettings
 log = logging.getLogger(__name__)
 
 MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
+COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
 PACE: Mapping[str, clients.Setting] = {
     "fetch.wait.max.ms": 100,
     "fetch.message.max.bytes": 1 << 20,
@@ -57,9 +59,10 @@ class KafkaTail:
         settings: ClientSettings,
         starts: Mapping[Topic, Offset],
         require: Callable[[Collection[Topic]], None],
+        meaning: Mapping[str, clients.Setting] = MEANING,
     ) -> None:
         self._require = require
-        self._consumer = clients.consumer(settings, MEANING, PACE)
+        self._consumer = clients.consumer(settings, meaning, PACE)
         self._polling = threading.Lock()  # whoever holds it may use the consumer
         self._lock = threading.Lock()  # guards _next and _moves
         self._next: dict[Topic, int] = {}

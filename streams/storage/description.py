@@ -48,12 +48,14 @@ class Description:
         return tuple(type_ for _, type_ in self.columns)
 
 
-def dumps(description: Description) -> str:
-    """The description as JSON; equal descriptions give equal text."""
+def dumps(description: Description, creator: str = "") -> str:
+    """The description as JSON; equal descriptions, by equal creators, give equal text."""
     columns = [{"name": name, "type": type_} for name, type_ in description.columns]
     value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
     if description.required:
         value["required"] = list(description.required)
+    if creator:
+        value["creator"] = creator
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 

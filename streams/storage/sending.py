@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
-from streams.ids import EventId
+from streams.ids import EventId, Offset
 from streams.kafka.log import Logs
 from streams.storage import records
 from streams.storage.events import Body, Event
@@ -22,9 +22,23 @@ RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
 
 
-def unread(reason: str) -> Indeterminate:
+class Unread(Indeterminate):
+    """The group has failed: whether the event counted cannot be read."""
+
+
+def unread(reason: str) -> Unread:
     """What to raise for an event of a group that has failed: it may have counted."""
-    return Indeterminate(f"the event's outcome cannot be read: {reason}")
+    return Unread(f"the event's outcome cannot be read: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An event with a name that is given, of somebody who had folded up to `seen`."""
+
+    group: str
+    body: Body
+    id: EventId
+    seen: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +74,24 @@ class Sending:
                     del open_[number]
         return [outcomes[number] for number in range(len(events))]
 
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """As `submit`, of named events; what is stale is said to be so, not made anew."""
+        sent = [
+            Sent(group, Event(each.id, group.uuid, each.seen, each.body))
+            for each in attempts
+            for group in (self._group(each.group),)
+        ]
+        return self._send(sent)
+
     def _make(self, name: str, body: Body) -> Sent:
+        group = self._group(name)
+        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+
+    def _group(self, name: str) -> Group:
         group = self.following.groups.get(name)
         if group is None:
             raise InvalidUsage(f"group {name} is not open")
-        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+        return group
 
     def _send(self, sent: Sequence[Sent]) -> list[Outcome]:
         ids = [each.event.id for each in sent]

@@ -17,8 +17,8 @@ import pyarrow as pa
 from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
-from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Truncated
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
@@ -26,7 +26,7 @@ from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
-from streams.storage.sending import RESEND_MS, Sending
+from streams.storage.sending import RESEND_MS, Attempt, Sending
 from streams.storage.state import CollectionState, State
 from streams.storage.status import Status
 
@@ -68,6 +68,8 @@ class Shards:
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
+        if not is_name(topic):  # a broker would call the question wrong
+            return None
         info = self._topics.describe(topic)
         return info.id if info is not None else None
 
@@ -277,19 +279,39 @@ class Shards:
         Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
         Errors: InvalidUsage when a single row is larger than a record can be.
         """
+        body = self._chunks_of(collection, updates, errors)
+        if not body.bodies:
+            return ()
+        refs = self.chunks.write(*body)
+        return refs if errors is not None else with_ranges(refs, updates)
+
+    def write_all(
+        self, writes: Sequence[tuple[CollectionId, pa.Table]]
+    ) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, of many collections with one flush.
+
+        Shape: of each as of `updates`. Errors: as `write`; then nothing was written.
+        """
+        wanted = [self._chunks_of(collection, updates) for collection, updates in writes]
+        stored = self.chunks.write_all(wanted)
+        return [
+            with_ranges(refs, updates)
+            for refs, (_, updates) in zip(stored, writes, strict=True)
+        ]
+
+    def _chunks_of(
+        self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
+    ) -> ChunkWrite:
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
-        if not bodies:
-            return ()
-        largest = max(len(body) for body, _ in bodies)  # more than one row is never so large
+        # more than one row is never so large
+        largest = max((len(body) for body, _ in bodies), default=0)
         if largest > MAXIMUM_BODY_BYTES:
             raise InvalidUsage(
                 f"collection {collection}: expected rows of at most {MAXIMUM_BODY_BYTES} bytes,"
                 f" actual {largest}: split the row or keep its largest value elsewhere"
             )
-        headers = self.headers(collection)
-        refs = self.chunks.write(self.data_topic(collection), bodies, headers)
-        return refs if errors is not None else with_ranges(refs, updates)
+        return ChunkWrite(self.data_topic(collection), bodies, self.headers(collection))
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.
@@ -301,3 +323,7 @@ class Shards:
         InvalidUsage when a group is not open.
         """
         return self._sending.submit(events)
+
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """As `submit`, of events whose names are given; one that is stale is said to be so."""
+        return self._sending.attempt(attempts)

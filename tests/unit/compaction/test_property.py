@@ -51,6 +51,10 @@ class Cut:
         self.interrupt()
         return refs
 
+    def write_all(self, wanted):
+        self.interrupt()
+        return self.inner.write_all(wanted)
+
     def fetch(self, topic, refs):
         self.interrupt()
         return self.inner.fetch(topic, refs)

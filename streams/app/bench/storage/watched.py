@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Tail
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail
 
 
 @dataclass(slots=True)
@@ -61,13 +61,17 @@ class WatchedChunks:
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
         """Timed and counted."""
+        return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Timed and counted."""
         began = time.perf_counter()
-        refs = self.inner.write(topic, bodies, headers)
+        written = self.inner.write_all(wanted)
         self.write_ms.append((time.perf_counter() - began) * 1000)
-        size = sum(ref.size for ref in refs)
+        size = sum(ref.size for refs in written for ref in refs)
         self.stored, self.written = self.stored + size, self.written + size
         self.most = max(self.most, self.stored)
-        return refs
+        return written
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """As it is."""
