@@ -119,7 +119,9 @@ class Keeper:
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
             records = [each.checkpoint for flow in flows for each in flow.records]
             starting = any(flow.phase is Phase.STARTING for flow in flows)
-        if not starting:  # a flow that is looking for its records may still name any of them
+        # whoever is still to look for records may name any of them, and so may a dataflow
+        # that this process, just started, was not told of yet
+        if not starting and self.store.stored() <= {flow.id for flow in flows}:
             self.store.delete_runs(removable(found, records, used))
 
 
