@@ -103,7 +103,7 @@ class KafkaTail:
             left = deadline - time.monotonic()
             with self._polling:
                 entries = self._poll(max(0.0, min(left, _NAP_S)))
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 break
         return entries
 

@@ -42,8 +42,7 @@ def many(rig: Rig) -> Outcome:
         declare(rig, client, ids)
     rig.say("opening them all, and waiting")
     found = [followed(rig, ids) for _ in range(OPENS)]
-    with rig.client() as client:
-        started = restarted(rig, client, ids)
+    started = restarted(rig, ids)
     opened_s = median(each.ready_s for each in found)
     percent = median(each.percent for each in found)
     return Outcome(

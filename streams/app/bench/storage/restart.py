@@ -20,6 +20,8 @@ from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle
 from streams.app.services import new_id, now_ms
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.plan import statements
 from streams.plan.statements import CreateSource
@@ -59,15 +61,15 @@ def _written(catalog: CatalogLog, item: Item) -> None:
     catalog.change(lambda _: Birth(item.id, Timestamp(0)))
 
 
-def restarted(rig: Rig, client: Client, ids: Sequence[CollectionId]) -> Idle:
+def restarted(rig: Rig, ids: Sequence[CollectionId]) -> Idle:
     """Start a coordinator, then let it wait.
 
     Errors: Determinate when it does not find all of its sources.
     """
-    broker = client.broker
-    cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     settings = CoordinatorSettings(namespace=NAMESPACE)
     began = time.perf_counter()
+    broker = KafkaBroker(ClientSettings(rig.bootstrap))
+    cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id)
     try:
         coordinator.start()
@@ -78,3 +80,4 @@ def restarted(rig: Rig, client: Client, ids: Sequence[CollectionId]) -> Idle:
         return idle(rig, ready_s)
     finally:
         coordinator.stop()
+        broker.close()
