@@ -90,19 +90,24 @@ class Following:
         return group
 
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether the predicate came true in time; it is looked at after every fold."""
+        """Whether the predicate came true in time; it is looked at after every fold.
+
+        Without a pump there is one poll at least, however short the time: what can be known is.
+        """
         deadline = time.monotonic() + timeout_ms / 1000
+        is_due = self._thread is None
         while True:
             with self.changed:
                 if predicate():
                     return True
                 left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
+                if (left <= 0 and not is_due) or self._closed:
                     return False
                 if self._thread is not None:
                     self.changed.wait(left)
                     continue
-            self.advance(min(POLL_MS, int(left * 1000) + 1))
+            self.advance(min(POLL_MS, max(0, int(left * 1000)) + 1))
+            is_due = False
 
     def await_answered(self, predicate: Callable[[], bool]) -> bool:
         """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.

@@ -14,7 +14,8 @@ import pytest
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.broker import KafkaBroker
-from streams.kafka.log import Truncated
+from streams.kafka.faulty import UNKNOWN, Fault, FaultyLogs
+from streams.kafka.log import Logs, Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
 from streams.storage import Storage
@@ -46,16 +47,17 @@ class Place:
     stack: ExitStack
     space: str
 
-    def client(self, skew_ms: int = 0, lease_ms: int = 900_000) -> Storage:
+    def client(self, skew_ms: int = 0, logs: Logs | None = None) -> Storage:
         shards = Shards(
-            self.broker.logs,
+            logs or self.broker.logs,
             self.broker.chunks,
             self.broker.topics,
             namespace=self.space,
             now_ms=lambda: time.time_ns() // 1_000_000 + skew_ms,
             pump=True,
+            resend_ms=(300, 300, 300),
         )
-        return self.stack.enter_context(Storage(shards, lease_ms=lease_ms))
+        return self.stack.enter_context(Storage(shards))
 
 
 @pytest.fixture
@@ -125,6 +127,18 @@ def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Stora
     with pytest.raises(InvalidUsage, match="expected rows of at most"):
         write(client, done, 9, (huge * 2, 1, 7, 1))
     assert write(client, done, 9, ("a", 1, 7, 1)).frontier == frontier(9)
+
+
+@pytest.mark.parametrize("fault", sorted(UNKNOWN, key=str), ids=lambda fault: fault.name)
+def test_an_outcome_that_is_not_known_is_read_back(place: Place, fault: Fault) -> None:
+    logs = FaultyLogs(place.broker.logs)
+    client = place.client(logs=logs)
+    read, held = client.create(T, TABLE)
+    logs.plan([fault, fault])
+    held = write(client, held, 5, ("a", 1, 3, 1))
+    logs.surface()
+    held = write(client, held, 9, ("b", 1, 7, 1))
+    assert everything(place.client(), read, 9) == {("a", 1, 3): 1, ("b", 1, 7): 1}
 
 
 def spoil_record(place: Place, client: Storage) -> None:

@@ -30,14 +30,14 @@ class Actor(Protocol):
         """Do something. Errors: Determinate, Indeterminate, which are no news."""
 
 
-def create(storage: Storage, prefix: str) -> tuple[Target, ...]:
+def create(storage: Storage) -> tuple[Target, ...]:
     """Make the collections, with critical capabilities for all to share."""
     targets = []
     for group, count in GROUPS.items():
         for number in range(count):
-            id_, name = CollectionId(f"{prefix}{group}{number}"), f"{prefix}{group}"
-            read, write = storage.create(id_, DESCRIPTION, group=name, critical=True)
-            targets.append(Target(id_, name, read.name, write.name))
+            id_ = CollectionId(f"{group}{number}")
+            read, write = storage.create(id_, DESCRIPTION, group=group, critical=True)
+            targets.append(Target(id_, group, read.name, write.name))
     return tuple(targets)
 
 

@@ -8,7 +8,6 @@ both directions, and each client's is hours off.
 """
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
@@ -69,7 +68,7 @@ class Simulation:
     def __post_init__(self) -> None:
         self.rng = Random(self.seed)  # noqa: S311  chance to be repeated, no secret
         self.broker = MemoryBroker(self._tick, lambda: uuid.UUID(int=self.rng.getrandbits(128)))
-        self.targets = create(self._client(FaultyBroker(self.broker)), "")
+        self.targets = create(self._client(FaultyBroker(self.broker)))
         self.players = [self._born(role) for role in ROLES + KEEPERS]
 
     def step(self) -> None:
@@ -176,11 +175,9 @@ class Simulation:
             self._play(self.rng.choice(rivals or self.players))
 
 
-def simulate(seed: int, steps: int, progress: Callable[[int], None] | None = None) -> Verdict:
+def simulate(seed: int, steps: int) -> Verdict:
     """The verdict on a run of so many steps."""
     run = Simulation(seed)
-    for number in range(steps):
+    for _ in range(steps):
         run.step()
-        if progress is not None:
-            progress(number + 1)
     return run.verdict()

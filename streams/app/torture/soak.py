@@ -82,7 +82,7 @@ class Soak:
         place.mkdir(parents=True)
         namespace = f"torture{number}"
         with Storage.kafka(self.broker.bootstrap, namespace=namespace) as storage:
-            targets = create(storage, "")
+            targets = create(storage)
             with self._loose(place, namespace, targets) as workers:
                 self._afflict(workers, seconds)
             entries = self._entries(place)

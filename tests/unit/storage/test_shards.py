@@ -398,3 +398,12 @@ def test_a_group_is_opened_once_whoever_asks() -> None:
         for thread in threads:
             thread.join()
         assert append(one, 0, 10) == Appended((frontier(10),))
+
+
+def test_who_has_no_time_to_wait_is_told_what_can_be_known() -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        other.open("u1")
+        append(one, 0, 10)
+        assert other.wait(lambda: other.state(U1).upper == frontier(10), 0)
