@@ -202,7 +202,7 @@ class Conversations:
             self.asking.usable(Command.UPDATE, each.capability)
         try:
             group = self.writing.group(writes)
-            rows = [self.writing.checked(each) for each in writes]  # all, before any is stored
+            rows = self._checked(writes)
         except InvalidUsage:
             for each in writes:
                 self.asking.current(Command.UPDATE, each.capability)
@@ -217,6 +217,16 @@ class Conversations:
         else:
             lost = self._lost_append(writes, outcomes[0])
         return lost or tuple(moved(each) for each in writes)
+
+    def _checked(self, writes: Sequence[Write]) -> list[pa.Table | None]:
+        """The rows of all writes, before any is stored.
+
+        Of a command that was decided only the event's name counts any more; its rows are in the
+        collection, and its chunks may have been merged.
+        """
+        if self.asking.is_decided:
+            return [None for _ in writes]
+        return [self.writing.checked(each) for each in writes]
 
     def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:
         """The race that an Append lost, if it did. Errors: when it could not have counted."""
