@@ -3,8 +3,8 @@
 A batch is what has come, at most `BATCH` records, cut into waves of what may be asked for
 together. The effects of a wave are made and read back, then its responses are committed in one
 transaction. Whatever fails in between, the session begins anew from what the topics say;
-nothing is remembered that they do not hold. After a failure commands are taken one by one for a
-while, so that one which fails by itself is found, and answered as FAILED when it goes on failing.
+nothing is remembered that they do not hold. After a failure commands are taken one by one for
+a while, so that one which fails by itself is found, and answered as FAILED in the end.
 
 It ends when a newer session has begun (`Fenced`): of two services the younger goes on.
 """
