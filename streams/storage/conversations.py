@@ -202,26 +202,31 @@ class Conversations:
             self.asking.usable(Command.UPDATE, each.capability)
         try:
             group = self.writing.group(writes)
-            rows = [self.writing.checked(each) for each in writes]  # all, before any is stored
+            rows = self._checked(writes)
         except InvalidUsage:
             for each in writes:
                 self.asking.current(Command.UPDATE, each.capability)
             raise
         pairs = tuple(zip(writes, rows, strict=True))
         inline = [(write.capability.id, own) for write, own in pairs if own is not None]
-        while True:
-            refs = iter((yield from stored(inline)))
-            chunks = [
-                (*write.chunks, *(() if own is None else next(refs))) for write, own in pairs
-            ]
-            outcomes = yield from submitted(self.writing.events(group, writes, chunks))
-            if not _is_to_write_anew(writes, outcomes):
-                break
+        refs = iter((yield from stored(inline)))
+        chunks = [(*write.chunks, *(() if own is None else next(refs))) for write, own in pairs]
+        outcomes = yield from submitted(self.writing.events(group, writes, chunks))
         if all(each.is_heartbeat for each in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
         return lost or tuple(moved(each) for each in writes)
+
+    def _checked(self, writes: Sequence[Write]) -> list[pa.Table | None]:
+        """The rows of all writes, before any is stored.
+
+        Of a command that was decided only the event's name counts any more; its rows are in the
+        collection, and its chunks may have been merged.
+        """
+        if self.asking.is_decided:
+            return [None for _ in writes]
+        return [self.writing.checked(each) for each in writes]
 
     def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:
         """The race that an Append lost, if it did. Errors: when it could not have counted."""
@@ -366,13 +371,3 @@ class Conversations:
     def _asked(self, id_: CollectionId, *bodies: Body) -> Conversation[tuple[Outcome, ...]]:
         group = self.shards.group_of(id_)
         return (yield from submitted([(group, body) for body in bodies]))
-
-
-def _is_to_write_anew(writes: Sequence[Write], outcomes: Sequence[Outcome]) -> bool:
-    """Whether a collector may have taken chunks of ours before they were linked.
-
-    The Append that names them is void then, and nothing has happened (rule 7). What the caller
-    has written beforehand only the caller can write anew.
-    """
-    is_void = bool(outcomes) and isinstance(outcomes[0], ChunksReclaimed)
-    return is_void and not any(write.chunks for write in writes)

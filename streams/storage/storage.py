@@ -22,7 +22,7 @@ batch: a deferred downgrade costs nothing but freshness.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, overload
 
@@ -37,7 +37,12 @@ from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain
 from streams.storage.asking import Asking
 from streams.storage.capabilities import Held, ReadCapability, WriteCapability
-from streams.storage.conversations import Conversation, Conversations, converse
+from streams.storage.conversations import (
+    Conversation,
+    Conversations,
+    Reclaimed,
+    converse,
+)
 from streams.storage.description import Description, loads
 from streams.storage.directory import Directory
 from streams.storage.options import Options
@@ -207,10 +212,22 @@ class Storage:
         NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
         """
         first = Write(capability, updates, bound(new_frontier))
-        done = self._ask(self._commands().update([first, *also]))
+        done = self._update([first, *also])
         if isinstance(done, UpperMismatch):
             return done
         return done if also else done[0]
+
+    def _update(self, writes: Sequence[Write]) -> tuple[WriteCapability, ...] | UpperMismatch:
+        """Write; anew when a collector was faster than the Append, which did nothing then.
+
+        What the caller has stored beforehand only the caller can store anew (rule 7).
+        """
+        while True:
+            try:
+                return self._ask(self._commands().update(writes))
+            except Reclaimed:
+                if any(each.chunks for each in writes):
+                    raise
 
     def acquire_capabilities(
         self, id_: CollectionId, *, critical: bool = False, token: str = ""

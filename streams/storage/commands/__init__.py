@@ -22,7 +22,8 @@ One outcome a command, however often it is delivered, the service is killed, or 
    `BATCH` of them a log. With three services in the middle of one, for the name to be forgotten
    `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look; then the copy is stale.
 
-A refusal without an event needs no name: what is refused before the log is asked (an id that is
-bound or dropped, a capability that is gone) stays so for ever, and the service looks once more
-whether the command was carried out before before it says so.
+A refusal without an event needs no name. Most of what is refused before the log is asked stays
+so for ever (an id that is bound, a capability that is gone), and the service looks once more
+whether the command was carried out before. What may change by a later command (bound, then
+dropped) is answered before that one is asked for (`ledger.waves`).
 """

@@ -9,6 +9,7 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset
@@ -90,10 +91,14 @@ class Answering:
         self._shards = shards
         self._directory = Directory(shards)
         self._writing = Writing(shards, None)
-        self._counting = Writing(shards, Kernel())
         self._origin = origin
         self._check = check
         self._reached = reached
+
+    @cached_property
+    def _counting(self) -> Writing:
+        """Looks for negative counts; made when first asked for, for an engine is behind it."""
+        return Writing(self._shards, Kernel())
 
     def answer(self, wave: Sequence[Request]) -> list[Outcome]:
         """The outcomes of commands that may be asked for together.
@@ -125,7 +130,7 @@ class Answering:
         conversations = Conversations(
             self._shards, self._directory, asking, self._writing, None, creator=seed
         )
-        asked = Asked(conversations, self._counting)
+        asked = Asked(conversations, lambda: self._counting)
         return Talk(request, seed, begun(asked, request), is_decided=is_decided)
 
     def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
@@ -139,37 +144,35 @@ class Answering:
             )
         except StopIteration as over:
             talk.outcome = over.value
-        except InvalidUsage as refusal:
-            self._refuse(talk, refusal)
-        except (Corrupt, Truncated, Unread) as failure:
-            self._fail(talk, failure)
+        except (InvalidUsage, Corrupt, Truncated, Unread) as obstacle:
+            self._stop(talk, obstacle)
         except (Determinate, Indeterminate):
             raise
         except Exception as defect:  # one command, whatever is wrong with it, stops no other
             log.exception("a command failed", extra={"command": talk.request.id})
             self._fail(talk, defect)
 
-    def _refuse(self, talk: Talk, refusal: InvalidUsage) -> None:
-        """Say no; unless it is the command's own effect that is in its way."""
+    def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
+        """Say why not; unless it is the command's own effect that is in its way."""
         if talk.named == 0 and not talk.is_decided and self._was_decided(talk):
             again = self._talk(talk.request, is_decided=True)
             talk.conversation, talk.is_decided = again.conversation, True
             self._go_on(talk, None)
-            return
-        code, message = type(refusal).__name__, str(refusal)
-        talk.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
+        elif isinstance(obstacle, InvalidUsage):
+            code, message = type(obstacle).__name__, str(obstacle)
+            talk.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
+        else:
+            self._fail(talk, obstacle)
 
     def _was_decided(self, talk: Talk) -> bool:
         """Whether a log knows an event of the command: its answer alone was lost."""
         command = talk.request.command
         groups = {command.group} if isinstance(command, Create) else set()
-        for id_ in subjects(command):
-            if self._directory.folded(id_) is not None:
-                groups.add(self._shards.group_of(id_))
+        about = subjects(command)
         states = [
-            self._shards.following.groups[each].state
-            for each in groups
-            if each in self._shards.following.groups
+            group.state
+            for name, group in list(self._shards.following.groups.items())
+            if name in groups or about & group.state.collections.keys()
         ]
         names = [talk.name(number) for number in range(NAMED + 1)]
         return any(state.kept.find(name) for state in states for name in names)

@@ -4,7 +4,7 @@ Everything that a client may get wrong in the bytes themselves is found here, an
 misuse of `Storage` is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -74,10 +74,10 @@ def check_size(what: str, most: int, actual: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Commands as conversations. `counting` is the writing that looks for negative counts."""
+    """Commands as conversations. `counting` gives the writing that looks at counts."""
 
     conversations: Conversations
-    counting: Writing
+    counting: Callable[[], Writing]
 
     def ask(self, command: Command) -> Conversation[Outcome]:
         """The conversation of a command.
@@ -148,7 +148,7 @@ class Asked:
         writes = [write_of(each) for each in command.shares]
         talk = self.conversations
         if command.checks_counts:
-            talk = replace(talk, writing=self.counting)
+            talk = replace(talk, writing=self.counting())
         match (yield from talk.update(writes)):
             case UpperMismatch(frontier, collection):
                 return Outcome(status=Status.LOST, current=Current(collection, frontier))

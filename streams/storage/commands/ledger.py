@@ -24,6 +24,7 @@ from streams.storage.commands.wire import (
     AcquireCapabilities,
     Command,
     Create,
+    Downgrade,
     Drop,
     Malformed,
     Outcome,
@@ -156,23 +157,36 @@ def subjects(command: Command) -> frozenset[CollectionId]:
             return frozenset({command.capability.id})
 
 
-def waves(requests: Sequence[Request]) -> list[list[Request]]:
-    """The requests, cut where they may not be asked for together.
+def decides(command: Command) -> bool:
+    """Whether what others are refused hangs on this command, or its refusal on theirs."""
+    match command:
+        case Create() | Drop():
+            return True
+        case UpdateAndDowngrade(shares, checks_counts):
+            return checks_counts or any(each.new_frontier.is_empty for each in shares)
+        case Downgrade():
+            return command.new_frontier.is_empty
+        case _:
+            return False
 
-    The logs decide in the order in which they are asked. But whether an id is bound, and what
-    it holds, is looked up before: what creates or drops it, or reads it, waits for what comes
-    before, and what comes after a creation or a drop waits for that.
+
+def waves(todo: Sequence[Sorted]) -> list[list[Sorted]]:
+    """What is to be done, cut where it may not be asked for together.
+
+    The logs decide in the order in which they are asked. But some is looked up before: whether
+    an id is bound, sealed or dropped, what it holds. So a command that decides such things, or
+    reads, waits for what comes before, and what comes after one that decides waits for that. A
+    wave is answered before the next begins: if it has to be asked again, what a later one did
+    is not in its way.
     """
-    made: list[list[Request]] = []
+    made: list[list[Sorted]] = []
     touched: set[CollectionId] = set()
     closed: set[CollectionId] = set()
-    for each in requests:
-        about, command = subjects(each.command), each.command
-        binds = isinstance(command, Create) or (
-            isinstance(command, Drop) and command.capability is None
-        )
-        is_apart = binds or isinstance(command, SubscribeAt)
-        if not made or about & closed or (is_apart and about & touched):
+    for each in todo:
+        about = subjects(each.command) if isinstance(each, Request) else frozenset()
+        binds = isinstance(each, Request) and decides(each.command)
+        reads = isinstance(each, Request) and isinstance(each.command, SubscribeAt)
+        if not made or about & closed or ((binds or reads) and about & touched):
             made.append([])
             touched, closed = set(), set()
         made[-1].append(each)

@@ -1,10 +1,10 @@
 """The service of the command topics: reads commands, carries them out, answers in order.
 
-A batch is what has come, at most `BATCH` records. Its effects are made and read back, then its
-responses are committed in one transaction. Whatever fails in between, the session begins anew
-from what the topics say; nothing is remembered that they do not hold. After a failure commands
-are taken one by one for a while, so that one which fails by itself is found, and answered as
-FAILED when it goes on failing.
+A batch is what has come, at most `BATCH` records, cut into waves of what may be asked for
+together. The effects of a wave are made and read back, then its responses are committed in one
+transaction. Whatever fails in between, the session begins anew from what the topics say;
+nothing is remembered that they do not hold. After a failure commands are taken one by one for
+a while, so that one which fails by itself is found, and answered as FAILED in the end.
 
 It ends when a newer session has begun (`Fenced`): of two services the younger goes on.
 """
@@ -31,6 +31,7 @@ from streams.storage.commands.ledger import (
     Answered,
     Ledger,
     Report,
+    Sorted,
     malformed,
     read_answer,
     sort,
@@ -252,18 +253,21 @@ class _Session:
         """Carry out commands and commit their responses. Errors: as `Answering`, Fenced."""
         todo = sort(self._ledger, [read(entry) for entry in entries])
         self._wiring.reached("read")
+        for wave in waves(todo):
+            self._answer(wave, hopeless)
+
+    def _answer(self, wave: Sequence[Sorted], hopeless: Mapping[Offset, Outcome]) -> None:
         outcomes = dict(hopeless)
         requests = [
-            each for each in todo if isinstance(each, Request) and each.offset not in outcomes
+            each for each in wave if isinstance(each, Request) and each.offset not in outcomes
         ]
-        for wave in waves(requests):
-            for request, outcome in zip(wave, self._answering.answer(wave), strict=True):
-                outcomes[request.offset] = outcome
+        for request, outcome in zip(requests, self._answering.answer(requests), strict=True):
+            outcomes[request.offset] = outcome
         self._wiring.reached("decided")
-        responses = [self._response(each, outcomes) for each in todo]
+        responses = [self._response(each, outcomes) for each in wave]
         self._wiring.writer.commit([self._record(each) for each in responses])
         self._wiring.reached("answered")
-        self._waiting = self._waiting[len(entries) :]
+        self._waiting = self._waiting[len(wave) :]
         self._ledger = self._ledger.answered(
             Answered(each.command, each.origin, each.offset, each.checksum)
             for each in responses

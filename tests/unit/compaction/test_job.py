@@ -2,7 +2,7 @@
 
 import itertools
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import Queue
 
@@ -15,8 +15,9 @@ from streams.compaction.job import SparkWorker
 from streams.compaction.staging import renewed, stage
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
-from streams.ids import Timestamp
+from streams.ids import Timestamp, Topic
 from streams.kafka.faulty import Fault, FaultyChunks
+from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
@@ -125,9 +126,14 @@ class Slow:
     def __init__(self, made: MemoryBroker, act: Callable[[], object]) -> None:
         self._inner, self._act = made.chunks, act
 
-    def write(self, topic, bodies, headers):
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
         self._act()
         return self._inner.write(topic, bodies, headers)
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)

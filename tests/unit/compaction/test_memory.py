@@ -1,6 +1,7 @@
 """A merge takes the memory of a bucket, and not of the collection."""
 
 import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pyarrow as pa
 from streams.compaction import plan
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Worker
-from streams.ids import CapabilityId, Timestamp
+from streams.ids import CapabilityId, Timestamp, Topic
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.progress import frontier
 from streams.storage.events import Downgrade
 from streams.storage.shards import Shards
@@ -24,14 +26,19 @@ ROWS = 4_000
 class Watched:
     """Chunks; the most that Arrow held at any call of them is remembered."""
 
-    def __init__(self, inner) -> None:
+    def __init__(self, inner: Chunks) -> None:
         self._inner = inner
         self._before = pa.total_allocated_bytes()
         self.most = 0
 
-    def write(self, topic, bodies, headers):
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
         self._look()
         return self._inner.write(topic, bodies, headers)
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic, refs):
         found = self._inner.fetch(topic, refs)

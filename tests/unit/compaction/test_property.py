@@ -10,7 +10,7 @@ import itertools
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,8 @@ from streams.compaction import plan
 from streams.compaction.collector import Collector
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Worker
-from streams.ids import CapabilityId, Timestamp
+from streams.ids import CapabilityId, Timestamp, Topic
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
@@ -42,18 +43,19 @@ NAMES = "abcdefgh"
 class Cut:
     """A broker's chunks; before each call other parties may take their steps."""
 
-    def __init__(self, inner, interrupt: Callable[[], None]) -> None:
+    def __init__(self, inner: Chunks, interrupt: Callable[[], None]) -> None:
         self.inner, self.interrupt = inner, interrupt
 
-    def write(self, topic, bodies, headers):
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
         self.interrupt()
         refs = self.inner.write(topic, bodies, headers)
         self.interrupt()
         return refs
 
-    def write_all(self, wanted):
-        self.interrupt()
-        return self.inner.write_all(wanted)
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic, refs):
         self.interrupt()

@@ -2,6 +2,7 @@
 
 import random
 import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,9 +11,9 @@ from hypothesis import strategies as st
 
 from streams.compaction.collector import Collector
 from streams.errors import Corrupt, Determinate
-from streams.ids import Timestamp
+from streams.ids import Timestamp, Topic
 from streams.kafka.faulty import Fault, FaultyBroker, FaultyLogs
-from streams.kafka.log import ChunkRef, Chunks
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
@@ -95,7 +96,9 @@ class Reclaiming:
         )
         self.taken = 0
 
-    def write(self, topic, bodies, headers):
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
         refs = self._inner.write(topic, bodies, headers)
         if self._rng.random() < self._often:
             group = topic.removeprefix("sw.").removesuffix(".data")
@@ -103,6 +106,9 @@ class Reclaiming:
             ends = self._collector.ends(group)
             self.taken += len(self._collector.reclaim(group, ends))
         return refs
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)

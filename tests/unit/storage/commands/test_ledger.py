@@ -2,6 +2,7 @@
 
 import contextlib
 import zlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from streams.ids import CapabilityId, CollectionId, Offset
-from streams.progress import frontier
+from streams.progress import EMPTY, frontier
 from streams.storage.capabilities import ReadCapability, WriteCapability
 from streams.storage.commands import wire
 from streams.storage.commands.answering import NAMED
@@ -36,6 +37,13 @@ def answered(command: str, offset: int, checksum: int = 7, origin: str = HERE) -
 def heartbeat(id_: str, offset: int, checksum: int = 7, of: str = "t1") -> wire.Request:
     held = ReadCapability(CollectionId(of), frontier(0), CapabilityId("r"))
     return wire.Request(id_, Offset(offset), checksum, wire.Heartbeat(held))
+
+
+def test_reports_go_along_with_what_is_asked_for() -> None:
+    report = Report(Offset(1), 0, wire.Outcome(status=wire.Status.REPEATED))
+    first, second = about(create("a"), 0), about(update("a"), 2)
+    assert waves([first, report, second]) == [[first, report], [second]]
+    assert waves([report]) == [[report]]
 
 
 def test_the_bound_that_makes_a_zombie_harmless_holds() -> None:
@@ -118,12 +126,17 @@ def drop(id_: str, *, whole: bool = True) -> wire.Command:
     return wire.Drop(CollectionId(id_), None if whole else held)
 
 
-def update(*ids: str) -> wire.Command:
+def update(*ids: str) -> wire.UpdateAndDowngrade:
     shares = tuple(
         wire.Share(WriteCapability(CollectionId(each), frontier(0)), None, (), frontier(1))
         for each in ids
     )
     return wire.UpdateAndDowngrade(shares, checks_counts=False)
+
+
+def seal(id_: str) -> wire.Command:
+    share = wire.Share(WriteCapability(CollectionId(id_), frontier(0)), None, (), EMPTY)
+    return wire.UpdateAndDowngrade((share,), checks_counts=False)
 
 
 def subscribe(id_: str) -> wire.Command:
@@ -133,12 +146,12 @@ def subscribe(id_: str) -> wire.Command:
 def cut(*commands: wire.Command) -> list[int]:
     requests = [about(each, number) for number, each in enumerate(commands)]
     made = waves(requests)
-    assert [each for wave in made for each in wave] == requests
+    assert [each for wave in made for each in wave] == list(requests)
     return [len(wave) for wave in made]
 
 
 def test_what_does_not_depend_on_one_another_goes_together() -> None:
-    assert cut(update("a"), update("a", "b"), drop("a", whole=False), update("b")) == [4]
+    assert cut(update("a"), update("a", "b"), update("b")) == [3]
     assert cut(create("a"), create("b"), update("c")) == [3]
     assert cut() == []
 
@@ -148,6 +161,9 @@ def test_what_is_looked_up_waits_for_what_comes_before() -> None:
     assert cut(update("a"), drop("a"), create("a"), update("b")) == [1, 1, 2]
     assert cut(update("a"), subscribe("a"), update("a")) == [1, 2]
     assert cut(update("a", "b"), update("c"), subscribe("b")) == [2, 1]
+    assert cut(update("a"), drop("a", whole=False), update("a")) == [1, 1, 1]
+    assert cut(update("a"), replace(update("a"), checks_counts=True), update("a")) == [1, 1, 1]
+    assert cut(update("a"), seal("a"), update("a"), update("b")) == [1, 1, 2]
 
 
 def test_a_response_says_what_it_answers() -> None:

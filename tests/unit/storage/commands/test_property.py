@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
@@ -139,10 +139,17 @@ def live(world: World, fates: list[tuple[str, str, int]]) -> None:
 
 
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,
+)
+@example(
+    # a creation is refused, then the collection dropped; asked again, the refusal is the same
+    [("update", 0, 1), ("create", 0, 1), ("update", 0, 1), ("drop", 0, 1)],
+    [("kill", "submitted", 3)],
+    [],
+    0,
 )
 @given(STEPS, FATES, st.lists(st.integers(0, 11), max_size=6), st.integers(0, 12))
 def test_commands_come_to_the_same_whatever_happens(

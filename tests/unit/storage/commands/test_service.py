@@ -14,7 +14,15 @@ from streams.kafka.transactions import Fenced
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
 from streams.storage.commands.service import TRIES, readable
-from tests.support.commanding import DESCRIPTION, NAMES, SCHEMA, World, stream, update
+from tests.support.commanding import (
+    DESCRIPTION,
+    NAMES,
+    SCHEMA,
+    Killed,
+    World,
+    stream,
+    update,
+)
 
 Record = dict[str, Any]
 
@@ -268,6 +276,33 @@ def test_a_batch_ends_when_it_is_large(world: World, monkeypatch: pytest.MonkeyP
         service.step(0)
         answered.append(len(world.answers().keys() & ids))
     assert answered == [2, 4, 5]
+
+
+def test_what_a_command_did_is_not_held_against_it(world: World) -> None:
+    """Its rows are there, its chunks were merged: it was carried out all the same."""
+    _, write = made(world)
+    world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
+    fields = update({**write, "frontier": 5}, 10, ("a", 1, 5, -1))
+    world.send("update_and_downgrade", **fields, check_counts=True, id_="less")
+    rows = pa.table([["b"], [2], [12], [1]], schema=SCHEMA).rename_columns(
+        ["c0", "c1", "time", "diff"]
+    )
+    bodies = chunk.encode(rows, ("name", "size"))
+    ((ref,),) = world.broker.chunks.write_all([ChunkWrite(data_topic(world), bodies, {})])
+    names = ("partition", "offset", "key", "checksum", "rows", "size")
+    held = {"capability": {**write, "frontier": 10}, "new_frontier": 20}
+    staged = {**held, "chunks": [{each: getattr(ref, each) for each in names}]}
+    world.send("update_and_downgrade", writes=[staged], id_="staged")
+
+    def reached(point: str) -> None:
+        if point == "decided":
+            raise Killed(point)
+
+    with pytest.raises(Killed):
+        world.run(world.service(reached))
+    world.broker.chunks.forget(data_topic(world), [ref])
+    world.run()
+    assert [world.answers()[id_]["status"] for id_ in ("less", "staged")] == ["DONE", "DONE"]
 
 
 def test_noise_among_the_responses_is_passed_over(world: World) -> None:
