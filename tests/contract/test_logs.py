@@ -257,3 +257,27 @@ def test_a_topic_of_many_partitions_is_no_log(storage, make):
         storage.logs.bounds(data)
     with pytest.raises(InvalidUsage, match="expected 1 partition, found 2"):
         storage.logs.tail({data: START})
+
+
+def test_the_bounds_of_many_logs_are_those_of_each(storage, make):
+    logs = [make() for _ in range(10)]
+    for number, log in enumerate(logs):
+        storage.logs.append([(log, b"a")] * number)
+    storage.logs.truncate(logs[5], Offset(2))
+    found = storage.logs.bounds_all(logs)
+    assert found == {log: storage.logs.bounds(log) for log in logs}
+    assert (found[logs[0]], found[logs[5]], found[logs[9]]) == ((0, 0), (2, 5), (0, 9))
+    assert storage.logs.bounds_all([]) == {}
+    with pytest.raises(Determinate, match="does not exist"):
+        storage.logs.bounds_all([*logs, Topic("contract.never")])
+
+
+def test_of_several_logs_all_are_followed_or_none(storage, make):
+    one, other = make(), make()
+    tail = storage.logs.tail({})
+    with pytest.raises(Determinate, match="does not exist"):
+        tail.add({one: START, Topic("contract.never"): START})
+    tail.add({one: START, other: START})
+    storage.logs.append([(one, b"a"), (other, b"x")])
+    assert sorted(each.value for each in read(tail, 2)) == [b"a", b"x"]
+    tail.close()
