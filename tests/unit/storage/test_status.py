@@ -146,15 +146,16 @@ def test_reading_back_is_waited_for_as_well(
 
 
 def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "PATIENCE_MS", 20)
     _, held = line.storage.create(T1, TABLE)
     hurried = line.client(IMPATIENT)
     hurried.heartbeat(held)
     line.cut()
-    with pytest.raises(Determinate, match="no chunk was linked"):
-        write(hurried, held, 5, ("a", 1, 3, 1))
-    with pytest.raises(Unanswered, match="injected silence"):
-        hurried.create(T2, TABLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(following, "PATIENCE_MS", 20)
+        with pytest.raises(Determinate, match="no chunk was linked"):
+            write(hurried, held, 5, ("a", 1, 3, 1))
+        with pytest.raises(Unanswered, match="injected silence"):
+            hurried.create(T2, TABLE)
     line.mend()
     assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
     hurried.close()
