@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from streams.adapter import definitions, show
-from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item
+from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item, Retain
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
 from streams.adapter.objects import Crash, Objects, relations
@@ -36,6 +36,7 @@ from streams.plan import statements as sql
 from streams.plan.compile import explain
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
+from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel
 
@@ -46,7 +47,8 @@ log = logging.getLogger(__name__)
 class CoordinatorSettings:
     """What a coordinator is told.
 
-    `retain_ms` of history stay readable for everybody. `data_partitions` are those of the data
+    `retain_ms` of history, behind the newest time, stay readable of whatever has no read policy
+    of its own. `data_partitions` are those of the data
     topics that it makes.
     """
 
@@ -107,7 +109,8 @@ class Coordinator:
         )
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
-        self._upkeep = Upkeep(self, self._objects, self._definitions, settings.retain_ms)
+        self._policy = LagBehindUpper(settings.retain_ms)
+        self._upkeep = Upkeep(self, self._objects, self._definitions, self._policy, now_ms)
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
 
     def start(self) -> None:
@@ -159,6 +162,10 @@ class Coordinator:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
                 with self._definitions:
                     done = self._create(statement, text)
+                yield from done
+            case sql.Alter():
+                with self._definitions:
+                    done = self._alter(statement)
                 yield from done
             case sql.Drop():
                 with self._definitions:
@@ -232,6 +239,12 @@ class Coordinator:
             case _:
                 assert_never(statement)
 
+    def _alter(self, statement: sql.Alter) -> tuple[Result, ...]:
+        item = definitions.alterable(statement, self.catalog.sync())
+        policy = definitions.retention(statement.retain)
+        self.catalog.change(lambda _: Retain(item.id, policy))
+        return (Complete(f"ALTER {statement.kind.value}", {"id": item.id}),)
+
     def _drop(self, statement: sql.Drop) -> tuple[Result, ...]:
         tag = f"DROP {statement.kind.value}"
         item = definitions.droppable(statement.kind, statement.name, self.catalog.sync())
@@ -260,4 +273,5 @@ class Coordinator:
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
         problems = self._upkeep.problems
-        return show.shown(self.catalog.state, states, self.controller.observed, problems)
+        observed = self.controller.observed
+        return show.shown(self.catalog.state, states, observed, problems, self._policy)

@@ -16,14 +16,14 @@ from typing import Protocol
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
-from streams.adapter.objects import Objects, catalog_hold
-from streams.adapter.timestamps import policy
+from streams.adapter.objects import Objects, reading_hold
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
-from streams.progress import Antichain, frontier
 from streams.storage.events import Body, Downgrade
+from streams.storage.policy import Retention, catalog_hold, downgrade
 from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
 
 log = logging.getLogger(__name__)
 
@@ -44,10 +44,15 @@ class Upkeep:
     """One thread that listens to replicas, and one that looks after the objects."""
 
     def __init__(
-        self, keeper: Keeper, objects: Objects, lock: threading.RLock, retain_ms: int
+        self,
+        keeper: Keeper,
+        objects: Objects,
+        lock: threading.RLock,
+        policy: Retention,
+        now_ms: Callable[[], int],
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
-        self._retain_ms = retain_ms
+        self._policy, self._now_ms = policy, now_ms
         self._asked: set[CollectionId] = set()
         self._stopped = threading.Event()
         self._threads = [
@@ -69,6 +74,7 @@ class Upkeep:
         """
         catalog = self._keeper.catalog.sync()
         described = []
+        self._objects.attach(catalog.ordered())
         for item in catalog.ordered():
             if self._asked.issuperset(item.inputs):
                 try:
@@ -158,25 +164,32 @@ class Upkeep:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Move the catalog's holds as the policy says, but not past a read in progress."""
-        shards, moves = self._keeper.shards, list[tuple[str, Body]]()
+        """Move the catalog's holds as the policies say, and after them those of our reads."""
+        shards, now_ms = self._keeper.shards, self._now_ms()
+        moves: list[tuple[str, Body]] = []
         for item in self._keeper.catalog.state.ordered():
             if item.kind == "sink" or item.id not in self._asked:
                 continue
             state = shards.state(item.id)
-            held = state.capabilities.get(catalog_hold(item.id))
-            if held is None:
-                continue
-            wish = policy(state.upper, held.frontier, self._retain_ms)
-            target = self._allowed(item.id, wish) if wish else held.frontier
-            if held.frontier.strictly_precedes(target):
-                hold = catalog_hold(item.id)
-                moves.append(
-                    (item.id, Downgrade(collection=item.id, capability=hold, frontier=target))
-                )
+            policy = item.policy or self._policy
+            moved = downgrade(state, catalog_hold(item.id), policy, now_ms)
+            followed = self._follow(state, moved)
+            moves += [(item.id, each) for each in (moved, followed) if each is not None]
         if moves:
             shards.submit(moves)
 
-    def _allowed(self, collection: CollectionId, wish: Antichain) -> Antichain:
-        reading = self._keeper.guards.frontier(collection)
-        return wish.meet(frontier(reading.time)) if not reading.is_empty else wish
+    def _follow(self, state: CollectionState, moved: Downgrade | None) -> Downgrade | None:
+        """Move our reads' hold to the catalog's, but not past a read in progress."""
+        catalog = state.capabilities.get(catalog_hold(state.id))
+        held = state.capabilities.get(reading_hold(state.id))
+        if catalog is None or held is None:
+            return None
+        target = catalog.frontier if moved is None else moved.frontier
+        reading = self._keeper.guards.frontier(state.id)
+        if not reading.is_empty:
+            target = target.meet(reading)
+        if not held.frontier.strictly_precedes(target):
+            return None
+        return Downgrade(
+            collection=state.id, capability=reading_hold(state.id), frontier=target
+        )

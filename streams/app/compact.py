@@ -4,7 +4,7 @@ The same file is what `spark-submit` runs, with the options after it.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -12,16 +12,20 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compacting import Place
-from streams.app.up import DIRECTORY, client_settings
-from streams.compaction.runner import Round, Wish
+from streams.app.up import DIRECTORY, ClientOption, client_settings
+from streams.compaction.runner import Held, Round, Wish
 from streams.compaction.work import Compacted
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
 
 FAILED, NO_ENVIRONMENT = 1, 3
+
+FOLLOW_MS = 5_000
+"""How long a coordinator gets to let go of what none of its readers needs."""
 
 
 Collection = Annotated[
@@ -32,10 +36,6 @@ Lag = Annotated[int | None, typer.Option(help="Let go of history older than so m
 Directory = Annotated[Path, typer.Option(help="The environment's files.")]
 Brokers = Annotated[
     str, typer.Option(help="Kafka to use, as HOST:PORT[,...], without an environment.")
-]
-Client = Annotated[
-    list[str] | None,
-    typer.Option("--client", help="A librdkafka setting, NAME=VALUE. May be repeated."),
 ]
 Namespace = Annotated[str, typer.Option(help="What our topics' names begin with.")]
 Master = Annotated[str, typer.Option(help="Spark's master. Means --spark.")]
@@ -57,7 +57,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
     lag: Lag = None,
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
-    client: Client = None,
+    client: ClientOption = None,
     namespace: Namespace = "sw",
     master: Master = "",
     on_spark: OnSpark = False,
@@ -76,6 +76,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         slackwater compact
         slackwater compact revenue --whole --since 1785000000000
         slackwater compact --brokers kafka.example:9092 --lag 3600000 --master 'local[2]'
+        slackwater compact --brokers kafka.example:9092 --client @client.properties
         spark-submit streams/app/compact.py --brokers kafka.example:9092 --spark
     """
     if since is not None and lag is not None:
@@ -84,7 +85,8 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         place = _place(brokers, client_settings(client or []), namespace, directory)
     except InvalidUsage as error:
         raise _ended(error, NO_ENVIRONMENT) from error
-    wish = Wish(policy=policy_of(since, lag), whole=whole, orphans=orphans)
+    policy = policy_of(since, lag)
+    wish = Wish(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
     try:
         done, failures = run(place, wish, collection, master if on_spark or master else None)
     except SlackwaterError as error:
@@ -102,7 +104,7 @@ def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: P
 
 def _ended(error: SlackwaterError, code: int) -> typer.Exit:
     """Say why nothing was done."""
-    Console(stderr=True).print(f"[red]error:[/] {error}", highlight=False)
+    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
     return typer.Exit(code)
 
 
@@ -112,19 +114,25 @@ def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
         typer.echo(json.dumps(as_object(done, failures), ensure_ascii=False))
         return
     console = Console(soft_wrap=True, highlight=False)
-    for each in done.compacted:
-        console.print(line(each))
+    for each in [*lines(done, failures)] or ["nothing to do"]:
+        console.print(each)
+
+
+def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
+    """What a round did, in words."""
+    for held in done.held:
+        stays = f"since stays at {held.since}, not {held.wished}"
+        yield f"{held.collection}: {stays}: held by {', '.join(held.by)}"
+    yield from map(line, done.compacted)
     for lost in done.lost:
-        console.print(f"{lost.collection}: another compactor was faster")
+        yield f"{lost.collection}: {lost.reason}"
     if done.reclaimed:
         freed = sum(chunk.size for chunk in done.reclaimed)
-        console.print(f"reclaimed {len(done.reclaimed)} chunks, {freed:,} bytes")
+        yield f"reclaimed {len(done.reclaimed)} chunks, {freed:,} bytes"
     for group in done.rolled_up:
-        console.print(f"{group}: log rolled up")
+        yield f"{group}: log rolled up"
     for what, why in failures.items():
-        console.print(f"[red]{what}: {escape(why)}[/]")
-    if not (done.compacted or done.lost or done.reclaimed or done.rolled_up or failures):
-        console.print("nothing to do")
+        yield f"[red]{escape(f'{what}: {why}')}[/]"
 
 
 def line(each: Compacted) -> str:
@@ -137,14 +145,25 @@ def line(each: Compacted) -> str:
 def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
     """A round as JSON has it."""
     return {
+        "held": [held_back(each) for each in done.held],
         "compacted": [merged(each) for each in done.compacted],
-        "lost": [each.collection for each in done.lost],
+        "lost": [asdict(each) for each in done.lost],
         "rolled_up": done.rolled_up,
         "reclaimed": {
             "chunks": len(done.reclaimed),
             "bytes": sum(chunk.size for chunk in done.reclaimed),
         },
         "failed": dict(failures),
+    }
+
+
+def held_back(each: Held) -> dict[str, object]:
+    """A collection whose history somebody holds, as JSON has it."""
+    return {
+        "collection": each.collection,
+        "since": None if each.since.is_empty else each.since.time,
+        "wished": each.wished.time,
+        "by": list(each.by),
     }
 
 

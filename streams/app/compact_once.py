@@ -17,11 +17,11 @@ from streams.app.compacting import (
 )
 from streams.app.environment import find
 from streams.app.services import new_id
-from streams.compaction.policy import LagBehindUpper, Policy, Until
 from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
+from streams.storage.policy import LagBehindUpper, Policy, Until
 from streams.storage.shards import Shards
 
 

@@ -1,4 +1,4 @@
-"""An environment: a broker, a coordinator, one replica and compaction, as one.
+"""An environment: a broker, a coordinator, one replica, compaction and storage, as one.
 
 Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
 state (a cache), the processes' output, and `environment.json`, which says how to reach it.
@@ -48,6 +48,7 @@ class Settings:
     buckets: int = CORES
     driver_memory: str = "1g"
     timings: bool = False
+    retain_ms: int = 3_600_000
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -95,7 +96,7 @@ class Environment:
         self._say("starting the coordinator and the replica")
         port = _port(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
-        for name in ("coordinator", "replica", "compaction"):
+        for name in ("coordinator", "replica", "compaction", "storage"):
             self._start_service(name, port)
         _write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
@@ -121,6 +122,7 @@ class Environment:
             master=settings.master,
             driver_memory=settings.driver_memory,
             timings=settings.timings,
+            retain_ms=settings.retain_ms,
             client=settings.client,
             topics=settings.topics,
             points=settings.points,
@@ -134,7 +136,7 @@ class Environment:
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-            frozenset({FENCED}) if name == "coordinator" else frozenset(),
+            frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
         )
         self.children[name] = child
         self._stack.callback(child.stop)
@@ -153,7 +155,10 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`, `compaction`, or `all`; they come back."""
+        """`kill -9` one of `coordinator`, `replica`, `compaction`, `storage`, or `all`.
+
+        They come back.
+        """
         for each in self.children.values():
             if name in {each.name, "all"}:
                 each.kill()
@@ -161,7 +166,8 @@ class Environment:
     @property
     def successor(self) -> str:
         """What to say when another environment has taken over this namespace; else empty."""
-        if not any(each.is_over for each in self.children.values()):
+        coordinator = self.children.get("coordinator")
+        if coordinator is None or not coordinator.is_over:
             return ""
         where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
         return f"another environment has taken over {where}"

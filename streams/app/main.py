@@ -29,9 +29,13 @@ app.command()(up)
 app.command()(sql)
 
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
-# loads DuckDB: only where they are wanted, or where all commands are listed.
+# and storage load DuckDB: only where they are wanted, or where all commands are listed.
 wanted = asked_for(sys.argv[1:])
 if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
+    from streams.app.storage import storage
+
+    app.command()(storage)
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"}:
     from streams.app.shard import command as shard
 
     app.add_typer(shard.app, name="shard")
@@ -39,10 +43,12 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
         from streams.app.bench import command as bench
         from streams.app.compact import compact
         from streams.app.demo import command as demo
+        from streams.app.torture import command as torture
 
         app.command()(compact)
         app.command()(demo.demo)
         app.add_typer(bench.app, name="bench")
+        app.add_typer(torture.app, name="torture")
 
 Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 

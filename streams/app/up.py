@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.text import Text
 
 from streams.app.environment import MASTER, Environment, Settings
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.choices import topic_choices
+from streams.plan.durations import milliseconds
 
 DIRECTORY = Path(".slackwater")
 
@@ -73,7 +74,15 @@ def chosen_topics(given: list[str]) -> dict[str, str]:
     return pairs
 
 
-def up(
+def duration(text: str) -> int:
+    """The milliseconds of a duration. Errors: typer.BadParameter."""
+    try:
+        return milliseconds(text)
+    except InvalidStatement as error:
+        raise typer.BadParameter(f"{error.message}: {error.hint}") from error
+
+
+def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     brokers: Annotated[
         str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
     ] = "",
@@ -87,10 +96,14 @@ def up(
     ] = None,
     namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
+    retain: Annotated[
+        str, typer.Option(help="How much history is kept, unless an object says otherwise.")
+    ] = "1 hour",
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
-    Broker (unless --brokers), coordinator and one replica; whichever dies is started again.
+    Broker (unless --brokers), coordinator, one replica, compaction, and the service of the
+    command topics; whichever dies is started again.
 
     Examples:
         slackwater up
@@ -107,6 +120,7 @@ def up(
         topics=chosen_topics(topic or []),
         namespace=namespace,
         master=master or MASTER,
+        retain_ms=duration(retain),
     )
     console = Console(stderr=True)
     try:

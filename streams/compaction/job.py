@@ -3,14 +3,14 @@
     cells    (merge, pieces)                         one row for each few megabytes of chunks
       read   (merge, bucket, updates, errors)        fetched, consolidated, split by row hash
       shuffle by (merge, bucket)
-      write  (merge, bucket, refs)                   consolidated once more, written as chunks
+      write  (merge, bucket, refs)                   consolidated once more, written as chunks,
+                                                     staged in the log
 
 The driver collects references only and makes one Replace a merge, so a task may be retried, and
 a zombie may write twice: that leaves orphans. Memory is bounded by a bucket in a task. A merge
 that fails in a task fails alone: what was wrong travels as a row.
 
-Chunks are not staged, since tasks follow no log: a collector that raises the floor above them
-before the Replace makes it void. Collectors leave alone what is younger than their grace.
+However long it takes, no collector takes what was written (`streams.compaction.staging`).
 """
 
 import pickle
@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import ERRORS, Part, split, together
+from streams.compaction.staging import Staging, announce, renewed, staging_of
 from streams.compaction.task import Limits, Task, read_part, task_of, write_part
 from streams.compaction.work import (
     Failed,
@@ -37,10 +38,10 @@ from streams.compaction.work import (
 )
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import CollectionId
-from streams.kafka.chunks import KafkaChunks
+from streams.kafka.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards
+from streams.storage.shards import Shards, fresh_uuid
 from streams.trace.kernel import Kernel
 
 LIMITS = Limits(bucket_bytes=64 << 20, fetch_bytes=4 << 20)
@@ -57,6 +58,9 @@ Written = tuple[ChunkRef, ...] | str
 """The chunks of a merge, or what failed."""
 
 Tasks = Mapping[int, Task]
+Stages = Mapping[int, Staging]
+"""Where the chunks of each merge are staged."""
+
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -68,6 +72,7 @@ class SparkWorker:
     session: SparkSession
     kafka: ClientSettings
     limits: Limits = field(default=LIMITS)
+    new_id: Callable[[], str] = fresh_uuid
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Carry out merges, all in one Spark job."""
@@ -78,17 +83,24 @@ class SparkWorker:
                 tasks[number] = task_of(self.shards, *each, self.limits)
             except SlackwaterError as error:
                 failures[number] = str(error)
-        try:
-            written = gathered(self._run(tasks))
-        except PySparkException as error:
-            return [Failed(collection, f"spark: {error}") for collection, _ in wanted]
-        found = {**written, **failures}
-        return [
-            attempt(self._finisher(found.get(number, ())), *each)
-            for number, each in enumerate(wanted)
-        ]
+        ids = {number: each.collection for number, each in tasks.items()}
+        stages = {
+            number: staging_of(self.shards, id_, self.new_id()) for number, id_ in ids.items()
+        }
+        staged = [(id_, stages[number].name) for number, id_ in ids.items()]
+        with renewed(self.shards, staged):
+            try:
+                written = gathered(self._run(tasks, stages))
+            except PySparkException as error:
+                why = self.kafka.masked(f"spark: {error}")
+                return [Failed(collection, why) for collection, _ in wanted]
+            found = {**written, **failures}
+            return [
+                attempt(self._finisher(found.get(number, ())), *each)
+                for number, each in enumerate(wanted)
+            ]
 
-    def _run(self, tasks: Tasks) -> list[pa.RecordBatch]:
+    def _run(self, tasks: Tasks, stages: Stages) -> list[pa.RecordBatch]:
         """The rows of `WRITTEN`."""
         cells = [
             (number, pickle.dumps(group))
@@ -102,7 +114,7 @@ class SparkWorker:
         frame: DataFrame = self.session.createDataFrame(cells, CELLS).repartition(width)
         parts = frame.mapInArrow(reader(headless, self.kafka), PARTS)
         placed = parts.repartition(width, "merge", "bucket").groupBy("merge", "bucket")
-        done = placed.applyInArrow(writer(headless, self.kafka), WRITTEN)
+        done = placed.applyInArrow(writer(headless, stages, self.kafka), WRITTEN)
         found: list[pa.RecordBatch] = done.toArrow().to_batches()
         return found
 
@@ -171,7 +183,7 @@ def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
 def read_cell(number: int, task: Task, kafka: ClientSettings) -> pa.RecordBatch:
     """The rows of `PARTS` of a cell."""
     try:
-        part = read_part(chunks(kafka), task, 0, kernel())
+        part = read_part(broker(kafka).chunks, task, 0, kernel())
     except SlackwaterError as error:
         return parts_rows([(number, FAILURE, None, None, str(error))])
     return parts_rows(
@@ -202,7 +214,9 @@ def parts_rows(rows: Sequence[PartsRow]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def writer(tasks: Tasks, kafka: ClientSettings) -> Callable[[pa.Table], pa.Table]:
+def writer(
+    tasks: Tasks, stages: Stages, kafka: ClientSettings
+) -> Callable[[pa.Table], pa.Table]:
     """What a task of the second stage does with the parts of one bucket."""
 
     def write(parts: pa.Table) -> pa.Table:
@@ -217,7 +231,9 @@ def writer(tasks: Tasks, kafka: ClientSettings) -> Callable[[pa.Table], pa.Table
             )
         ]
         try:
-            refs = write_part(chunks(kafka), task, together(found, task.schema, kernel()))
+            whole = together(found, task.schema, kernel())
+            refs = write_part(broker(kafka).chunks, task, whole)
+            announce(broker(kafka).logs, stages[number], refs)
         except SlackwaterError as error:
             return written_row(number, bucket, None, str(error))
         return written_row(number, bucket, pickle.dumps(refs), None)
@@ -259,6 +275,6 @@ def kernel() -> Kernel:
 
 
 @cache
-def chunks(kafka: ClientSettings) -> KafkaChunks:
-    """This worker process's client of data topics."""
-    return KafkaChunks(kafka)
+def broker(kafka: ClientSettings) -> KafkaBroker:
+    """This worker process's connections."""
+    return KafkaBroker(kafka)

@@ -2,28 +2,39 @@
 
 Only batches that lie below upper are looked at (rule 2). A run of neighbours is *settled* when
 all of its times lie at or below since: merged, it is a snapshot at one time, and nothing in it
-will ever be said more shortly. A run is worth merging when its bytes are
+will ever be said more shortly. A run of S bytes is worth merging when
 
-    at least 2 x its largest batch      when it is settled
-    at least 4 x its largest batch      when it is not
+    it is settled       and S >= 2 x its largest batch
+                        or  S >= 1.3 x its largest batch, and its gain is at least S
+    it is not           and S >= 4 x its largest batch
 
 and a merged batch that since has passed in the meantime is rewritten once more, to settle it.
+The *gain* of a merge is what it takes off the potential
 
-Cost. Say that n batches of s1 .. sn bytes were written, T in all. Each time a byte is rewritten
-in a settled run its batch at least doubles, else it quadruples; that is one doubling more than
-was paid for, and pays for settling it, which happens at most once after it. So a byte of a
-batch of s bytes is rewritten at most log2(T / s) times, and
+    sum of s log2(T / s)    over the batches there are, of s bytes each, T in all
+
+that is the sum of s log2(S / s) over those that it merges.
+
+Cost. A merge rewrites S bytes. Where no batch has more than half of them each s log2(S / s) is
+at least s, so the gain is S or more; where none has more than a quarter it is 2 S, of which one
+half pays for settling the batch later, which happens at most once. So the bytes rewritten are
+at most the potential of the n batches that were written, of s1 .. sn bytes:
 
     bytes rewritten  <=  sum of si log2(T / si)  <=  T log2 n
 
 (the sum is T times the entropy of the shares, which is greatest when they are equal). Updates
 that cancel make batches smaller than the sum of their parts; each of them vanishes only once.
 
+Space. Old batches stay until the merged one is there, so a large batch that waited for its like
+would take three times its bytes for a moment. It waits for a third of them, as long as they
+come in several batches and thus pay for rewriting it.
+
 Batches without chunks cost nothing: runs of them are merged, and go along with any other run.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import log2
 from operator import attrgetter
 
 from streams.ids import Timestamp
@@ -31,7 +42,7 @@ from streams.progress import Antichain, frontier
 from streams.storage.batches import Batch
 from streams.storage.state import CollectionState
 
-SETTLED_FACTOR, OPEN_FACTOR = 2, 4
+SETTLED_FACTOR, EARLY_FACTOR, OPEN_FACTOR = 2, 1.3, 4
 
 LEAST_EMPTY = 8
 """Fewer neighbouring empty batches than this are not worth an event of the log."""
@@ -118,11 +129,15 @@ def stretches(collection: CollectionState) -> list[list[Batch]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours that are to become one, with what decides about taking more along."""
+    """Neighbours that are to become one, with what decides about taking more along.
+
+    `weight` is the sum of s log2 s over the batches' bytes.
+    """
 
     batches: tuple[Batch, ...]
     total: int
     largest: int
+    weight: float
 
 
 def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
@@ -134,10 +149,10 @@ def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
     stack: list[Run] = []
     passed = 0
     for batch in stretch:
-        stack.append(Run((batch,), size(batch), size(batch)))
+        bytes_ = size(batch)
+        stack.append(Run((batch,), bytes_, bytes_, weight(bytes_)))
         passed = max(passed, top(batch))
-        factor = SETTLED_FACTOR if passed <= since + 1 else OPEN_FACTOR
-        start = longest(stack, factor)
+        start = longest(stack, is_settled=passed <= since + 1)
         if start < len(stack) - 1:
             stack[start:] = [joined(stack[start:])]
     return [run.batches for run in stack]
@@ -148,15 +163,29 @@ def top(batch: Batch) -> int:
     return 1 << 63 if batch.upper.is_empty else batch.upper.time
 
 
-def longest(stack: Sequence[Run], factor: int) -> int:
+def weight(bytes_: int) -> float:
+    """The bytes times their logarithm."""
+    return bytes_ * log2(bytes_) if bytes_ else 0.0
+
+
+def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
     """Where the longest run at the end of the stack begins that is worth merging."""
-    found, total, largest = len(stack) - 1, 0, 0
+    found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
     for place in range(len(stack) - 1, -1, -1):
         total += stack[place].total
         largest = max(largest, stack[place].largest)
-        if total >= factor * largest:
+        heavy += stack[place].weight
+        if pays(total, largest, weight(total) - heavy, is_settled=is_settled):
             found = place
     return found
+
+
+def pays(total: int, largest: int, gain: float, *, is_settled: bool) -> bool:
+    """Whether a run is worth merging, as the module's header says."""
+    if not is_settled:
+        return total >= OPEN_FACTOR * largest
+    early = total >= EARLY_FACTOR * largest and gain >= total
+    return total >= SETTLED_FACTOR * largest or early
 
 
 def joined(parts: Iterable[Run]) -> Run:
@@ -166,6 +195,7 @@ def joined(parts: Iterable[Run]) -> Run:
         tuple(batch for run in every for batch in run.batches),
         sum(run.total for run in every),
         max(run.largest for run in every),
+        sum(run.weight for run in every),
     )
 
 

@@ -21,14 +21,15 @@ from typing import Protocol
 from streams.compaction import plan
 from streams.compaction.collector import Collector
 from streams.compaction.plan import Merge
-from streams.compaction.policy import Policy, downgrade
 from streams.compaction.work import Compacted, Failed, LostRace, Result, Wanted
 from streams.errors import SlackwaterError
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
-from streams.storage import upkeep
-from streams.storage.events import Body
+from streams.progress import Antichain
+from streams.storage import policy, upkeep
+from streams.storage.events import Body, Right
 from streams.storage.outcomes import RolledUp
+from streams.storage.policy import Policy, catalog_hold, downgrade
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
@@ -45,17 +46,13 @@ class Merging(Protocol):
         """What became of each."""
 
 
-def catalog_hold(collection: CollectionId) -> CapabilityId:
-    """The critical read capability that the catalog keeps on a collection."""
-    return CapabilityId(f"{collection}.catalog")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
     """What a round is to do.
 
     `collections` are all when None. `whole` merges everything below upper, whatever it costs.
     `orphans` reclaims all that nothing names now, without waiting for writers to link it.
+    `wait_ms` is how long others get to move their holds after the policy's.
     `patient` leaves the garbage of this round to the next: a floor above chunks that were
     written a moment ago would make a writer in the middle of an append try again.
     """
@@ -65,16 +62,28 @@ class Wish:
     whole: bool = False
     orphans: bool = False
     patient: bool = False
+    wait_ms: int = 0
 
     def covers(self, collection: CollectionId) -> bool:
         """Whether the collection is meant."""
         return self.collections is None or collection in self.collections
 
 
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Since is not where the policy wishes it: `by` are the read capabilities in between."""
+
+    collection: CollectionId
+    since: Antichain
+    wished: Antichain
+    by: tuple[CapabilityId, ...]
+
+
 @dataclass(slots=True)
 class Round:
     """What a round has done."""
 
+    held: list[Held] = field(default_factory=list)
     compacted: list[Compacted] = field(default_factory=list)
     lost: list[LostRace] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
@@ -110,7 +119,7 @@ class Compaction:
         for each in sorted(wish.collections or ()):
             self.shards.group_of(each)
         done = Round()
-        attempt(done, "read policies", partial(self._move_holds, wish))
+        attempt(done, "read policies", partial(self._move_holds, wish, done))
         duties = [self._merge, self._tidy]
         for duty in reversed(duties) if wish.patient else duties:
             duty(wish, done)
@@ -132,7 +141,7 @@ class Compaction:
             if wish.covers(id_)
         ]
 
-    def _move_holds(self, wish: Wish) -> None:
+    def _move_holds(self, wish: Wish, done: Round) -> None:
         if wish.policy is None:
             return
         now = self.now_ms()
@@ -143,6 +152,30 @@ class Compaction:
                 moves.append((group, body))
         if moves:
             self.shards.submit(moves)
+        if wish.wait_ms:
+            self.shards.wait(lambda: not self._held(wish, now), wish.wait_ms)
+            done.held += self._held(wish, now)
+
+    def _held(self, wish: Wish, now_ms: int) -> list[Held]:
+        """The collections of which somebody holds what the policy would let go."""
+        assert wish.policy is not None
+        found = [
+            self._held_back(state, policy.wish(wish.policy, state.upper, now_ms))
+            for _, state in self._states(wish)
+        ]
+        return [each for each in found if each is not None]
+
+    def _held_back(self, state: CollectionState, wished: Antichain | None) -> Held | None:
+        """Who else keeps since from where it is wished."""
+        if wished is None or wished.precedes(state.since):
+            return None
+        by = sorted(
+            name
+            for name, each in state.capabilities.items()
+            if each.right is Right.READ and each.frontier.strictly_precedes(wished)
+        )
+        others = tuple(name for name in by if name != self.hold_of(state.id))
+        return Held(state.id, state.since, wished, others) if others else None
 
     def _merge(self, wish: Wish, done: Round) -> None:
         """Merge until nothing is worth it; what was merged whole is not looked at again."""

@@ -4,8 +4,7 @@
     write_part    updates that belong together: encoded and written as chunks
 
 The same two functions run in process (`streams.compaction.work`) and in the tasks of a Spark
-job (`streams.compaction.job`). Who writes needs no client of logs: chunks are of no effect
-until the driver's Replace names them.
+job (`streams.compaction.job`). Chunks are of no effect until the driver's Replace names them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -5,8 +5,9 @@ does not fit goes through buckets on disk (`streams.compaction.spill`). Whoever 
 leaves chunks that nothing names, and nothing else; a lost race leaves the same. Until its
 Replace was read back a merge has no effect at all, so a second compactor costs time only.
 
-New chunks have fresh keys (rule 6) and are safe from collectors as soon as they are staged; a
-merge that is done in one go does not stage, and if a collector is faster its Replace is void.
+New chunks have fresh keys (rule 6) and are safe from collectors as soon as they are staged
+(`streams.compaction.staging`); a merge that is done in one go does not stage, and if a
+collector is faster its Replace is void.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,18 +18,17 @@ from tempfile import TemporaryDirectory
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import split, together
 from streams.compaction.spill import Spill
+from streams.compaction.staging import is_staged, release, stage
 from streams.compaction.task import Limits, Task, read_part, task_of, write_part
 from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.storage import outcomes
-from streams.storage.events import Replace, Stage
+from streams.storage.events import Replace
+from streams.storage.outcomes import Outcome
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel
-
-LEASE_MS = 600_000
-"""How long staged chunks are safe after each bucket."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,39 +85,45 @@ class Worker:
         Errors: Corrupt when a chunk is damaged or missing that is still current; as
         `Shards.submit` and `Chunks.write`.
         """
+        task = task_of(self.shards, collection, merge, self.limits)
+        name = self.new_id() if task.buckets > 1 else None
         try:
-            written = self._write(task_of(self.shards, collection, merge, self.limits))
+            written = self._write(task, name)
+            if isinstance(written, LostRace):
+                return written
+            return swap(self.shards, collection, merge, written)
         except Corrupt as corrupt:
             return lost_or_corrupt(self.shards, collection, merge, corrupt)
-        if isinstance(written, LostRace):
-            return written
-        return swap(self.shards, collection, merge, written)
+        finally:
+            if name is not None:
+                release(self.shards, [(collection, name)])
 
-    def _write(self, task: Task) -> tuple[ChunkRef, ...] | LostRace:
-        """The chunks of the merged batch."""
+    def _write(self, task: Task, name: str | None) -> tuple[ChunkRef, ...] | LostRace:
+        """The chunks of the merged batch; those of several buckets are staged by the name."""
         chunks = self.shards.chunks
         parts = (
             read_part(chunks, task, group, self.kernel) for group in range(len(task.groups))
         )
-        if task.buckets > 1:
+        if name is not None:
             with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
                 spill = Spill(Path(directory), task.schema)
                 for part in parts:
                     spill.add(split(part, task.buckets, self.kernel))
-                return self._write_buckets(task, spill)
+                return self._write_buckets(task, name, spill)
         every = list(parts)
         if not every:
             return ()
         return write_part(chunks, task, together(every, task.schema, self.kernel))
 
-    def _write_buckets(self, task: Task, spill: Spill) -> tuple[ChunkRef, ...] | LostRace:
-        name = self.new_id()
+    def _write_buckets(
+        self, task: Task, name: str, spill: Spill
+    ) -> tuple[ChunkRef, ...] | LostRace:
         written: list[ChunkRef] = []
         for bucket in range(task.buckets):
             refs = write_part(self.shards.chunks, task, spill.take(bucket, self.kernel))
-            lost = stage(self.shards, task.collection, name, refs)
-            if lost is not None:
-                return lost
+            outcome = stage(self.shards, task.collection, name, refs)
+            if not is_staged(outcome):
+                return lost(task.collection, outcome)
             written.extend(refs)
         return tuple(written)
 
@@ -130,19 +136,6 @@ def attempt(
         return compact(collection, merge)
     except SlackwaterError as error:
         return Failed(collection, str(error))
-
-
-def stage(
-    shards: Shards, collection: CollectionId, name: str, refs: tuple[ChunkRef, ...]
-) -> LostRace | None:
-    """Protect chunks until the Replace names them (rule 7); renews the lease of the name.
-
-    Errors: as `Shards.submit`.
-    """
-    body = Stage(stage=name, chunks=refs, lease_ms=LEASE_MS)
-    outcome = shards.submit([(shards.group_of(collection), body)])[0]
-    staged = isinstance(outcome, outcomes.Staged)
-    return None if staged else LostRace(collection, str(outcome))
 
 
 def swap(
@@ -166,6 +159,19 @@ def swap(
         case outcomes.Unavailable(reason=reason):
             raise Indeterminate(f"collection {collection}: {reason}")
         case outcome:
+            return lost(collection, outcome)
+
+
+def lost(collection: CollectionId, outcome: Outcome) -> LostRace:
+    """Why a merge is void, for people."""
+    match outcome:
+        case outcomes.BatchesChanged():
+            return LostRace(collection, "another compactor was faster")
+        case outcomes.ChunksReclaimed():
+            return LostRace(collection, "a collector was faster: the merge will be made again")
+        case outcomes.UnknownCollection():
+            return LostRace(collection, "it was dropped")
+        case _:
             return LostRace(collection, str(outcome))
 
 

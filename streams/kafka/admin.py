@@ -82,16 +82,25 @@ class KafkaTopics:
 
     def describe(self, topic: Topic) -> TopicInfo | None:
         """Identity and partitions of a topic, if it exists."""
+        return self.describe_all([topic]).get(topic)
+
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """Identity and partitions of those that exist."""
+        infos: dict[Topic, TopicInfo] = {}
+        if not topics:
+            return infos
         answers = self._admin.describe_topics(
-            TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S
+            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
         )
-        try:
-            found = answers[topic].result()
-        except KafkaException as error:
-            if cause_of(error).code() in GONE:
-                return None
-            raise read_fault(f"describe topic {topic}", error) from error
-        return TopicInfo(str(found.topic_id), len(found.partitions))
+        for name, answer in answers.items():
+            try:
+                found = answer.result()
+            except KafkaException as error:
+                if cause_of(error).code() in GONE:
+                    continue
+                raise read_fault(f"describe topic {name}", error) from error
+            infos[Topic(name)] = TopicInfo(str(found.topic_id), len(found.partitions))
+        return infos
 
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""

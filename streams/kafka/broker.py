@@ -1,10 +1,11 @@
 """A Kafka cluster as storage sees it: logs, chunks and topics behind shared connections."""
 
+from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.admin import KafkaTopics
 from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.chunks import KafkaChunks
-from streams.kafka.log import Chunks, Logs
+from streams.kafka.log import Chunks, Logs, Tail
 from streams.kafka.logs import KafkaLogs
 from streams.kafka.sender import Sender
 from streams.kafka.settings import ClientSettings
@@ -26,6 +27,10 @@ class KafkaBroker:
         self.logs: Logs = self._logs
         self.chunks: Chunks = self._chunks
         self.topics: Topics = KafkaTopics(admin, choices)
+
+    def committed(self, topic: Topic, start: Offset) -> Tail:
+        """One reader of a topic that others write: of what they have committed."""
+        return self._logs.committed(topic, start)
 
     def close(self) -> None:
         """Release the connections."""

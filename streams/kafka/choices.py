@@ -6,7 +6,8 @@ Chosen as NAME=VALUE pairs:
     min.insync.replicas    how many must have it before it counts; 2, or 1 on a single broker
     data.partitions        partitions of each data topic made from now on; 4
     KIND.SETTING           a broker's setting for new topics of a kind (log, data, output),
-                           as data.segment.bytes or output.delete.retention.ms
+                           as data.segment.bytes or output.delete.retention.ms; the other
+                           kinds are commands and responses
 
 What a guarantee hangs on cannot be chosen: logs and data are kept for ever until we delete,
 logs have one partition and the broker's append time, output is compacted, and no leader is
@@ -37,6 +38,8 @@ _OURS: Mapping[TopicKind, frozenset[str]] = {
     TopicKind.LOG: _GUARANTEES | _FOR_EVER,
     TopicKind.DATA: _GUARANTEES | _FOR_EVER,
     TopicKind.OUTPUT: _GUARANTEES - {"message.timestamp.type"},
+    TopicKind.COMMANDS: _GUARANTEES | {"max.message.bytes"},
+    TopicKind.RESPONSES: _GUARANTEES | {"max.message.bytes"},
 }
 
 
@@ -94,7 +97,7 @@ def _setting(name: str) -> tuple[TopicKind, str]:
     if kind is None or not setting:
         raise InvalidUsage(
             f"topic setting {name}: expected {REPLICATION}, {MIN_INSYNC}, {DATA_PARTITIONS}, or"
-            " a broker's setting after log., data. or output."
+            f" a broker's setting after {', '.join(f'{each}.' for each in _OURS)}"
         )
     if setting in _OURS[kind]:
         hint = f"; {MIN_INSYNC} is chosen for all topics" if setting == MIN_INSYNC else ""

@@ -8,6 +8,7 @@ Indeterminate; saying so too often costs a read, saying it too seldom costs a wr
 from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
+from streams.kafka.log import Unanswered
 
 _REFUSED = frozenset(
     {
@@ -47,6 +48,23 @@ OUT_OF_RANGE = frozenset(
 
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
+_UNANSWERED = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- as above
+        KafkaError._RESOLVE,  # noqa: SLF001 -- as above
+        KafkaError._TIMED_OUT,  # noqa: SLF001 -- as above
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 -- as above
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Nobody answered, or somebody who cannot now: another time may be better."""
+
 _MISUSE = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -75,7 +93,8 @@ def write_fault(doing: str, error: KafkaError) -> Determinate | Indeterminate:
 def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
     """What a failed read means: it had no effect."""
     cause = cause_of(error) if isinstance(error, KafkaException) else error
-    return Determinate(f"{doing}: {cause.str()} ({cause.name()})")
+    kind = Unanswered if cause.code() in _UNANSWERED else Determinate
+    return kind(f"{doing}: {cause.str()} ({cause.name()})")
 
 
 _HINTS = {

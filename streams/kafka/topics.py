@@ -25,19 +25,25 @@ class TopicKind(StrEnum):
     DATA = "data"
     OUTPUT = "output"
     RAW = "raw"
+    COMMANDS = "commands"
+    RESPONSES = "responses"
+
+
+ORDERED = frozenset({TopicKind.LOG, TopicKind.COMMANDS, TopicKind.RESPONSES})
+"""The kinds whose order is the truth: they have one partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it has to be. A log has one partition: its order is the truth."""
+    """A topic as it has to be."""
 
     name: Topic
     partitions: int
     kind: TopicKind
 
     def __post_init__(self) -> None:
-        if self.partitions < 1 or (self.kind is TopicKind.LOG and self.partitions != 1):
-            expected = "1" if self.kind is TopicKind.LOG else "at least 1"
+        if self.partitions < 1 or (self.kind in ORDERED and self.partitions != 1):
+            expected = "1" if self.kind in ORDERED else "at least 1"
             raise InvalidUsage(
                 f"{self.kind} topic {self.name}: "
                 f"expected {expected} partitions, found {self.partitions}"
@@ -101,6 +107,9 @@ class Topics(Protocol):
     def describe(self, topic: Topic) -> TopicInfo | None:
         """What a topic is; None when there is none."""
 
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """What each topic is, by one question; those that there are not are left out."""
+
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""
 
@@ -116,6 +125,14 @@ _COMPACTED = {
     "max.compaction.lag.ms": str(6 * _HOUR_MS),
     "delete.retention.ms": str(24 * _HOUR_MS),
     "retention.bytes": "-1",
+}
+
+_EXCHANGED = {
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",
+    "segment.ms": str(24 * _HOUR_MS),
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(MAXIMUM_RECORD_BYTES),
 }
 
 _BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
@@ -134,6 +151,9 @@ _BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
     },
     TopicKind.OUTPUT: _COMPACTED,
     TopicKind.RAW: {},
+    TopicKind.COMMANDS: {**_EXCHANGED, "retention.ms": str(7 * 24 * _HOUR_MS)},
+    # what was answered is known from the responses: they outlive what they answer
+    TopicKind.RESPONSES: {**_EXCHANGED, "retention.ms": str(14 * 24 * _HOUR_MS)},
 }
 
 # What an existing topic must agree in; segment sizes and lags are the operator's to tune.
@@ -148,6 +168,8 @@ _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
     TopicKind.DATA: ("cleanup.policy", "retention.bytes", "unclean.leader.election.enable"),
     TopicKind.OUTPUT: ("cleanup.policy",),
     TopicKind.RAW: (),
+    TopicKind.COMMANDS: ("cleanup.policy", "message.timestamp.type"),
+    TopicKind.RESPONSES: ("cleanup.policy", "message.timestamp.type"),
 }
 
 

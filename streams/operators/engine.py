@@ -66,7 +66,7 @@ __all__ = [
     "start",
 ]
 
-ENGINE_VERSION = 2
+ENGINE_VERSION = 3
 """Raised whenever the form of runs or the bits of an output change: state is then dropped."""
 
 NO_IMPORT: Mapping[int, Computed] = {}

@@ -19,7 +19,7 @@ from streams.storage.capabilities import (
     useless_read,
 )
 from streams.storage.directory import Directory
-from streams.storage.events import Acquire, Body, Right
+from streams.storage.events import Acquire, Right
 from streams.storage.lifecycle import Command, check, refusal
 from streams.storage.outcomes import (
     Acquired,
@@ -37,11 +37,16 @@ from streams.storage.state import CollectionState
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Commands on their way to the logs."""
+    """Commands on their way to the logs.
+
+    One that is `decided` has been there already, and lost only its answer: what the log said of
+    it counts, not how things stand now.
+    """
 
     shards: Shards
     directory: Directory
     new_id: Callable[[], str]
+    is_decided: bool = False
 
     def name(self) -> CapabilityId:
         """A name for a capability that nobody can guess."""
@@ -70,6 +75,8 @@ class Asking:
         """As `usable`, of what is folded."""
         id_ = capability.id
         found = self.directory.find(id_)
+        if self.is_decided and found is not None:
+            return found
         check(command, id_, found)
         assert found is not None, "no command is allowed on what is not bound"
         held = found.capabilities.get(capability.name)
@@ -79,7 +86,7 @@ class Asking:
 
     def free(self, id_: CollectionId) -> None:
         """Errors: AlreadyBound, NeverReused when the id was ever bound."""
-        if self.directory.find(id_) is not None:
+        if not self.is_decided and self.directory.find(id_) is not None:
             self.shards.sync(id_)  # another client may have dropped it a moment ago
             check(Command.CREATE, id_, self.directory.find(id_))
 
@@ -92,11 +99,6 @@ class Asking:
         if found.capabilities[capability.name].token != capability.token:
             raise FencedCapability(capability.id)
         return found
-
-    def send(self, id_: CollectionId, *bodies: Body) -> list[Outcome]:
-        """What became of events about a collection."""
-        group = self.shards.group_of(id_)
-        return self.shards.submit([(group, body) for body in bodies])
 
     def wish(
         self, id_: CollectionId, right: Right, lease_ms: int | None, token: str

@@ -6,6 +6,7 @@ It never changes: another schema is another collection.
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streams.errors import InvalidUsage
 
@@ -47,17 +48,20 @@ class Description:
         return tuple(type_ for _, type_ in self.columns)
 
 
-def dumps(description: Description) -> str:
-    """The description as JSON; equal descriptions give equal text."""
+def dumps(description: Description, creator: str = "") -> str:
+    """The description as JSON; equal descriptions, by equal creators, give equal text."""
     columns = [{"name": name, "type": type_} for name, type_ in description.columns]
     value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
     if description.required:
         value["required"] = list(description.required)
+    if creator:
+        value["creator"] = creator
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def loads(text: str) -> Description:
-    """The description in JSON text.
+    """The description in JSON text; asked for at every write, so it is read once.
 
     Errors: InvalidUsage when the text is no description.
     """

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
-from streams.storage.events import Create, write_capability
+from streams.storage.events import Body, Create, write_capability
 from streams.storage.lifecycle import Command, NeverReused, refusal
-from streams.storage.outcomes import Created, Unavailable
+from streams.storage.outcomes import Created, Outcome, Unavailable
 from streams.storage.sending import unread
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
@@ -29,11 +29,10 @@ class Directory:
 
     shards: Shards
 
-    def claim(self, id_: CollectionId, group: str) -> None:
-        """Make a group and give it an id, which its own log has yet to bind.
+    def claim(self, id_: CollectionId, group: str) -> tuple[str, Body]:
+        """Make a group; returns the event that gives it the id, which its log has yet to bind.
 
-        Errors: AlreadyBound or NeverReused when the id was given away before; InvalidUsage for
-        a name of ours, and for one that no topic can have.
+        Errors: InvalidUsage for a name of ours, and for one that no topic can have.
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
@@ -47,7 +46,11 @@ class Directory:
             frontier=MINIMUM_TIME,
             write=write_capability(entry),
         )
-        match self.shards.submit([(REGISTRY, body)])[0]:
+        return REGISTRY, body
+
+    def claimed(self, id_: CollectionId, outcome: Outcome) -> None:
+        """Errors: AlreadyBound or NeverReused when the id was given away before."""
+        match outcome:
             case Created():
                 return
             case Unavailable(reason):

@@ -33,7 +33,7 @@ class Operator(StrEnum):
     GREATER_EQUAL = ">="
 
 
-KERNELS: Mapping[Operator, Callable[[pa.Array, pa.Scalar], pa.Array]] = {
+KERNELS: Mapping[Operator, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArray]] = {
     Operator.EQUAL: pc.equal,
     Operator.NOT_EQUAL: pc.not_equal,
     Operator.LESS: pc.less,
@@ -103,14 +103,14 @@ class Selection:
             for position, operator, value in self.where
         )
 
-    def apply(self, updates: pa.RecordBatch) -> pa.RecordBatch:
+    def apply(self, updates: pa.Table) -> pa.Table:
         """The rows and columns that are wanted. Shape: in `schema`, out `result`."""
         for position, operator, value in self.where:
             keep = KERNELS[operator](updates.column(position), value)
             updates = updates.filter(keep)
         arrays = [updates.column(position) for position in self.columns]
         arrays += [updates.column("time"), updates.column("diff")]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.result)
+        return pa.Table.from_arrays(arrays, schema=self.result)
 
 
 def overlaps(bounds: Range | None, operator: Operator, value: Limit) -> bool:

@@ -66,7 +66,7 @@ def clipped(upper: Antichain, bound: Timestamp) -> Timestamp:
 def snapshot_pieces(collection: CollectionState, as_of: Timestamp) -> tuple[Piece, ...]:
     """What holds the contents at `as_of`: every update up to it.
 
-    Errors: InvalidUsage when `as_of` is not between since and upper.
+    Errors: SinceViolation; InvalidUsage when `as_of` is not before upper.
     """
     check_readable(collection, as_of)
     if not is_complete(collection, as_of):
@@ -77,13 +77,24 @@ def snapshot_pieces(collection: CollectionState, as_of: Timestamp) -> tuple[Piec
     return pieces(collection, MINIMUM_TIME, Timestamp(as_of + 1))
 
 
-def check_readable(collection: CollectionState, as_of: Timestamp) -> None:
-    """Errors: InvalidUsage when the contents at `as_of` may be compacted away."""
-    if not collection.since.less_equal(as_of):
-        raise InvalidUsage(
-            f"collection {collection.id}: expected as_of beyond since {collection.since},"
-            f" actual {as_of}"
+class SinceViolation(InvalidUsage):
+    """Since has passed the time of a read: its contents may be compacted away."""
+
+    def __init__(self, collection: CollectionId, since: Antichain, as_of: Timestamp) -> None:
+        super().__init__(collection, since, as_of)
+        self.collection, self.since, self.as_of = collection, since, as_of
+
+    def __str__(self) -> str:
+        return (
+            f"collection {self.collection}: expected as_of beyond since {self.since},"
+            f" actual {self.as_of}"
         )
+
+
+def check_readable(collection: CollectionState, as_of: Timestamp) -> None:
+    """Errors: SinceViolation when the contents at `as_of` may be compacted away."""
+    if not collection.since.less_equal(as_of):
+        raise SinceViolation(collection.id, collection.since, as_of)
 
 
 def is_complete(collection: CollectionState, time: Timestamp) -> bool:
@@ -138,11 +149,13 @@ def snapshot(
     They are not consolidated. Waits until upper has passed `as_of`. The caller holds since at
     `as_of` or before.
 
-    Errors: InvalidUsage when since is beyond `as_of`, TimeoutError when upper does not come.
+    Errors: SinceViolation when since is beyond `as_of`, or comes to be before all is read;
+    TimeoutError when upper does not come.
     """
     check_readable(shards.state(collection), as_of)
     await_upper(shards, collection, as_of, timeout_ms)
-    updates, errors = load_stable(shards, collection, MINIMUM_TIME, Timestamp(as_of + 1))
+    interval = (MINIMUM_TIME, Timestamp(as_of + 1))
+    updates, errors = load_stable(shards, collection, interval, as_of)
     return advanced(updates, as_of), advanced(errors, as_of)
 
 
@@ -166,21 +179,25 @@ def every_chunk(_: ChunkRef) -> bool:
 def load_stable(
     shards: Shards,
     collection: CollectionId,
-    lower: Timestamp,
-    upper: Timestamp,
+    interval: tuple[Timestamp, Timestamp],
+    as_of: Timestamp,
     is_wanted: Callable[[ChunkRef], bool] = every_chunk,
 ) -> Loaded:
-    """The updates in [lower, upper), from one state of the collection.
+    """The updates in [lower, upper), from one state of the collection, exact at `as_of`.
 
-    Chunks that are not wanted are not fetched.
+    That is the first time at which they have to add up: of a snapshot its own, of changes
+    lower - 1. Chunks that are not wanted are not fetched.
 
-    Errors: Corrupt when a chunk is missing that the newest state still names.
+    Errors: SinceViolation when since is beyond `as_of` in that state: whoever reads without a
+    hold may be passed in the middle. Corrupt when a chunk is missing that the newest state
+    still names.
     """
     topic = shards.data_topic(collection)
 
     def found() -> tuple[Piece, ...]:
-        every = pieces(shards.state(collection), lower, upper)
-        return tuple(piece for piece in every if is_wanted(piece.ref))
+        state = shards.state(collection)
+        check_readable(state, as_of)
+        return tuple(piece for piece in pieces(state, *interval) if is_wanted(piece.ref))
 
     wanted = found()
     while True:
@@ -209,16 +226,16 @@ def listen(
     An interval may be empty: it says that time has passed. Ends when the collection is sealed.
     The caller holds since below `start`, and may downgrade to lower - 1 as it goes.
 
-    Errors: InvalidUsage when since has reached an interval's lower, TimeoutError when upper
+    Errors: SinceViolation when since has reached an interval's lower, TimeoutError when upper
     stands still for so long.
     """
     lower = start
     while True:
         await_upper(shards, collection, lower, timeout_ms)
         state = shards.state(collection)
-        check_readable(state, Timestamp(lower - 1))
         upper = end(state)
-        updates, errors = load_stable(shards, collection, lower, upper)
+        held = Timestamp(lower - 1)
+        updates, errors = load_stable(shards, collection, (lower, upper), held)
         yield frontier(lower), state.upper, updates, errors
         if state.upper.is_empty:
             return

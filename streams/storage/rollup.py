@@ -29,7 +29,7 @@ from streams.storage.records import (
     to_offsets,
 )
 from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
-from streams.storage.window import window_of
+from streams.storage.window import kept_of, window_of
 
 SCHEMA = "shard_state"
 WIDER = "shard_state_2"
@@ -37,11 +37,15 @@ WIDER = "shard_state_2"
 oldest that holds a state is taken, so that equal states go on having equal bytes.
 """
 
+KEEPING = "shard_state_3"
+"""The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
+
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
-    is_wider = any(needs_wider(each) for each in collections)
+    kept = [decided.to_record(each) for each in state.kept]
+    is_wider = bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
@@ -63,6 +67,8 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
+    if kept:
+        return codec.encode(KEEPING, {**record, "kept": kept})
     return codec.encode(WIDER if is_wider else SCHEMA, record)
 
 
@@ -103,7 +109,7 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body)
-    if name not in {SCHEMA, WIDER}:
+    if name not in {SCHEMA, WIDER, KEEPING}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -116,6 +122,7 @@ def decode(body: bytes) -> State:
         clock_ms=record["clock_ms"],
         collections=collections,
         window=window_of(decided.from_record(each) for each in record["decided"]),
+        kept=kept_of(decided.from_record(each) for each in record.get("kept", ())),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(

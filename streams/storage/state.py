@@ -18,10 +18,11 @@ from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.batches import Trace
 from streams.storage.events import Offsets, Right, Rollup
-from streams.storage.window import Window
+from streams.storage.window import Kept, Window
 
 BEFORE_THE_LOG = Offset(-1)
 NOTHING = Window()
+NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,7 @@ class State:
     clock_ms: int = 0
     collections: Mapping[CollectionId, CollectionState] = field(default_factory=dict)
     window: Window = NOTHING
+    kept: Kept = NOTHING_KEPT
     floor: Mapping[int, int] = field(default_factory=dict)
     stages: Mapping[str, StagedChunks] = field(default_factory=dict)
     superseded: tuple[Superseded, ...] = ()
@@ -137,6 +139,7 @@ class State:
         clock_ms: int | None = None,
         collections: Mapping[CollectionId, CollectionState] | None = None,
         window: Window | None = None,
+        kept: Kept | None = None,
     ) -> "State":
         """The state with some of what changes at every event."""
         return State(
@@ -145,6 +148,7 @@ class State:
             clock_ms=self.clock_ms if clock_ms is None else clock_ms,
             collections=self.collections if collections is None else collections,
             window=self.window if window is None else window,
+            kept=self.kept if kept is None else kept,
             floor=self.floor,
             stages=self.stages,
             superseded=self.superseded,

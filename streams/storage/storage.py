@@ -22,59 +22,38 @@ batch: a deferred downgrade costs nothing but freshness.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, overload
+from typing import Self, TypeVar, overload
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage
-from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.settings import ClientSettings
-from streams.progress import Antichain, frontier
+from streams.progress import Antichain
 from streams.storage.asking import Asking
-from streams.storage.capabilities import (
-    Held,
-    NotForward,
-    ReadCapability,
-    WriteCapability,
-    useless_read,
-    useless_write,
+from streams.storage.capabilities import Held, ReadCapability, WriteCapability
+from streams.storage.conversations import (
+    Conversation,
+    Conversations,
+    Reclaimed,
+    converse,
 )
-from streams.storage.description import Description, dumps, loads
+from streams.storage.description import Description, loads
 from streams.storage.directory import Directory
-from streams.storage.events import (
-    Acquire,
-    Body,
-    Clone,
-    Create,
-    Downgrade,
-    Drop,
-    Right,
-    Transfer,
-    write_capability,
-)
-from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase_of, refusal
 from streams.storage.options import Options
-from streams.storage.outcomes import (
-    Appended,
-    Cloned,
-    Downgraded,
-    Dropped,
-    Outcome,
-    Transferred,
-    Unavailable,
-    UpperMismatch,
-)
-from streams.storage.sending import unread
+from streams.storage.outcomes import UpperMismatch
 from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.status import Status
 from streams.storage.subscription import Subscription
-from streams.storage.writing import Write, Writing, bound, moved
+from streams.storage.writing import Write, Writing, bound
 from streams.trace.kernel import Kernel
+
+T = TypeVar("T")
 
 LEASE_MS = 15 * 60_000
 """How long a capability lasts that nobody renews, unless asked for otherwise."""
@@ -98,8 +77,7 @@ class Storage:
         close: Callable[[], None] = lambda: None,
     ) -> None:
         self.shards = shards
-        self._directory = Directory(shards)
-        self._asking = Asking(shards, self._directory, new_id)
+        self._asking = Asking(shards, Directory(shards), new_id)
         self._writing = Writing(shards, Kernel() if checks_counts else None)
         self._lease_ms = lease_ms
         self._close = close
@@ -122,7 +100,7 @@ class Storage:
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
 
     @classmethod
-    def kafka(
+    def kafka(  # noqa: PLR0913  what users choose, each by name
         cls,
         bootstrap: str,
         settings: Mapping[str, str] | None = None,
@@ -131,22 +109,28 @@ class Storage:
         topics: Mapping[str, str] | None = None,
         checks_counts: bool = False,
         lease_ms: int = LEASE_MS,
+        now_ms: Callable[[], int] = wall_clock_ms,
     ) -> Self:
         """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
         `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
         `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
+
+        Brokers that do not answer are waited for, three minutes or so; `status` says that they
+        are, and `watch` when that changes. `now_ms` is this client's clock: no outcome hangs
+        on it.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
         broker = KafkaBroker(client, choices)
+        patience = Patience()
         shards = Shards(
-            broker.logs,
-            broker.chunks,
-            broker.topics,
+            PatientLogs(broker.logs, patience),
+            PatientChunks(broker.chunks, patience),
+            PatientTopics(broker.topics, patience),
             namespace=namespace,
             data_partitions=choices.data_partitions,
-            now_ms=wall_clock_ms,
+            now_ms=now_ms,
             pump=True,
         )
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms, close=broker.close)
@@ -168,34 +152,8 @@ class Storage:
 
         Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name.
         """
-        self._asking.free(id_)
-        self._directory.claim(id_, group or id_)
-        read, write = self._asking.name(), self._asking.name()
-        body = Create(
-            collection=id_,
-            description=dumps(description),
-            frontier=Timestamp(start),
-            write=write,
-            read=read,
-            lease_ms=None if critical else self._lease_ms,
-        )
-        events: list[Body] = [body]
-        if not description.is_user_fed:
-            system = write_capability(id_)
-            events += [
-                Acquire(collection=id_, capability=system, right=Right.WRITE),
-                Drop(id_, write),
-            ]
-        outcome, *_ = self.shards.submit([(group or id_, each) for each in events])
-        if isinstance(outcome, Unavailable):
-            raise unread(outcome.reason)
-        state = self.shards.state(id_)
-        if read not in state.capabilities:  # another Create, to the same description or not
-            raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
-        at = frontier(start)
-        if not description.is_user_fed:
-            return ReadCapability(id_, at, read), useless_write(id_)
-        return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
+        commands = self._commands(critical=critical)
+        return self._ask(commands.create(id_, description, start, group or id_))
 
     def subscribe_at(
         self, capability: ReadCapability, options: Options | None = None
@@ -253,54 +211,23 @@ class Storage:
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
         NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
         """
-        writes = [Write(capability, updates, bound(new_frontier)), *also]
-        for each in writes:
-            self._asking.usable(Command.UPDATE, each.capability)
-        try:
-            events = self._writing.events(writes)
-        except InvalidUsage:
-            for each in writes:
-                self._asking.current(Command.UPDATE, each.capability)
-            raise
-        outcomes = self.shards.submit(events)
-        if all(each.is_heartbeat for each in writes):
-            lost = self._lost_heartbeat(writes, outcomes)
-        else:
-            lost = self._lost_append(writes, outcomes[0])
-        done = tuple(moved(each) for each in writes)
-        return lost or (done if also else done[0])
+        first = Write(capability, updates, bound(new_frontier))
+        done = self._update([first, *also])
+        if isinstance(done, UpperMismatch):
+            return done
+        return done if also else done[0]
 
-    def _lost_append(self, writes: list[Write], outcome: Outcome) -> UpperMismatch | None:
-        """The race that an Append lost, if it did. Errors: when it could not have counted."""
-        match outcome:
-            case Appended():
-                return None
-            case UpperMismatch():
-                return outcome
-            case _:
-                raise self._asking.refused(Command.UPDATE, self._culprit(writes), outcome)
+    def _update(self, writes: Sequence[Write]) -> tuple[WriteCapability, ...] | UpperMismatch:
+        """Write; anew when a collector was faster than the Append, which did nothing then.
 
-    def _lost_heartbeat(
-        self, writes: list[Write], outcomes: list[Outcome]
-    ) -> UpperMismatch | None:
-        """The first capability that stands elsewhere. Errors: when one is not valid."""
-        for each, outcome in zip(writes, outcomes, strict=True):
-            match outcome:
-                case Downgraded(at) if at == each.capability.frontier:
-                    continue
-                case Downgraded(at):
-                    return UpperMismatch(at, each.capability.id)
-                case _:
-                    raise self._asking.refused(Command.UPDATE, each.capability, outcome)
-        return None
-
-    def _culprit(self, writes: list[Write]) -> WriteCapability:
-        """The first of the capabilities that the log does not know, or the first."""
-        for each in writes:
-            held = self.shards.state(each.capability.id).capabilities.get(each.capability.name)
-            if held is None or held.token != each.capability.token:
-                return each.capability
-        return writes[0].capability
+        What the caller has stored beforehand only the caller can store anew (rule 7).
+        """
+        while True:
+            try:
+                return self._ask(self._commands().update(writes))
+            except Reclaimed:
+                if any(each.chunks for each in writes):
+                    raise
 
     def acquire_capabilities(
         self, id_: CollectionId, *, critical: bool = False, token: str = ""
@@ -314,22 +241,7 @@ class Storage:
 
         Errors: NotBound.
         """
-        collection = self._directory.find(id_)
-        check(Command.ACQUIRE, id_, collection)
-        if collection is None or collection.is_dropped:
-            return useless_read(id_), useless_write(id_)
-        lease = None if critical else self._lease_ms
-        wish = self._asking.wish(id_, Right.READ, lease, token)
-        wishes = [wish, self._asking.wish(id_, Right.WRITE, lease, token)]
-        is_user_fed = loads(collection.description).is_user_fed
-        outcomes = self._asking.send(id_, *wishes[: 1 + is_user_fed])
-        fronts = [self._asking.acquired(id_, each) for each in outcomes]
-        read, write = useless_read(id_), useless_write(id_)
-        if not fronts[0].is_empty:
-            read = ReadCapability(id_, fronts[0], wish.capability, token)
-        if is_user_fed and not fronts[1].is_empty:
-            write = WriteCapability(id_, fronts[1], wishes[1].capability, token)
-        return read, write
+        return self._ask(self._commands(critical=critical).acquire(id_, token))
 
     def clone(self, capability: Held, *, lease_ms: int | None = None) -> Held:
         """A second capability with the same rights, at the same frontier.
@@ -339,40 +251,14 @@ class Storage:
 
         Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
         """
-        self._asking.usable(Command.USE, capability)
-        name = self._asking.name()
-        body = Clone(
-            collection=capability.id,
-            capability=capability.name,
-            clone=name,
-            lease_ms=lease_ms,
-            token=capability.token,
-        )
-        match self._asking.send(capability.id, body)[0]:
-            case Cloned(at):
-                token = "" if lease_ms is not None else capability.token
-                return replace(capability, frontier=at, name=name, token=token)
-            case outcome:
-                raise self._asking.refused(Command.USE, capability, outcome)
+        return self._ask(self._commands().clone(capability, lease_ms))
 
     def transfer(self, capability: Held) -> Held:
         """The same right under a name that only the caller knows; the old one is void.
 
         Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
         """
-        self._asking.usable(Command.USE, capability)
-        name = self._asking.name()
-        body = Transfer(
-            collection=capability.id,
-            capability=capability.name,
-            to=name,
-            token=capability.token,
-        )
-        match self._asking.send(capability.id, body)[0]:
-            case Transferred(at):
-                return replace(capability, frontier=at, name=name)
-            case outcome:
-                raise self._asking.refused(Command.USE, capability, outcome)
+        return self._ask(self._commands().transfer(capability))
 
     def downgrade(
         self, capability: Held, new_frontier: Antichain | int, *, token: str | None = None
@@ -385,29 +271,7 @@ class Storage:
         Errors: NotForward when it stands beyond that already, here or in the log; NotBound,
         Forgotten, InvalidCapability, FencedCapability.
         """
-        target = bound(new_frontier)
-        self._asking.usable(Command.USE, capability)
-        if not capability.frontier.precedes(target):
-            self._asking.current(Command.USE, capability)
-            raise NotForward(capability.id, capability.frontier, target)
-        if target.is_empty:
-            self.drop(capability)
-            return replace(capability, frontier=target)
-        body = Downgrade(
-            collection=capability.id,
-            capability=capability.name,
-            frontier=target,
-            token=capability.token,
-            new_token=token,
-        )
-        match self._asking.send(capability.id, body)[0]:
-            case Downgraded(at) if at == target:
-                kept = capability.token if token is None else token
-                return replace(capability, frontier=target, token=kept)
-            case Downgraded(at):
-                raise NotForward(capability.id, at, target)
-            case outcome:
-                raise self._asking.refused(Command.USE, capability, outcome)
+        return self._ask(self._commands().downgrade(capability, bound(new_frontier), token))
 
     def drop(self, held: ReadCapability | WriteCapability | CollectionId) -> None:
         """Give a capability up, or, given an id, the collection with all that is in it.
@@ -418,36 +282,33 @@ class Storage:
 
         Errors: NotBound, FencedCapability.
         """
-        id_ = held if isinstance(held, str) else held.id
-        found = self._directory.find(id_)
-        check(Command.DROP, id_, found)
-        if phase_of(found) is Phase.FORGOTTEN:
-            return
-        if isinstance(held, str):
-            body, presented = Drop(id_), None
-        else:
-            body, presented = Drop(id_, held.name, held.token), held
-        (outcome,) = self._asking.send(id_, body)
-        if not isinstance(outcome, Dropped):
-            raise self._asking.refused(Command.DROP, presented or useless_read(id_), outcome)
+        self._ask(self._commands().drop(held))
 
     def heartbeat(self, capability: Held) -> Held:
         """Renew a lease; returns the capability as it stands now.
 
         Errors: NotBound, Forgotten, InvalidCapability when it has expired, FencedCapability.
         """
-        self._asking.usable(Command.USE, capability)
-        body = Downgrade(
-            collection=capability.id,
-            capability=capability.name,
-            frontier=frontier(MINIMUM_TIME),
-            token=capability.token,
-        )
-        match self._asking.send(capability.id, body)[0]:
-            case Downgraded(at):
-                return replace(capability, frontier=at)
-            case outcome:
-                raise self._asking.refused(Command.USE, capability, outcome)
+        return self._ask(self._commands().heartbeat(capability))
+
+    def _commands(self, *, critical: bool = False) -> Conversations:
+        lease_ms = None if critical else self._lease_ms
+        asking = self._asking
+        return Conversations(self.shards, asking.directory, asking, self._writing, lease_ms)
+
+    def _ask(self, conversation: Conversation[T]) -> T:
+        return converse(self.shards, conversation)
+
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.shards.status()
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback must be short, and must not give commands.
+        """
+        return self.shards.following.watch(callback)
 
     def close(self) -> None:
         """Release the connections; capabilities stay what they are."""

@@ -37,7 +37,6 @@ from streams.storage.read import (
     LAST,
     Loaded,
     advanced,
-    check_readable,
     end,
     is_complete,
     load_stable,
@@ -100,7 +99,7 @@ class Subscription:
     def poll(self) -> Delivery | None:
         """What has come since the last time; None when nothing has, or all is over.
 
-        Errors: InvalidCapability, Unreadable, InvalidUsage when since has passed what would
+        Errors: InvalidCapability, Unreadable, SinceViolation when since has passed what would
         come next; Corrupt, Determinate, and whatever the group failed of.
         """
         return self.next(timeout_ms=1)
@@ -157,31 +156,43 @@ class Subscription:
         return collection
 
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
-        check_readable(collection, as_of)
         past = Timestamp(as_of + 1)
-        updates, errors = self._load(collection, MINIMUM_TIME, past)
+        updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
         made = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None
         return made
 
     def _deliver_changes(self, collection: CollectionState) -> Delivery:
-        check_readable(collection, Timestamp(self._next - 1))
         upper = min(end(collection), self._until)
-        return self._delivered(self._load(collection, self._next, upper), upper)
+        held = Timestamp(self._next - 1)
+        return self._delivered(self._load(collection, (self._next, upper), held), upper)
 
-    def _load(self, collection: CollectionState, lower: Timestamp, upper: Timestamp) -> Loaded:
+    def _load(
+        self,
+        collection: CollectionState,
+        interval: tuple[Timestamp, Timestamp],
+        as_of: Timestamp,
+    ) -> Loaded:
         wanted = self._selection.may_match
-        return load_stable(self._shards, collection.id, lower, upper, wanted)
+        return load_stable(self._shards, collection.id, interval, as_of, wanted)
 
     def _delivered(self, loaded: Loaded, upper: Timestamp) -> Delivery:
         updates, errors = loaded
-        rows = self._selection.apply(flatten([updates], self._selection.schema))
+        rows = self._selection.apply(self._typed(updates))
         if rows.num_rows and pc.min(rows.column("diff")).as_py() < 0:
             rows = self._consolidated(rows)
         self._next = upper
         self._ended = upper >= self._until
-        return Delivery(pa.Table.from_batches([rows]), errors, self.upper)
+        return Delivery(rows, errors, self.upper)
 
-    def _consolidated(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _typed(self, updates: pa.Table) -> pa.Table:
+        """The updates in the collection's own types: as they are, mostly."""
+        schema = self._selection.schema
+        if updates.schema.equals(schema):
+            return updates
+        return pa.Table.from_batches([flatten([updates], schema)])
+
+    def _consolidated(self, rows: pa.Table) -> pa.Table:
         self._kernel = self._kernel or Kernel()
-        return consolidate(rows, self._kernel)
+        whole = flatten([rows], self._selection.result)
+        return pa.Table.from_batches([consolidate(whole, self._kernel)])

@@ -10,16 +10,22 @@ from threading import Lock
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import MINIMUM_TIME
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
-from streams.storage.capabilities import NotForward, WriteCapability
-from streams.storage.description import loads
+from streams.storage.capabilities import Capability, NotForward, WriteCapability
+from streams.storage.description import Description, loads
 from streams.storage.events import Append, Body, Downgrade, Part
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
-from streams.storage.written import check_counts, check_times, conform
+from streams.storage.written import (
+    WrongRows,
+    check_counts,
+    check_times,
+    conform,
+    conform_chunk,
+)
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 
@@ -42,12 +48,15 @@ class NothingBetween(InvalidUsage):
 class Write:
     """One collection's share of an UpdateAndDowngrade.
 
+    `chunks` are further updates, which the caller has written to the group's data topic.
+
     Shape: `updates` has the collection's columns, then time and diff; None for no updates.
     """
 
     capability: WriteCapability
     updates: pa.Table | None
     new_frontier: Antichain | int
+    chunks: tuple[ChunkRef, ...] = ()
 
     @property
     def upper(self) -> Antichain:
@@ -78,49 +87,72 @@ class Writing:
     kernel: Kernel | None
     checking: Lock = field(default_factory=Lock)  # a kernel serves one thread at a time
 
-    def events(self, writes: Sequence[Write]) -> list[tuple[str, Body]]:
-        """What to submit, to the one group of all the collections; chunks are stored.
-
-        The first event is the Append, if anything moves; the others renew leases.
-
-        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, NegativeMultiplicity,
-        InvalidUsage when the collections are of several groups.
-        """
+    def group(self, writes: Sequence[Write]) -> str:
+        """The one group of all the collections. Errors: InvalidUsage when there are several."""
         groups = {self.shards.group_of(each.capability.id) for each in writes}
         if len(groups) > 1:
             raise InvalidUsage(f"one command writes to one group, actual {sorted(groups)}")
-        group = groups.pop()
-        ready = [self.checked(each) for each in writes]  # all, before anything is stored
+        return groups.pop()
+
+    def events(
+        self, group: str, writes: Sequence[Write], chunks: Sequence[tuple[ChunkRef, ...]]
+    ) -> list[tuple[str, Body]]:
+        """What to submit, given the chunks of each write.
+
+        The first event is the Append, if anything moves; the others renew leases.
+        """
         parts = [
-            part_of(write, self.stored(write, rows))
-            for write, rows in zip(writes, ready, strict=True)
+            part_of(write, refs)
+            for write, refs in zip(writes, chunks, strict=True)
             if not write.is_heartbeat
         ]
         renewals = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
         return [(group, Append(tuple(parts))), *renewals] if parts else list(renewals)
 
     def checked(self, write: Write) -> pa.Table | None:
-        """The rows as the engine has them; None when there are none."""
+        """The rows as the engine has them; None when there are none.
+
+        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, NegativeMultiplicity.
+        """
         id_, lower = write.capability.id, write.capability.frontier
         if not lower.precedes(write.upper):
             raise NotForward(id_, lower, write.upper)
-        if write.updates is None or not write.updates.num_rows:
+        is_empty = write.updates is None or not write.updates.num_rows
+        if is_empty and not write.chunks:
             return None
         if write.is_heartbeat:
             raise NothingBetween(write.capability)
         description = loads(self.shards.state(id_).description)
-        rows = conform(id_, write.updates, description)
-        check_times(id_, rows, lower, write.upper)
+        rows = None if is_empty else conform(id_, write.updates, description)
+        tables = [] if rows is None else [rows]
+        for each in tables:
+            check_times(id_, each, lower, write.upper)
+        tables += self.staged(write, description)
         if self.kernel is not None:
-            past, _ = load_stable(self.shards, id_, MINIMUM_TIME, LAST)
-            every = flatten([past, rows], arrow_schema(description.types))
+            past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
+            every = flatten([past, *tables], arrow_schema(description.types))
             with self.checking:
                 check_counts(id_, every, self.kernel)
         return rows
 
-    def stored(self, write: Write, rows: pa.Table | None) -> tuple[ChunkRef, ...]:
-        """The chunks of the rows."""
-        return () if rows is None else self.shards.write(write.capability.id, rows)
+    def staged(self, write: Write, description: Description) -> list[pa.Table]:
+        """The rows of the chunks that the caller has written, as the engine has them.
+
+        They are read one by one, and kept only where counts are checked.
+
+        Errors: WrongRows, also when a chunk is not what is said of it; OutsideInterval.
+        """
+        id_, kept = write.capability.id, []
+        for ref in write.chunks:
+            try:
+                (body,) = self.shards.chunks.fetch(self.shards.data_topic(id_), [ref])
+            except Corrupt as cause:  # of the caller's making, not of the log's
+                raise WrongRows(id_, str(cause)) from cause
+            rows = conform_chunk(id_, body, ref.rows, description)
+            check_times(id_, rows, write.capability.frontier, write.upper)
+            if self.kernel is not None:
+                kept.append(rows)
+        return kept
 
     def is_due(self, write: Write) -> bool:
         """Whether half of the capability's lease is over, or a heartbeat is all there is."""
@@ -146,7 +178,7 @@ def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
     )
 
 
-def renewal(capability: WriteCapability) -> Downgrade:
+def renewal(capability: Capability) -> Downgrade:
     """An event that moves nothing and renews the lease."""
     return Downgrade(
         collection=capability.id,

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.errors import InvalidUsage
+from schemas import chunk
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain
 from streams.storage.description import Description
@@ -78,6 +79,24 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
         if is_required and updates.column(position).null_count:
             raise WrongRows(id_, f"column {name}: expected no NULL, actual one or more")
     return updates.rename_columns(expected.names).cast(expected)
+
+
+def conform_chunk(
+    id_: CollectionId, body: bytes, rows: int, description: Description
+) -> pa.Table:
+    """The updates of a chunk that somebody else has made: c0 .. cn, time, diff.
+
+    Errors: WrongRows, also for a chunk with errors, or that is none.
+    """
+    try:
+        updates, errors = chunk.decode(body)
+    except Corrupt as cause:
+        raise WrongRows(id_, str(cause)) from cause
+    if errors.num_rows:
+        raise WrongRows(id_, "expected a chunk without errors, actual one with some")
+    if updates.num_rows != rows:
+        raise WrongRows(id_, f"expected a chunk of {rows} rows, actual {updates.num_rows}")
+    return conform(id_, updates, description)
 
 
 def check_times(

@@ -84,3 +84,10 @@ def test_a_recreated_topic_is_empty_and_has_another_id(storage, name):
     storage.topics.create([spec])
     assert storage.topics.describe(name).id != before.id
     assert storage.logs.bounds(name) == (0, 0)
+
+
+def test_many_topics_are_described_and_those_that_are_not_there_left_out(storage, name):
+    storage.topics.create([TopicSpec(name, 3, TopicKind.OUTPUT)])
+    never = Topic("contract.never")
+    assert storage.topics.describe_all([name, never]) == {name: storage.topics.describe(name)}
+    assert storage.topics.describe_all([]) == {}

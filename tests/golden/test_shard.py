@@ -2,9 +2,9 @@
 
 `shard/*.json` are for clients in other languages to check their fold with: `log` is the
 records' values in hexadecimal with their append times, `outcomes` what became of each,
-`state` the body that a Rollup of the state would have (schema `shard_state`), `hash` its
-SHA-256. Once written a file is never rewritten: these bytes are in topics out there. `ADD=1`
-writes the file of a case that has none.
+`state` the body that a Rollup of the state would have (`shard_state` or a later form), `hash`
+its SHA-256. Once written a file is never rewritten: these bytes are in topics out there.
+`ADD=1` writes the file of a case that has none.
 """
 
 import json
@@ -40,6 +40,7 @@ from streams.storage.events import (
 )
 from streams.storage.machine import step
 from streams.storage.state import State
+from streams.storage.window import COMMAND
 from tests.support.shard_script import told
 
 FOLDER = Path(__file__).parent / "shard"
@@ -236,6 +237,12 @@ CASES: dict[str, Sequence[Body]] = {
         Drop(SECOND.collection, SECOND.write),
         Drop(U1),
     ],
+    "commands": [
+        CREATE,
+        append(5, 20, chunk(0, 0)),
+        append(5, 30, chunk(0, 1)),
+        Transfer(collection=U1, capability=READ, to=OTHER),
+    ],
     "rollup": [
         CREATE,
         *([Reclaim({})] * 130),
@@ -246,15 +253,16 @@ CASES: dict[str, Sequence[Body]] = {
 }
 
 
-def log_of(bodies: Sequence[Body]) -> list[dict[str, object]]:
+def log_of(case: str) -> list[dict[str, object]]:
+    start = COMMAND if case == "commands" else ""
     return [
         {
             "at_ms": 1_000_000 + number * 100,
             "value": records.encode(
-                Event(EventId(f"{number:032x}"), "f00d" * 8, Offset(number - 1), body)
+                Event(EventId(f"{start}{number:032x}"), "f00d" * 8, Offset(number - 1), body)
             ).hex(),
         }
-        for number, body in enumerate(bodies)
+        for number, body in enumerate(CASES[case])
     ]
 
 
@@ -282,9 +290,9 @@ def vector(log: list[dict[str, object]]) -> dict[str, object]:
 def test_the_bytes_of_a_log_fold_to_the_state(case: str) -> None:
     path = FOLDER / f"{case}.json"
     if not path.exists() and os.environ.get("ADD"):
-        path.write_text(json.dumps(vector(log_of(CASES[case])), indent=1) + "\n")
+        path.write_text(json.dumps(vector(log_of(case)), indent=1) + "\n")
     golden = json.loads(path.read_text())
-    assert log_of(CASES[case]) == golden["log"], "the bytes we write"
+    assert log_of(case) == golden["log"], "the bytes we write"
     assert vector(golden["log"]) == golden, "what we make of the bytes that were written"
 
 

@@ -1,13 +1,22 @@
-"""Storage.memory() against a model: two clients, commands in any order, all reads compared."""
+"""Storage against a model: two clients, commands in any order, all reads compared.
 
+Once over logs that answer, and once over logs and chunks that fail before, after and instead of
+answering, write twice or a part, and let late writes surface: nobody may notice.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
+from streams.kafka.faulty import Fault, FaultyBroker
+from streams.kafka.patience import Patience, PatientChunks
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import (
@@ -20,6 +29,7 @@ from streams.storage.events import Reclaim
 from streams.storage.lifecycle import AlreadyBound, Forgotten, NeverReused, Sealed, Unreadable
 from streams.storage.options import Options
 from streams.storage.outcomes import UpperMismatch
+from streams.storage.shards import Shards
 from streams.storage.subscription import Subscription
 from tests.model.storage_model import Model
 from tests.support.storages import T1, TABLE, Place, contents, table
@@ -35,6 +45,7 @@ updates = st.lists(
 )
 step = st.integers(0, 6)
 pick = st.integers(0, 1 << 16)
+MOST_IN_A_ROW = 4
 
 
 @dataclass(eq=False)
@@ -53,7 +64,7 @@ class StorageMachine(RuleBasedStateMachine):
     @initialize(start=st.integers(0, 5))
     def create(self, start: int) -> None:
         self.place = Place()
-        self.clients = [self.place.client(), self.place.client()]
+        self.clients = self.clients_of(self.place)
         self.model = Model(start)
         self.dropped = False
         read, write = self.clients[0].create(T1, TABLE, start=start)
@@ -81,6 +92,14 @@ class StorageMachine(RuleBasedStateMachine):
         if self.model.upper is None:
             return Sealed
         return None if held.name in self.model.writes else InvalidCapability
+
+    def tick(self, client: Storage) -> None:
+        """One record that changes nothing."""
+        client.shards.submit([(T1, Reclaim({}))])
+
+    def clients_of(self, place: Place) -> list[Storage]:
+        """Two clients that know nothing of each other."""
+        return [place.client(), place.client()]
 
     @rule(n=pick, rows=updates, by=step, seal=st.integers(0, 30))
     def update_and_downgrade(
@@ -215,9 +234,7 @@ class StorageMachine(RuleBasedStateMachine):
     def leases_run_out(self) -> None:
         """Those of a second do, those of a quarter of an hour do not."""
         self.place.now_ms += 2_000
-        self.client(0).shards.submit(
-            [(T1, Reclaim({}))]
-        )  # the log's clock moves by its records
+        self.tick(self.client(0))  # the log's clock moves by its records
         for name in self.short:
             self.model.reads.pop(name, None)
             self.model.writes.pop(name, None)
@@ -290,10 +307,70 @@ def front(time: int | None) -> Antichain:
     return EMPTY if time is None else frontier(time)
 
 
-TestStorage = StorageMachine.TestCase
-TestStorage.settings = settings(
-    max_examples=60,
+class Stubborn:
+    """A Storage whose commands are given again when they certainly had no effect."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.storage, name)
+        return partial(self.again, found) if callable(found) else found
+
+    def again(self, command: Callable[..., object], *given: object, **named: object) -> object:
+        while True:
+            try:
+                return command(*given, **named)
+            except Determinate:
+                continue
+
+
+class FaultyStorageMachine(StorageMachine):
+    """The same, in bad weather: the answers have to be the same.
+
+    `Sending` gives up after a few doubts in a row: the plans are shorter than that.
+    """
+
+    def clients_of(self, place: Place) -> list[Storage]:
+        self.ways = [FaultyBroker(place.broker) for _ in range(2)]
+        made = [
+            Storage(
+                Shards(
+                    way.logs,
+                    PatientChunks(way.chunks, Patience(pause_ms=0)),
+                    way.topics,
+                    now_ms=lambda: 0,
+                    resend_ms=(0,) * (MOST_IN_A_ROW + 1),
+                )
+            )
+            for way in self.ways
+        ]
+        return [cast("Storage", Stubborn(each)) for each in made]
+
+    def tick(self, client: Storage) -> None:
+        cast("Stubborn", client).again(super().tick, client)
+
+    @rule(n=pick, faults=st.lists(st.sampled_from(Fault), max_size=MOST_IN_A_ROW))
+    def logs_fail(self, n: int, faults: list[Fault]) -> None:
+        self.ways[n % 2].logs.plan(faults)
+
+    @rule(n=pick, faults=st.lists(st.sampled_from(Fault), max_size=MOST_IN_A_ROW))
+    def chunks_fail(self, n: int, faults: list[Fault]) -> None:
+        self.ways[n % 2].chunks.plan(faults)
+
+    @rule(n=pick, most=st.integers(1, 3))
+    def late_writes_surface(self, n: int, most: int) -> None:
+        self.ways[n % 2].logs.surface(most)
+
+
+COMMON = settings(
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],  # the machine may be busy
 )
+TestStorage = StorageMachine.TestCase
+TestStorage.settings = settings(COMMON, max_examples=60)
+
+
+TestStorageInBadWeather = FaultyStorageMachine.TestCase
+TestStorageInBadWeather.settings = settings(COMMON, max_examples=60)

@@ -80,7 +80,8 @@ class ShardScript:
         """Events that change nothing but make the log longer."""
         for _ in range(case.number("events")):
             offset = Offset(self.state.upto + 1)
-            event = Event(EventId(f"noise{offset}"), "g", self.state.upto, Reclaim({}))
+            id_ = EventId(f"{case.get('prefix')}noise{offset}")
+            event = Event(id_, "g", self.state.upto, Reclaim({}))
             self.state, _ = step(self.state, event, offset, self.at_ms)
         return f"upto {self.state.upto}"
 

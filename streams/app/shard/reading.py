@@ -4,8 +4,8 @@ What is read is what the shard holds: rows with their multiplicities, negative o
 rows included, where a SELECT would refuse. The columns are the shard's, then
 `slackwater_error`, which is null in a row of contents; in an error row all others are null.
 
-No capability is taken. A read is exact all the same: since only moves forward, so if it has not
-passed the time when the read is done, it had not when it began. Otherwise the read is refused.
+No capability is taken. A read is exact all the same, or refused: since is looked at in the very
+state whose chunks are read.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,7 +25,14 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.plan.physical import Column
 from streams.progress import frontier
-from streams.storage.read import advanced, end, is_complete, load_stable
+from streams.storage.read import (
+    SinceViolation,
+    advanced,
+    check_readable,
+    end,
+    is_complete,
+    load_stable,
+)
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 from streams.trace.kernel import Kernel, arrow_schema
@@ -91,14 +98,16 @@ class Reader:
                 reached = frontier(until)
             upper = end(state) if reached.is_empty else reached.time
             try:
-                updates, errors = load_stable(self.shards, self.id, lower, upper)
+                held = Timestamp(lower - 1)
+                updates, errors = load_stable(self.shards, self.id, (lower, upper), held)
+            except SinceViolation as passed:
+                raise compacted(passed) from passed
             except Truncated:
                 raise
             except Determinate as failure:
                 yield Notice(f"{failure}: trying again")
                 self.shards.wait(lambda: False, BEAT_MS)
                 continue
-            self._readable(Timestamp(lower - 1))
             changed = self._changes(updates, errors, columns)
             yield from rows(changed, types, self.kernel)
             yield Progress(reached)
@@ -119,11 +128,7 @@ class Reader:
         """The shard. Errors: Refused when it was dropped."""
         state = self.shards.state(self.id)
         if state.is_dropped:
-            raise Refused(
-                f"shard {self.id} cannot be read",
-                "it was dropped",
-                "its id is never used again",
-            )
+            raise dropped(self.id)
         return state
 
     def _time(self, as_of: Timestamp | None) -> Timestamp:
@@ -135,24 +140,29 @@ class Reader:
 
     def _readable(self, time: Timestamp) -> Timestamp:
         """The time itself. Errors: Refused when since has passed it."""
-        since = self._state().since
-        if not since.less_equal(time):
-            raise Refused(
-                f"shard {self.id} cannot be read at {time}",
-                f"expected a time at or beyond since {since}: what was before is compacted",
-                f"read it at {since.time} or later",
-            )
+        try:
+            check_readable(self._state(), time)
+        except SinceViolation as passed:
+            raise compacted(passed) from passed
         return time
 
     def _until_complete(self, time: Timestamp) -> Iterator[Result]:
-        """Beats until the updates at `time` are all there."""
+        """Beats until the updates at `time` are all there; says when no broker answers."""
+        was_silent = False
         while not self.shards.wait(lambda: is_complete(self._state(), time), BEAT_MS):
+            status = self.shards.status()
+            if bool(status.silent_ms) != was_silent:
+                was_silent = not was_silent
+                yield Notice(str(status))
             yield Progress(frontier(min(end(self._state()), time)))
 
     def _contents(self, time: Timestamp, columns: Sequence[Column]) -> pa.Table:
         """The rows at a time: time, diff, the data, error."""
-        loaded = load_stable(self.shards, self.id, MINIMUM_TIME, Timestamp(time + 1))
-        self._readable(time)
+        past = (MINIMUM_TIME, Timestamp(time + 1))
+        try:
+            loaded = load_stable(self.shards, self.id, past, time)
+        except SinceViolation as passed:
+            raise compacted(passed) from passed
         updates, errors = (advanced(each, time) for each in loaded)
         schema = arrow_schema([each.type for each in columns])
         now = at(flatten([updates], schema), time, self.kernel)
@@ -180,6 +190,25 @@ def incomplete(state: CollectionState, time: Timestamp) -> Refused:
         f"shard {state.id} is not complete at {time}",
         f"expected a time before upper {state.upper}",
         "read an earlier time, or wait for it with --wait SECONDS",
+    )
+
+
+def compacted(passed: SinceViolation) -> Refused:
+    """The answer to a read of what since has passed, before it began or meanwhile."""
+    if passed.since.is_empty:
+        return dropped(passed.collection)
+    since = passed.since
+    return Refused(
+        f"shard {passed.collection} cannot be read at {passed.as_of}",
+        f"expected a time at or beyond since {since}: what was before is compacted",
+        f"read it at {since.time} or later",
+    )
+
+
+def dropped(collection: CollectionId) -> Refused:
+    """The answer to a read of what nobody can read any more."""
+    return Refused(
+        f"shard {collection} cannot be read", "it was dropped", "its id is never used again"
     )
 
 

@@ -18,6 +18,7 @@ from streams.app.environment import find
 from streams.errors import InvalidUsage
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.producing import Feed
+from tests.support.processes import is_alive
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -46,6 +47,18 @@ def answers(directory: Path) -> bool:
     return True
 
 
+def log_of(directory: Path, service: str) -> str:
+    file = directory / "logs" / f"{service}.log"
+    return file.read_text() if file.exists() else ""
+
+
+def compacts(directory: Path, feed: Feed, topic: str) -> bool:
+    """Whether compaction has merged something by itself, of which this makes some more."""
+    feed.send(topic, [{"id": 0, "amount": 0}])
+    time.sleep(1)
+    return "compacted collection=" in log_of(directory, "compaction")
+
+
 def sql(directory: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [*COMMAND, "sql", "--directory", str(directory), "-c", text, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -63,16 +76,8 @@ def family(pid: int) -> set[int]:
     return {pid, *(each.pid for each in psutil.Process(pid).children(recursive=True))}
 
 
-def alive(pids: set[int]) -> set[int]:
-    return {
-        pid
-        for pid in pids
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    }
-
-
 def settled(pids: set[int]) -> None:
-    eventually(lambda: not alive(pids), 60)
+    eventually(lambda: not any(is_alive(pid) for pid in pids), 60)
 
 
 def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -> None:
@@ -94,6 +99,8 @@ def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -
         failed = sql(tmp_path, "SELECT nothing FROM v")
         assert failed.returncode == 1
         assert "error: the query failed" in failed.stdout
+        eventually(lambda: compacts(tmp_path, Feed(bootstrap), topic), 180)
+        assert rows(tmp_path, query) == before
         everything = family(first.pid)
         assert len(everything) >= 6
         for pid in everything:

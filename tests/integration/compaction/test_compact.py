@@ -16,7 +16,6 @@ import pyarrow as pa
 import pytest
 
 from streams.app.service import Service
-from streams.compaction.runner import catalog_hold
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
@@ -26,9 +25,10 @@ from streams.storage import read
 from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
+from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards, write_capability
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DESCRIPTION = Description((("key", "BIGINT"), ("text", "VARCHAR")))
 U1 = CollectionId("u1")
@@ -143,7 +143,7 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
         place.command("--whole", "--lag", "2", "--master", "local[2]"),
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr

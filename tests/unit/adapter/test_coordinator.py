@@ -20,10 +20,11 @@ from streams.adapter.results import (
 )
 from streams.compute.protocol import Status
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
-from streams.ids import CollectionId, Topic
+from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.progress import EMPTY
+from streams.progress import EMPTY, frontier
+from streams.storage.events import Downgrade
 from streams.storage.shards import Shards
 from tests.support.replica import FakeReplica
 
@@ -49,6 +50,7 @@ class Environment:
         self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
         self.numbers = itertools.count()
         self.dying_at = ""
+        self.now = NOW
         self.coordinators: list[Coordinator] = []
         self.replicas: list[FakeReplica] = []
         self.start()
@@ -62,7 +64,7 @@ class Environment:
         self.coordinator = Coordinator(
             CoordinatorSettings(retain_ms=1000),
             Cluster(broker.logs, broker.chunks, broker.topics),
-            now_ms=lambda: NOW,
+            now_ms=lambda: self.now,
             new_id=lambda: f"id{next(self.numbers)}",
             crash=self.crash,
         )
@@ -323,7 +325,8 @@ def test_an_error_in_a_collection_fails_its_reads_until_it_is_retracted(env) -> 
 
 def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     assert env.rows(ORDERS) == []
-    assert env.rows("SHOW SOURCES") == [["orders", "s1", NOW, NOW, "no replica", "", ""]]
+    kept = "1 second behind upper (default)"
+    assert env.rows("SHOW SOURCES") == [["orders", "s1", NOW, NOW, "no replica", "", "", kept]]
     replica = env.start_replica()
     eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "running")
     replica.append("s1", NOW + 10)
@@ -332,7 +335,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     replica.say(Status(CollectionId("u2"), "hydrating", "", "1 of 2 slices"))
     eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "hydrating")
     assert env.rows("SHOW MATERIALIZED VIEWS") == [
-        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", ""]
+        ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", kept]
     ]
 
 
@@ -535,3 +538,85 @@ def test_history_is_let_go_but_not_under_a_reader(env) -> None:
     assert env.rows("SHOW SOURCES")[0][2] <= NOW + 9
     stream.close()
     eventually(lambda: env.rows("SHOW SOURCES")[0][2] == NOW + 49_999 - 1000)
+
+
+def since(env: Environment, name: str = "s1") -> int:
+    return int(env.coordinator.shards.state(CollectionId(name)).since.time)
+
+
+def test_a_view_keeps_as_much_history_as_its_statement_says(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    made = env.sql(
+        "CREATE MATERIALIZED VIEW v WITH (LAG BEHIND UPPER '10 seconds') AS"
+        " SELECT id FROM orders"
+    )
+    assert isinstance(made[-1], Complete)
+    [shown] = env.rows("SHOW MATERIALIZED VIEWS")
+    assert shown[-1] == "10 seconds behind upper"
+    assert env.rows("SHOW SOURCES")[0][-1] == "1 second behind upper (default)"
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 50_000)
+    eventually(lambda: since(env, "u2") == NOW + 39_999)
+    env.sql("ALTER MATERIALIZED VIEW v SET (LAG BEHIND UPPER '2 s')")
+    eventually(lambda: since(env, "u2") == NOW + 47_999)
+    env.sql("ALTER MATERIALIZED VIEW v RESET (RETAIN HISTORY)")
+    eventually(lambda: since(env, "u2") == NOW + 48_999)
+
+
+def test_history_may_be_kept_by_the_clock(env) -> None:
+    """Then it goes whether or not anything happens, but for the newest time."""
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    assert env.rows("SHOW SOURCES")[0][-1] == "history for 1 hour"
+    replica.append("s1", NOW + 50_000)
+    time.sleep(0.3)
+    assert since(env) == NOW  # all of it is younger
+    env.start()  # the policy is in the catalog
+    assert env.rows("SHOW SOURCES")[0][-1] == "history for 1 hour"
+    env.now = NOW + 3_600_000 + 20_000
+    eventually(lambda: since(env) == NOW)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 minute')")
+    eventually(lambda: since(env) == NOW + 49_999)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER SOURCE nothing SET (RETAIN HISTORY FOR '1 h')", "nothing does not exist"),
+        (
+            "ALTER MATERIALIZED VIEW orders SET (RETAIN HISTORY FOR '1 h')",
+            "orders is not a materialized view but a source",
+        ),
+        ("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 fortnight')", "expected a duration"),
+        ("ALTER SOURCE orders SET (RETAIN HISTORY FOR 5)", "expected a duration in quotes"),
+        ("ALTER SINK orders SET (RETAIN HISTORY FOR '1 h')", "expected SOURCE"),
+        ("ALTER SOURCE orders SET (TOPIC 'x')", "expected RETAIN HISTORY or LAG BEHIND"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(env, statement: str, said: str) -> None:
+    with_orders(env)
+    [answer] = env.sql(statement)
+    assert isinstance(answer, Failed)
+    assert said in answer.message
+
+
+def let_go(env: Environment, to: int) -> None:
+    """What `slackwater compact --since` does to the catalog's hold, from outside."""
+    hold = CapabilityId("s1.catalog")
+    moved = Downgrade(collection=CollectionId("s1"), capability=hold, frontier=frontier(to))
+    env.coordinator.shards.submit([("s1", moved)])
+
+
+def test_a_user_who_lets_history_go_does_not_pass_a_read_in_progress(env) -> None:
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute(f"SUBSCRIBE orders AS OF {NOW + 3}")
+    list(itertools.islice(stream, 2))
+    let_go(env, NOW + 9)
+    time.sleep(0.3)
+    assert since(env) == NOW + 3
+    stream.close()
+    eventually(lambda: since(env) == NOW + 9)
+    assert env.rows(f"SELECT id FROM orders AS OF {NOW + 9}") == [[1]]

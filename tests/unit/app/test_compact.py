@@ -8,17 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.app import compact as command
-from streams.app.compact import show
+from streams.app.compact import FOLLOW_MS, show
 from streams.app.compact_once import policy_of
 from streams.app.compacting import groups_of
 from streams.app.main import app
-from streams.compaction.policy import LagBehindUpper, Until
 from streams.compaction.runner import Round, Wish
 from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
+from streams.storage.policy import LagBehindUpper, Until
 
 DONE = Round(
     compacted=[
@@ -33,7 +33,7 @@ DONE = Round(
             rows_written=7,
         )
     ],
-    lost=[LostRace(CollectionId("u2"), "BatchesChanged()")],
+    lost=[LostRace(CollectionId("u2"), "another compactor was faster")],
     rolled_up=["u3"],
     reclaimed=[ChunkRef(0, Offset(1), "k", 0, 1, 500)],
 )
@@ -72,7 +72,8 @@ def test_a_round_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert said["compacted"][0]["upper"] == 9
     assert said["compacted"][0]["collection"] == "u1"
     assert said["reclaimed"] == {"chunks": 1, "bytes": 500}
-    assert (said["lost"], said["failed"]) == (["u2"], {})
+    lost = {"collection": "u2", "reason": "another compactor was faster"}
+    assert (said["lost"], said["failed"]) == ([lost], {})
 
 
 def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return runner.invoke(app, ["compact", *arguments]).exit_code
 
     assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
-    wish = Wish(policy=Until(Timestamp(5)), whole=True)
+    wish = Wish(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
     assert asked[-1] == ("b:9", "n", wish, "u1", None)
     assert code("--brokers", "b:9", "--spark") == 0
     assert asked[-1][4] == ""
@@ -103,3 +104,15 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert code("--brokers", "b:9", "none") == 1
     assert code("--since", "1", "--lag", "1") == 2
     assert code("--directory", str(tmp_path)) == 3
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """Not of settings that are refused, from the command line or from a file."""
+    secrets = tmp_path / "client.properties"
+    secrets.write_text("sasl.password = hunter2\nsecurity.protocol = nonsense\n")
+    where = ["compact", "--brokers", "127.0.0.1:1", "--json", "--client", f"@{secrets}"]
+    for more in (["--client", "acks=0"], []):
+        done = CliRunner().invoke(app, [*where, *more])
+        assert done.exit_code in {1, 3}
+        assert "error:" in done.output
+        assert "hunter2" not in done.output

@@ -11,6 +11,7 @@ from streams.compaction.collector import Collector
 from streams.compaction.work import Compacted, Worker
 from streams.errors import Determinate
 from streams.ids import CapabilityId, Offset, Timestamp
+from streams.kafka.faulty import FaultyChunks
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
@@ -20,7 +21,6 @@ from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right
 from streams.storage.outcomes import Appended, ChunksReclaimed
 from streams.storage.shards import Shards, write_capability
 from streams.trace.kernel import Kernel
-from tests.support.faulty import FaultyChunks
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")

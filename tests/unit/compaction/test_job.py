@@ -2,25 +2,30 @@
 
 import itertools
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from queue import Queue
 
 import pyarrow as pa
 import pytest
 
 from streams.compaction import job, plan
+from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
-from streams.compaction.runner import catalog_hold
+from streams.compaction.staging import renewed, stage
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
-from streams.ids import Timestamp
+from streams.ids import Timestamp, Topic
+from streams.kafka.faulty import Fault, FaultyChunks
+from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read, upkeep
 from streams.storage.events import Downgrade
+from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards
-from tests.support.faulty import Fault, FaultyChunks
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 NOWHERE = ClientSettings("nowhere:9092")
@@ -30,9 +35,9 @@ def without_spark(
     monkeypatch: pytest.MonkeyPatch, made: MemoryBroker, one: Shards, bucket_bytes: int
 ) -> SparkWorker:
     """A worker whose two stages run here, over the broker in memory."""
-    monkeypatch.setattr(job, "chunks", lambda _: made.chunks)
+    monkeypatch.setattr(job, "broker", lambda _: made)
 
-    def run(self: SparkWorker, tasks: job.Tasks) -> list[pa.RecordBatch]:
+    def run(self: SparkWorker, tasks: job.Tasks, stages: job.Stages) -> list[pa.RecordBatch]:
         headless = {number: replace(task, groups=()) for number, task in tasks.items()}
         cells = [
             {"merge": number, "pieces": pickle.dumps(group)}
@@ -44,7 +49,7 @@ def without_spark(
         parts = pa.Table.from_batches(list(job.reader(headless, self.kafka)(iter(batches))))
         key = lambda row: (row["merge"], row["bucket"])  # noqa: E731  what Spark shuffles by
         shuffled = sorted(parts.to_pylist(), key=key)
-        write = job.writer(headless, self.kafka)
+        write = job.writer(headless, stages, self.kafka)
         return [
             batch
             for _, some in itertools.groupby(shuffled, key)
@@ -109,11 +114,84 @@ def test_a_write_that_fails_in_a_task_fails_its_merge(monkeypatch: pytest.Monkey
     with client(made) as one:
         wanted = filled(one)
         worker = without_spark(monkeypatch, made, one, 1 << 30)
-        broken = FaultyChunks(made.chunks, [Fault.BEFORE])
-        monkeypatch.setattr(job, "chunks", lambda _: broken)
+        monkeypatch.setattr(made, "chunks", FaultyChunks(made.chunks, [Fault.BEFORE]))
         [failed] = worker.compact_all(wanted)
         assert failed == Failed(U1, "injected before the write")
         assert len(list(one.state(U1).batches)) == 12
+
+
+class Slow:
+    """Chunks; after each write a collector takes all that nothing names, in its own time."""
+
+    def __init__(self, made: MemoryBroker, act: Callable[[], object]) -> None:
+        self._inner, self._act = made.chunks, act
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        self._act()
+        return self._inner.write(topic, bodies, headers)
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+
+def test_a_collector_takes_nothing_of_a_slow_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rule 7: what a task wrote is staged before the next bucket, however long that takes."""
+    made = broker()
+    with client(made) as one, client(made) as other:
+        wanted = filled(one)
+        other.open("u1")
+        collector = Collector(other, MemoryRawReader(made.store), lambda: 0)
+        worker = without_spark(monkeypatch, made, one, 2000)
+        floors: list[dict[int, int]] = []
+
+        def collect() -> None:
+            assert collector.reclaim("u1", collector.ends("u1")) == ()
+            floors.append(dict(other.group_state("u1").floor))
+
+        monkeypatch.setattr(made, "chunks", Slow(made, collect))
+        [done] = worker.compact_all(wanted)
+        assert isinstance(done, Compacted)
+        assert len(floors) > 2
+        assert floors[-1] != floors[0]
+        expected = sorted(f"r{at}" for at in range(12) if at % 2)
+        assert names(read.snapshot(one, U1, Timestamp(11))[0]) == expected
+
+
+def test_what_a_lost_merge_staged_is_garbage_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        worker = without_spark(monkeypatch, made, one, 2000)
+        assert isinstance(worker.compact_all(wanted)[0], Compacted)
+        live = {chunk.key for batch in one.state(U1).batches for chunk in batch.chunks}
+        assert isinstance(worker.compact_all(wanted)[0], LostRace)
+        append(one, 12, 13)  # the log's clock moves on
+        collector = Collector(one, MemoryRawReader(made.store), lambda: 0)
+        collector.reclaim("u1", collector.ends("u1"))
+        assert one.group_state("u1").stages == {}
+        assert {chunk.key for chunk in one.group_state("u1").chunks()} == live
+
+
+def test_leases_are_renewed_as_long_as_a_merge_takes() -> None:
+    made = broker()  # each record moves the log's clock on by 10 ms
+    with client(made, pump=True) as one:
+        filled(one)
+        chunks = one.write(U1, rows("x", time=0))
+        stage(one, U1, "slow", chunks)
+        turns = Queue[bool]()
+        with renewed(one, [(U1, "slow")], lambda _: turns.get()):
+            until = one.group_state("u1").stages["slow"].expires_ms
+            turns.put(False)
+            later = lambda: one.group_state("u1").stages["slow"].expires_ms > until  # noqa: E731
+            assert one.wait(later, 10_000)
+            turns.put(True)
+        append(one, 12, 13)
+        assert one.group_state("u1").stages == {}
 
 
 def test_a_description_that_is_none_fails_its_merge(monkeypatch: pytest.MonkeyPatch) -> None:

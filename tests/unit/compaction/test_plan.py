@@ -48,8 +48,14 @@ def spans(merges: Sequence[plan.Merge]) -> list[tuple[int, int]]:
 
 def test_equal_batches_become_one_and_small_ones_wait_for_their_like() -> None:
     assert spans(plan.geometric(collection(in_a_row([5, 5]), since=9))) == [(0, 2)]
-    assert plan.geometric(collection(in_a_row([11, 5, 2]), since=9)) == ()
+    assert plan.geometric(collection(in_a_row([11, 2, 1]), since=9)) == ()
+    assert plan.geometric(collection(in_a_row([11, 7]), since=9)) == ()
     assert spans(plan.geometric(collection(in_a_row([100, 5, 3, 2]), since=9))) == [(1, 4)]
+
+
+def test_a_large_batch_does_not_wait_for_its_like_when_several_pay_for_it() -> None:
+    assert spans(plan.geometric(collection(in_a_row([11, 5, 2]), since=9))) == [(0, 3)]
+    assert plan.geometric(collection(in_a_row([11, 5, 2]), since=0)) == ()
 
 
 def test_above_since_four_of_a_size_are_awaited() -> None:

@@ -10,7 +10,7 @@ import itertools
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,7 +22,8 @@ from streams.compaction import plan
 from streams.compaction.collector import Collector
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Worker
-from streams.ids import CapabilityId, Timestamp
+from streams.ids import CapabilityId, Timestamp, Topic
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
@@ -42,18 +43,27 @@ NAMES = "abcdefgh"
 class Cut:
     """A broker's chunks; before each call other parties may take their steps."""
 
-    def __init__(self, inner, interrupt: Callable[[], None]) -> None:
+    def __init__(self, inner: Chunks, interrupt: Callable[[], None]) -> None:
         self.inner, self.interrupt = inner, interrupt
 
-    def write(self, topic, bodies, headers):
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
         self.interrupt()
         refs = self.inner.write(topic, bodies, headers)
         self.interrupt()
         return refs
 
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        return [self.write(*each) for each in wanted]
+
     def fetch(self, topic, refs):
         self.interrupt()
         return self.inner.fetch(topic, refs)
+
+    def fetch_all(self, wanted):
+        self.interrupt()
+        return self.inner.fetch_all(wanted)
 
     def forget(self, topic, refs):
         self.interrupt()
@@ -75,6 +85,7 @@ class World:
     depth: int = 0
     compacted: int = 0
     read: int = 0
+    passed: int = 0
 
     def __post_init__(self) -> None:
         self.rng = random.Random(self.seed)
@@ -83,6 +94,9 @@ class World:
         self.others = [self.client() for _ in range(3)]
         for each in self.others:
             each.open("u1")
+        self.passing = self.client()
+        self.passing.chunks = Cut(self.made.chunks, self.dawdle)
+        self.passing.open("u1")
         self.readers = itertools.count()
 
     def client(self) -> Shards:
@@ -95,12 +109,18 @@ class World:
         if self.depth and self.depth < 3 and self.rng.random() < 0.3:
             self.step()
 
+    def dawdle(self) -> None:
+        """Let others go on for so long that what is being read may be gone."""
+        if self.depth == 1:
+            for _ in range(self.rng.choice([0, 10])):
+                self.step()
+
     def step(self) -> None:
         """One step of one party."""
         self.depth += 1
         try:
             what = [self.append, self.append, self.compact, self.compact, self.reader]
-            self.rng.choice([*what, self.allow, self.collect])()
+            self.rng.choice([*what, self.passer_by, self.allow, self.collect])()
         finally:
             self.depth -= 1
 
@@ -166,6 +186,21 @@ class World:
             assert sums(updates) == contents(self.updates, as_of)
             self.read += 1
         one.submit([("u1", Drop(U1, hold))])
+
+    def passer_by(self) -> None:
+        """Read a time that nobody holds: the right answer, or none."""
+        one = self.passing
+        one.sync(U1)
+        state = one.state(U1)
+        if self.depth > 1 or state.since == state.upper:
+            return
+        as_of = Timestamp(self.rng.randrange(state.since.time, state.upper.time))
+        try:
+            updates, _ = read.snapshot(one, U1, as_of)
+        except read.SinceViolation:
+            self.passed += 1
+            return
+        assert sums(updates) == contents(self.updates, as_of), f"seed {self.seed} at {as_of}"
 
     def allow(self) -> None:
         """Move since."""
@@ -249,10 +284,11 @@ def test_reads_at_or_beyond_since_never_change(seed: int) -> None:
 
 
 def test_the_schedules_do_what_they_are_for() -> None:
-    worlds = [World(seed) for seed in range(4)]
+    worlds = [World(seed) for seed in range(8)]
     for world in worlds:
         for _ in range(30):
             world.step()
             world.check()
     assert sum(world.compacted for world in worlds) > 5
     assert sum(world.read for world in worlds) > 5
+    assert sum(world.passed for world in worlds) > 0

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import pytest
 
 from streams.compaction.collector import Collector
-from streams.compaction.policy import LagBehindUpper, Until
-from streams.compaction.runner import Compaction, Wish, catalog_hold
+from streams.compaction.runner import Compaction, Held, Wish
 from streams.compaction.work import Worker
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
@@ -17,6 +16,7 @@ from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import read, upkeep
 from streams.storage.events import Acquire, Append, Part, Right
+from streams.storage.policy import LagBehindUpper, Until, catalog_hold
 from streams.storage.shards import Shards, write_capability
 from streams.trace.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client, names, rows
@@ -66,6 +66,17 @@ def test_a_round_moves_since_merges_and_reclaims() -> None:
         assert len(names(read.snapshot(one, U1, Timestamp(19))[0])) == 20
         again = job.run_once(Wish(policy=LagBehindUpper(0)))
         assert (again.compacted, again.lost, again.reclaimed) == ([], [], [])
+
+
+def test_a_round_says_who_holds_history_that_was_to_go() -> None:
+    with environment(broker(), U1, U2) as (one, job):
+        fill(one, U1, 10)
+        fill(one, U2, 10)
+        reader = CapabilityId("reader")
+        one.submit([("u1", Acquire(collection=U1, capability=reader, right=Right.READ))])
+        done = job.run_once(Wish(policy=Until(Timestamp(6)), wait_ms=20))
+        assert done.held == [Held(U1, frontier(0), frontier(6), (reader,))]
+        assert (one.state(U1).since, one.state(U2).since) == (frontier(0), frontier(6))
 
 
 def test_only_what_is_asked_for_is_compacted() -> None:

@@ -62,7 +62,7 @@ def test_no_wanted_row_is_left_behind(
 ) -> None:
     column = pa.array(values, pa.float64())
     count = len(values)
-    rows = pa.RecordBatch.from_arrays(
+    rows = pa.Table.from_arrays(
         [column, pa.array([0] * count), pa.array([1] * count)], ["c0", "time", "diff"]
     )
     options = Options(where=(Comparison("x", operator, value),))

@@ -155,10 +155,10 @@ def test_a_listener_is_told_of_time_that_passes_and_of_the_end(shards: Shards) -
     assert list(listener) == []
 
 
-def compact(shards: Shards, rows: list[Row]) -> None:
+def compact(shards: Shards, rows: list[Row], since: int = 0) -> None:
     batches = tuple(batch.name for batch in shards.state(U1).batches)
     chunks = shards.write(U1, table(rows))
-    swap = Replace(collection=U1, replaced=batches, chunks=chunks, since=Timestamp(0))
+    swap = Replace(collection=U1, replaced=batches, chunks=chunks, since=Timestamp(since))
     assert shards.submit([("u1", swap)]) == [Replaced()]
 
 
@@ -171,6 +171,27 @@ def test_a_reader_begins_again_when_its_batches_were_compacted(shards: Shards) -
     old = [ref for batch in shards.state(U1).batches for ref in batch.chunks]
     compact(shards, [("a", 1, 1), ("b", 6, 1)])
     shards.chunks.forget(shards.data_topic(U1), old)
+    assert total(read.snapshot(late, U1, Timestamp(9))[0]) == {"a": 1, "b": 1}
+    late.close()
+
+
+def test_a_reader_that_since_has_passed_is_told_so_and_not_given_what_is_left(
+    shards: Shards,
+) -> None:
+    """Without a hold of its own it may be passed in the middle: its times are gone (rule 4)."""
+    append(shards, 0, 5, [("a", 1, 1)])
+    append(shards, 5, 10, [("b", 6, 1)])
+    late = Shards(shards.logs, shards.chunks, shards._topics, now_ms=lambda: 0)
+    late.open("u1")
+    old = [ref for batch in shards.state(U1).batches for ref in batch.chunks]
+    shards.submit([("u1", Downgrade(collection=U1, capability=HOLD, frontier=frontier(8)))])
+    compact(shards, [("a", 8, 1), ("b", 8, 1)], since=8)
+    shards.chunks.forget(shards.data_topic(U1), old)
+    passed = r"expected as_of beyond since \{8\}, actual 6"
+    with pytest.raises(read.SinceViolation, match=passed):
+        read.snapshot(late, U1, Timestamp(6))  # `late` does not know yet when it begins
+    with pytest.raises(read.SinceViolation, match=passed):
+        read.load_stable(late, U1, (Timestamp(7), Timestamp(10)), Timestamp(6))
     assert total(read.snapshot(late, U1, Timestamp(9))[0]) == {"a": 1, "b": 1}
     late.close()
 

@@ -418,3 +418,12 @@ def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
     delivery = storage.subscribe_at(read).poll()
     assert delivery is not None
     assert contents(delivery.updates) == {("b", 1, 35): 1, ("z", 1, 35): -1}
+
+
+def test_an_id_that_no_topic_can_bear_is_refused() -> None:
+    client = Place().client()
+    for id_ in ("x/y", "ü", "x" * 250):
+        with pytest.raises(InvalidUsage):
+            client.create(CollectionId(id_), TABLE)
+        with pytest.raises(NotBound):
+            client.acquire_capabilities(CollectionId(id_))

@@ -50,7 +50,7 @@ def test_a_group_that_cannot_be_read_hides_no_other() -> None:
         made.logs.append([(Topic("sw.u2.log"), b"what?")])
         broken = at.open_all()
         assert set(broken) == {"u2"}
-        assert "sw.u2.log@1" in str(broken["u2"])
+        assert "sw.u2.log/0@1" in str(broken["u2"])
         assert at.find("u1") == "u1"
         with pytest.raises(Refused, match="groups that cannot be read: u2"):
             at.find("u3")

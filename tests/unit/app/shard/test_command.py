@@ -108,14 +108,14 @@ def test_a_group_that_cannot_be_read_is_told_beside_the_others(one, made, reache
     code, out, err = run("list")
     assert code == 1
     assert "u1" in out
-    assert "sw.u2.log@1" in err
+    assert "sw.u2.log/0@1" in err
 
 
 def test_what_is_wrong_with_a_group_is_told_by_place(one, made, reached) -> None:
     made.logs.append([(Topic("sw.u1.log"), b"what?")])
     code, _, err = run("show", "u1")
     assert code == 1
-    assert "sw.u1.log@2" in err
+    assert "sw.u1.log/0@2" in err
 
 
 def test_show_draws_the_batches(one, reached) -> None:

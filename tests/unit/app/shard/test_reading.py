@@ -16,6 +16,7 @@ from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.events import Append, Create, Downgrade, Drop, Part, Replace
 from streams.storage.shards import Shards, write_capability
+from streams.storage.status import Status
 from streams.trace.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 from tests.support.shard_looks import look
@@ -213,6 +214,19 @@ def test_a_tail_says_how_far_it_is_while_nothing_comes(one, at, kernel, monkeypa
     assert [next(told) for _ in range(4)][2:] == [Progress(frontier(4)), Progress(frontier(4))]
     append(one, 4, 5, rows("b", time=4))
     assert isinstance(next(each for each in told if not isinstance(each, Progress)), Rows)
+
+
+def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> None:
+    monkeypatch.setattr("streams.app.shard.reading.BEAT_MS", 1)
+    append(one, 0, 4, rows("a", time=1))
+    silences = iter([0, 4_000, 5_000, 0, 0])
+    monkeypatch.setattr(at.shards, "status", lambda: Status(next(silences)))
+    told = reader(at, kernel).tail(None, None, snapshot=False)
+    found = [next(told) for _ in range(8)]
+    assert [each.message for each in found if isinstance(each, Notice)] == [
+        "no broker answers since 4 s: waiting",
+        "the brokers answer",
+    ]
 
 
 def test_a_tail_goes_on_when_the_broker_is_back(one, at, kernel, monkeypatch) -> None:

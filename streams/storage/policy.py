@@ -9,7 +9,7 @@ newest time stays readable (rule 5).
 from dataclasses import dataclass
 from typing import assert_never
 
-from streams.ids import CapabilityId, Timestamp
+from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import Antichain, frontier
 from streams.storage.events import Downgrade, Right
 from streams.storage.state import CollectionState
@@ -39,7 +39,15 @@ class Until:
     since: Timestamp
 
 
-Policy = LagBehindUpper | RetainHistory | Until
+Retention = LagBehindUpper | RetainHistory
+"""What goes on holding, as time passes."""
+
+Policy = Retention | Until
+
+
+def catalog_hold(collection: CollectionId) -> CapabilityId:
+    """The read capability of the catalog on a collection; its read policy moves it."""
+    return CapabilityId(f"{collection}.catalog")
 
 
 def wish(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:

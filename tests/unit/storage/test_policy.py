@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.compaction.policy import (
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage.batches import Trace
+from streams.storage.events import Event, Right
+from streams.storage.machine import step
+from streams.storage.policy import (
     LagBehindUpper,
     Policy,
     RetainHistory,
@@ -14,11 +19,6 @@ from streams.compaction.policy import (
     downgrade,
     wish,
 )
-from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.batches import Trace
-from streams.storage.events import Event, Right
-from streams.storage.machine import step
 from streams.storage.state import Capability, CollectionState, State
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
