@@ -39,6 +39,7 @@ from streams.plan.typenames import stored, type_name
 
 _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
+_SEVERAL = "More than one row returned by a subquery used as an expression"
 _VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 
 
@@ -152,15 +153,13 @@ def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
 
 
 def _raises(record: Record) -> bool:
-    """Whether an expression is a CASE with one WHEN, which raises, and a column for ELSE."""
+    """Whether an expression is the CASE that DuckDB writes: its error, else a column."""
     if record.text("expression_class") != "BOUND_CASE":
         return False
-    checks, otherwise = record.records("case_checks"), record.record("else_expr")
-    then = checks[0].record("then_expr")
-    names = [
-        node.record("qname").texts("path")[-1] for node in then.walk() if node.has("qname")
-    ]
-    return "error" in names and otherwise.text("expression_class") == "BOUND_REF"
+    (check, *_), otherwise = record.records("case_checks"), record.record("else_expr")
+    words = [str(node.fields.get("value")) for node in check.record("then_expr").walk()]
+    own = any(each.startswith(_SEVERAL) for each in words)
+    return own and otherwise.text("expression_class") == "BOUND_REF"
 
 
 def _refuse_foreign(record: Record) -> None:

@@ -171,7 +171,7 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
     written = record.record("qname").texts("path")[-1]
     function = refused_or_named(written)
     arguments = bind_arguments(record, source)
-    if record.text("alias") == _REPRESENTATIVE:
+    if written == "first" and record.text("alias") == _REPRESENTATIVE:
         function = "min"
     condition = bind_scalar(record.record("filter"), inside) if record.has("filter") else None
     distinct = record.text("aggregate_type") == "DISTINCT"
