@@ -20,7 +20,7 @@ Pass = Callable[[Relational], Relational]
 
 PASSES: tuple[Pass, ...] = (
     pushdown,  # predicates lie where their columns come from; joins are no more than is asked
-    limits,  # a window that only a few rows of each partition may leave sees those alone
+    limits,  # the first rows of each partition are a TopK, and a window sees no others
     flatten,  # no product is an input of another
     prune,  # no column is carried that nobody reads
     joins,  # every product is a tree of joins on equal columns

@@ -2,10 +2,10 @@
 
 `row_number() <= 3` above a window means that the window need not see the rest: it is then
 computed over three rows, and a search finds them (TopK). So it is where every call of the
-window has the value for a row that the rows before it decide. Leaves the predicate where it is.
+window has the value for a row that the rows before it decide. The predicate has nothing left
+to do then; and where nobody reads the number, as of a correlated LIMIT, `prune` drops it.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from streams.plan.ir import (
@@ -28,11 +28,11 @@ def limits(node: Relational) -> Relational:
     """Limit every such window in the tree."""
     node = with_children(node, tuple(limits(child) for child in children(node)))
     if isinstance(node, Filter) and isinstance(node.input, Window):
-        return replace(node, input=_limited(node.input, node.predicates))
+        return _limited(node.input, node.predicates)
     return node
 
 
-def _limited(window: Window, predicates: Sequence[Scalar]) -> Window:
+def _limited(window: Window, predicates: tuple[Scalar, ...]) -> Relational:
     width, orders = len(columns(window.input)), window.calls[0].orders
     alike = all(
         call.function in _DECIDED_BEFORE and call.orders == orders and not call.inner
@@ -45,10 +45,19 @@ def _limited(window: Window, predicates: Sequence[Scalar]) -> Window:
     }
     bounds = [bound for each in predicates if (bound := _bound(each, numbers)) is not None]
     if not alike or not bounds:
-        return window
+        return Filter(window, predicates)
     most = max(min(bounds), 0)
     first = TopK(window.input, window.keys, orders, 0, most, shared=window.shared)
-    return replace(window, input=first)
+    rest = tuple(each for each in predicates if not _holds(each, numbers, most))
+    limited = replace(window, input=first)
+    return Filter(limited, rest) if rest else limited
+
+
+def _holds(predicate: Scalar, numbers: set[int], most: int) -> bool:
+    """Whether all the first `most` row numbers pass."""
+    bound = _bound(predicate, numbers)
+    exact = isinstance(predicate, Call) and predicate.name == "="
+    return bound is not None and bound >= most and not (exact and most != 1)
 
 
 def _bound(predicate: Scalar, numbers: set[int]) -> int | None:
