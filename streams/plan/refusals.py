@@ -36,7 +36,7 @@ class Refusal:
 
 
 _JOINS = {
-    "ASOF": "join with the max of the times that are not later",
+    "ASOF": "take the first in a LATERAL subquery: ORDER BY the time DESC LIMIT 1",
     "POSITIONAL": "rows of a view have no order: join on a column",
 }
 

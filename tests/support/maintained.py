@@ -7,16 +7,8 @@ from collections.abc import Iterator
 import duckdb
 
 from streams.testing import Maintained, maintain
-from tests.support.plan_tables import VALUES, answer, connect
+from tests.support.plan_tables import LITERALS, VALUES, answer, connect
 
-POOL = {
-    "INTEGER": ["NULL", "0", "1", "2", "3", "-1"],
-    "SMALLINT": ["NULL", "0", "1", "2", "3"],
-    "BIGINT": ["NULL", "0", "1", "2", "3", "4"],
-    "VARCHAR": ["NULL", "'x'", "'xy'", "'z'", "'1'"],
-    "DOUBLE": ["NULL", "'-0.0'", "0.0", "'nan'", "1.5", "-2.25"],
-    "DECIMAL(8,2)": ["NULL", "0.00", "1.50", "-3.25"],
-}
 NESTED = {
     "bools": ("BOOLEAN[]", "NULL", "[true, NULL]", "[]", "[false]"),
     "bool": ("STRUCT(b BOOLEAN)", "NULL", "{'b': true}", "{'b': NULL}"),
@@ -27,7 +19,7 @@ NESTED = {
     "enums": ("ENUM('z', 'a')[]", "NULL", "['a', 'z']", "['z']", "[]"),
     "tuple": ("TUPLE(BOOLEAN, UUID)", "NULL", "(true, NULL)", "(false, NULL)"),
 }
-POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | POOL
+POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
 Literals = list[str]
 History = list[tuple[Literals, int, int]]
 TIMES = 5

@@ -52,7 +52,7 @@ SMALL = {
     "U": {"a": "BIGINT", "w": "VARCHAR", "x Y": "INTEGER"},
     "k": {"a": "SMALLINT", "w": "VARCHAR", "g": "INTEGER"},
 }
-_POOL = {
+LITERALS = {
     "INTEGER": ["NULL", "0", "1", "2", "3", "-1"],
     "SMALLINT": ["NULL", "0", "1", "2", "3"],
     "BIGINT": ["NULL", "0", "1", "2", "3", "4"],
@@ -85,7 +85,7 @@ def fill(connection: duckdb.DuckDBPyConnection, chance: random.Random, rows: int
     for name, columns in SMALL.items():
         body = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
         connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
-        many = [[chance.choice(_POOL[t]) for t in columns.values()] for _ in range(rows)]
+        many = [[chance.choice(LITERALS[t]) for t in columns.values()] for _ in range(rows)]
         _insert(connection, name, many[: chance.randrange(rows + 1)])
     body = ", ".join(f'"{name}" {values[0]}' for name, values in VALUES.items())
     connection.execute(f"CREATE OR REPLACE TABLE every ({body})")
