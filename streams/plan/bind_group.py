@@ -150,9 +150,11 @@ def _of_set(
             outputs.append(Ref(found, own[found].type, own[found].name))
         else:
             outputs.append(Literal(f"CAST(NULL AS {key.type})", key.type, "NULL"))
-    for place, column in enumerate(own[len(chosen) :], len(chosen)):
+    start = len(chosen)  # one row for all has a column that nobody asked for
+    called = own[start : start + len(whole.calls)]
+    for place, column in enumerate(called, start):
         outputs.append(Ref(place, column.type, column.name))
-    names = list(whole.names[:width]) + [c.name for c in own[len(chosen) :]]
+    names = list(whole.names[:width]) + [column.name for column in called]
     for function in functions:
         bits = sum(1 << i for i, place in enumerate(reversed(function)) if place not in chosen)
         outputs.append(Literal(f"CAST({bits} AS BIGINT)", "BIGINT", str(bits)))
