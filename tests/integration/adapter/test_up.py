@@ -18,6 +18,7 @@ from streams.app.environment import find
 from streams.errors import InvalidUsage
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.producing import Feed
+from tests.support.processes import is_alive
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -63,16 +64,8 @@ def family(pid: int) -> set[int]:
     return {pid, *(each.pid for each in psutil.Process(pid).children(recursive=True))}
 
 
-def alive(pids: set[int]) -> set[int]:
-    return {
-        pid
-        for pid in pids
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    }
-
-
 def settled(pids: set[int]) -> None:
-    eventually(lambda: not alive(pids), 60)
+    eventually(lambda: not any(is_alive(pid) for pid in pids), 60)
 
 
 def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -> None:

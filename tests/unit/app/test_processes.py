@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streams.app.processes import Child
+from tests.support.processes import is_alive
 
 FAMILY = """
 import subprocess, sys, time
@@ -24,10 +24,6 @@ def eventually(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)
-
-
-def gone(pid: int) -> bool:
-    return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
 def family(log: Path) -> Child:
@@ -49,7 +45,7 @@ def test_a_child_that_dies_comes_back_and_its_group_goes_with_it(tmp_path) -> No
         pid = child.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: gone(first))
+        eventually(lambda: not is_alive(first))
         born(tmp_path / "log", 2)
         assert child.pid != pid
         assert child.starts == 2
@@ -73,7 +69,7 @@ def test_stop_ends_the_whole_group_for_good(tmp_path) -> None:
     pid = child.pid
     assert pid is not None
     child.stop()
-    eventually(lambda: gone(pid) and gone(grandchild))
+    eventually(lambda: not is_alive(pid) and not is_alive(grandchild))
     time.sleep(0.5)
     assert len(born(tmp_path / "log", 1)) == 1
 
@@ -95,6 +91,6 @@ time.sleep(600)
     ) as supervisor:
         assert supervisor.stdout is not None
         pid = int(supervisor.stdout.readline())
-        assert not gone(pid)
+        assert is_alive(pid)
         supervisor.kill()
-    eventually(lambda: gone(pid))
+    eventually(lambda: not is_alive(pid))
