@@ -110,7 +110,8 @@ def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str]
     relation = connection.sql(query)
     types = [str(type_) for type_ in relation.types]
     shown = [
-        f"CAST(round(c{i}, 9) + 0 AS VARCHAR)" if type_ in {"FLOAT", "DOUBLE"}
+        f"CASE WHEN isnan(c{i}) THEN 'nan' ELSE CAST(round(c{i}, 9) + 0 AS VARCHAR) END"
+        if type_ in {"FLOAT", "DOUBLE"}
         else f"CAST(normalized_interval(c{i}) AS VARCHAR)" if type_ == "INTERVAL"
         else f"CAST(c{i} AS VARCHAR)"
         for i, type_ in enumerate(types)
