@@ -1,129 +1,24 @@
 """Statements against a coordinator over a broker in memory, with a replica without Spark."""
 
 import itertools
-import json
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
-from streams.adapter.results import (
-    Columns,
-    Complete,
-    Failed,
-    Notice,
-    Progress,
-    Result,
-    Rows,
-)
+from streams.adapter.results import Columns, Complete, Failed, Progress, Result
 from streams.compute.protocol import Status
-from streams.errors import Determinate, InvalidStatement, InvalidUsage
-from streams.ids import CollectionId, Topic
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.topics import TopicKind, TopicSpec
+from streams.ids import CollectionId
 from streams.progress import EMPTY
-from streams.storage.shards import Shards
-from tests.support.replica import FakeReplica
-
-NOW = 1_700_000_000_000
-ORDERS = (
-    "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT, amount DOUBLE) FORMAT JSON"
+from tests.support.coordinating import (
+    NOW,
+    ORDERS,
+    SINK,
+    TOTALS,
+    eventually,
+    rows_of,
+    with_orders,
 )
-TOTALS = (
-    "CREATE MATERIALIZED VIEW totals AS SELECT id, sum(amount) AS total FROM orders GROUP BY id"
-)
-SINK = "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'totals') KEY (id)"
-
-
-class Killed(BaseException):
-    """The coordinator dies here."""
-
-
-class Environment:
-    """A broker that outlives coordinators and replicas."""
-
-    def __init__(self) -> None:
-        self.broker = MemoryBroker(lambda: NOW)
-        self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
-        self.numbers = itertools.count()
-        self.dying_at = ""
-        self.coordinators: list[Coordinator] = []
-        self.replicas: list[FakeReplica] = []
-        self.start()
-
-    def crash(self, point: str) -> None:
-        if point == self.dying_at:
-            raise Killed
-
-    def start(self) -> None:
-        broker = self.broker
-        self.coordinator = Coordinator(
-            CoordinatorSettings(retain_ms=1000),
-            Cluster(broker.logs, broker.chunks, broker.topics),
-            now_ms=lambda: NOW,
-            new_id=lambda: f"id{next(self.numbers)}",
-            crash=self.crash,
-        )
-        self.coordinators.append(self.coordinator)
-        self.coordinator.start()
-
-    def start_replica(self) -> FakeReplica:
-        broker = self.broker
-        shards = Shards(
-            broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW, pump=True
-        )
-        self.replica = FakeReplica(broker.logs, shards).start()
-        self.replicas.append(self.replica)
-        return self.replica
-
-    def stop(self) -> None:
-        for replica in self.replicas:
-            replica.stop()
-            replica.shards.close()
-        for coordinator in self.coordinators:
-            coordinator.stop()
-
-    def sql(self, text: str) -> list[Result]:
-        return list(self.coordinator.execute(text))
-
-    def rows(self, text: str) -> list[list[object]]:
-        results = self.sql(text)
-        assert isinstance(results[-1], Complete), results[-1]
-        return rows_of(results)
-
-    def fails(self, text: str) -> Failed:
-        last = self.sql(text)[-1]
-        assert isinstance(last, Failed), last
-        return last
-
-
-def rows_of(results: list[Result]) -> list[list[object]]:
-    return [json.loads(row) for each in results if isinstance(each, Rows) for row in each.rows]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
-
-
-@pytest.fixture
-def env(monkeypatch) -> Iterator[Environment]:
-    monkeypatch.setattr("streams.adapter.upkeep.BEAT_S", 0.05)
-    monkeypatch.setattr("streams.adapter.upkeep.LISTEN_MS", 10)
-    environment = Environment()
-    yield environment
-    environment.stop()
-
-
-def with_orders(env: Environment) -> FakeReplica:
-    replica = env.start_replica()
-    assert isinstance(env.sql(ORDERS)[-1], Complete)
-    eventually(lambda: bool(replica.created))
-    return replica
 
 
 def test_a_source_is_read_at_a_time(env) -> None:
@@ -410,119 +305,6 @@ def test_constants_need_no_collection(env) -> None:
     results = env.sql("SELECT 1; SELECT nope; SELECT 2")
     assert isinstance(results[-1], Failed)
     assert rows_of(results) == [[1]]
-
-
-def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    real = env.broker.topics.create
-
-    def refuse(specs):
-        if any(".u2." in each.name for each in specs):
-            raise Determinate("the cluster has no room")
-        real(specs)
-
-    monkeypatch.setattr(env.broker.topics, "create", refuse)
-    notice, done = env.sql(TOTALS)
-    assert notice == Notice("totals is defined, but not made yet: the cluster has no room")
-    assert done == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
-    assert env.rows(TOTALS.replace("totals", "other")) == []
-    first, second = env.rows("SHOW MATERIALIZED VIEWS")
-    assert (first[4], first[6]) == ("failed", "the cluster has no room")
-    assert second[4] != "failed"
-    monkeypatch.setattr(env.broker.topics, "create", real)
-    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "running")
-
-
-def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    env.rows(TOTALS)
-    env.rows(TOTALS.replace("totals", "other"))
-    eventually(lambda: len(replica.created) == 3)
-
-    def refuse(query, catalog):
-        raise InvalidStatement("this version cannot plan it")
-
-    with monkeypatch.context() as damaged:
-        damaged.setattr("streams.adapter.objects.compile_view", refuse)
-        env.start()
-        shown = env.rows("SHOW MATERIALIZED VIEWS")
-        assert [each[4] for each in shown] == ["failed", "failed"]
-        replica.append("s1", NOW + 20, [((7, 1.0), NOW + 15, 1)])
-        assert env.rows("SELECT id FROM orders") == [[7]]
-    eventually(lambda: not env.coordinator._upkeep.problems)
-
-
-POINTS = [
-    "after-catalog",
-    "after-holds",
-    "after-birth",
-    "after-shard",
-    "before-command",
-    "after-command",
-]
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_a_coordinator_that_dies_in_a_create_is_continued_by_the_next(env, point) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    env.dying_at = point
-    with pytest.raises(Killed):
-        env.sql(TOTALS)
-    env.dying_at = ""
-    env.start()
-    eventually(lambda: len(replica.created) == 2)
-    (shown,) = env.rows("SHOW MATERIALIZED VIEWS")
-    assert shown[:4] == ["totals", "u2", NOW + 9, NOW + 9]
-    replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
-    assert env.rows("SELECT * FROM totals") == [[1, 1.0]]
-    assert [each.export for each in replica.created] == ["s1", "u2"]
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize(
-    "point", ["after-catalog-drop", "after-release", "after-drop", "before-forget"]
-)
-def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    env.rows(TOTALS)
-    eventually(lambda: len(replica.created) == 2)
-    first = env.coordinator
-    env.dying_at = point
-    if point == "after-catalog-drop":
-        with pytest.raises(Killed):
-            env.sql("DROP MATERIALIZED VIEW totals")
-    else:
-        env.rows("DROP MATERIALIZED VIEW totals")
-        eventually(lambda: not first._upkeep._threads[1].is_alive())
-    env.dying_at = ""
-    env.start()
-    eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not [each for each in env.broker.topics.names() if ".u2." in each]
-    capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
-    assert not [each for each in capabilities if each.startswith("u2")]
-
-
-def test_a_coordinator_that_was_followed_ends(env) -> None:
-    first = env.coordinator
-    env.start()
-    eventually(lambda: first.failure is not None)
-    assert "epoch 1 was followed by 2" in str(first.failure)
-
-
-def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
-    replica = with_orders(env)
-
-    def broken(_: frozenset[str]) -> None:
-        raise InvalidUsage("which all who look after something take for a passing failure")
-
-    env.coordinator.shards.subscribe(broken)
-    assert env.coordinator.is_alive
-    replica.append("s1", NOW + 10)
-    eventually(lambda: not env.coordinator.is_alive)
 
 
 def test_history_is_let_go_but_not_under_a_reader(env) -> None:
