@@ -4,14 +4,14 @@ The chunks are written first; the one Append that links them decides. When it lo
 are orphans, which the collector finds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import pyarrow as pa
 
 from streams.errors import Corrupt, InvalidUsage
-from streams.ids import MINIMUM_TIME
+from streams.ids import MINIMUM_TIME, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
@@ -80,6 +80,17 @@ def moved(write: Write) -> WriteCapability:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """The rows of writes that are in order, those of each write, in the order of the writes.
+
+    `read_upto` is the offset of the log up to which was read what they hang on, if anything.
+    """
+
+    rows: tuple[pa.Table | None, ...]
+    read_upto: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
 class Writing:
     """Makes Appends of writes. With a `kernel` it looks for negative multiplicities."""
 
@@ -95,9 +106,13 @@ class Writing:
         return groups.pop()
 
     def events(
-        self, group: str, writes: Sequence[Write], chunks: Sequence[tuple[ChunkRef, ...]]
+        self,
+        group: str,
+        writes: Sequence[Write],
+        chunks: Sequence[tuple[ChunkRef, ...]],
+        read_upto: Offset | None,
     ) -> list[tuple[str, Body]]:
-        """What to submit, given the chunks of each write.
+        """What to submit, given the chunks of each write, and what they hang on.
 
         The first event is the Append, if anything moves; the others renew leases.
         """
@@ -107,33 +122,68 @@ class Writing:
             if not write.is_heartbeat
         ]
         renewals = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
-        return [(group, Append(tuple(parts))), *renewals] if parts else list(renewals)
+        append = (group, Append(tuple(parts), read_upto))
+        return [append, *renewals] if parts else list(renewals)
 
-    def checked(self, write: Write) -> pa.Table | None:
-        """The rows as the engine has them; None when there are none.
+    def checked(self, writes: Sequence[Write]) -> Checked:
+        """The rows of all writes as the engine has them; None of a write that has none.
 
         Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, NegativeMultiplicity.
+        """
+        rows: list[pa.Table | None] = []
+        fresh: dict[CollectionId, list[pa.Table]] = {}
+        for each in writes:
+            own, staged = self.conformed(each)
+            rows.append(own)
+            tables = [*([] if own is None else [own]), *staged]
+            if tables:
+                fresh[each.capability.id] = [*fresh.get(each.capability.id, ()), *tables]
+        if self.kernel is None or not fresh:
+            return Checked(tuple(rows), None)
+        group = self.group(writes)
+        self.shards.sync_group(group)  # others may have written what these rows take back
+        upto = self.shards.group_state(group).upto
+        if any(self.is_lost(each) for each in writes):
+            return Checked(tuple(rows), None)  # the log says who was faster
+        self.count(fresh, self.kernel)
+        return Checked(tuple(rows), upto)
+
+    def conformed(self, write: Write) -> tuple[pa.Table | None, list[pa.Table]]:
+        """The rows of one write, and those of its chunks.
+
+        Errors: as `checked`, but for NegativeMultiplicity.
         """
         id_, lower = write.capability.id, write.capability.frontier
         if not lower.precedes(write.upper):
             raise NotForward(id_, lower, write.upper)
         is_empty = write.updates is None or not write.updates.num_rows
         if is_empty and not write.chunks:
-            return None
+            return None, []
         if write.is_heartbeat:
             raise NothingBetween(write.capability)
         description = loads(self.shards.state(id_).description)
         rows = None if is_empty else conform(id_, write.updates, description)
-        tables = [] if rows is None else [rows]
-        for each in tables:
-            check_times(id_, each, lower, write.upper)
-        tables += self.staged(write, description)
-        if self.kernel is not None:
+        if rows is not None:
+            check_times(id_, rows, lower, write.upper)
+        return rows, self.staged(write, description)
+
+    def count(self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernel: Kernel) -> None:
+        """Look at what each collection comes to with all the updates to it.
+
+        Errors: NegativeMultiplicity.
+        """
+        for id_, tables in fresh.items():
+            types = loads(self.shards.state(id_).description).types
             past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
-            every = flatten([past, *tables], arrow_schema(description.types))
+            every = flatten([past, *tables], arrow_schema(types))
             with self.checking:
-                check_counts(id_, every, self.kernel)
-        return rows
+                check_counts(id_, every, kernel)
+
+    def is_lost(self, write: Write) -> bool:
+        """Whether the capability is gone, or stands beyond the write's frontier already."""
+        capabilities = self.shards.state(write.capability.id).capabilities
+        held = capabilities.get(write.capability.name)
+        return held is None or write.capability.frontier.strictly_precedes(held.frontier)
 
     def staged(self, write: Write, description: Description) -> list[pa.Table]:
         """The rows of the chunks that the caller has written, as the engine has them.

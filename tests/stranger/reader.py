@@ -45,7 +45,7 @@ class Fold:
 
     def step(self, offset: int, at_ms: int, value: bytes) -> None:
         name, event = wire.decode(value)
-        kind = name.removeprefix("shard_").removesuffix("_2")
+        kind = name.removeprefix("shard_").removesuffix("_2").removesuffix("_3")
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
             return
@@ -251,6 +251,8 @@ class Fold:
     def on_append(self, event: Record, offset: int) -> None:
         if not event["parts"] or not self.fits(event["parts"]):
             return
+        if self.is_overtaken(event) or not self.are_renewed(event.get("renewals", [])):
+            return
         for number, part in enumerate(event["parts"]):
             found = self.collections[part["collection"]]
             chunks = list(part["chunks"])
@@ -289,6 +291,26 @@ class Fold:
                 return False
             if any(self.is_reclaimed(chunk) for chunk in part["chunks"]):
                 return False
+        return True
+
+    def is_overtaken(self, event: Record) -> bool:
+        """Whether updates came to what its writer had read."""
+        upto = event.get("read_upto")
+        if upto is None:
+            return False
+        batches = [
+            b for p in event["parts"] for b in self.collections[p["collection"]]["batches"]
+        ]
+        return any(b["chunks"] and b["offset"] > upto for b in batches)
+
+    def are_renewed(self, renewals: list[Record]) -> bool:
+        """Renew the leases, if all of them are valid; they are none of the parts'."""
+        live = [self.held(each)[1] for each in renewals]
+        for each, held in zip(renewals, live, strict=True):
+            if held is None or held["right"] != "WRITE" or held["frontier"] != each["frontier"]:
+                return False
+        for held in live:
+            self.renew(held)
         return True
 
     def is_reclaimed(self, chunk: Record) -> bool:

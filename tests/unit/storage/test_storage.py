@@ -420,6 +420,62 @@ def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
     assert contents(delivery.updates) == {("b", 1, 35): 1, ("z", 1, 35): -1}
 
 
+def test_a_count_takes_what_others_wrote(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    second.heartbeat(held)  # from here on it follows, and is not told
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    held = write(second, held, 20, ("a", 1, 12, -1))
+    with pytest.raises(NegativeMultiplicity):
+        write(first, held, 30, ("a", 1, 22, -1))
+
+
+def test_of_two_that_take_back_the_same_row_one_is_refused(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, one = first.create(T1, TABLE)
+    one = write(first, one, 10, ("a", 1, 3, 1))
+    two = second.clone(one)
+    meanwhile(second, lambda: write(first, one, 20, ("a", 1, 12, -1)))
+    with pytest.raises(NegativeMultiplicity):
+        write(second, two, 20, ("a", 1, 12, -1))
+    write(second, two, 20, ("b", 1, 12, 1))
+
+
+def meanwhile(client: Storage, act: Callable[[], object]) -> None:
+    """Do something once, right before the client appends."""
+    logs, acts = client.shards.logs, [act]
+    append = logs.append
+
+    def late(values: object) -> object:
+        if acts:
+            acts.pop()()
+        return append(values)  # type: ignore[arg-type]  # passed on as it is
+
+    logs.append = late  # type: ignore[method-assign,assignment]  # a race, made
+
+
+def test_the_writes_of_one_command_are_counted_together(place: Place) -> None:
+    storage = place.client(checks_counts=True)
+    _, one = storage.create(T1, TABLE)
+    one = write(storage, one, 10, ("a", 1, 3, 1))
+    two = storage.clone(one)
+    both = Write(two, table(("a", 1, 12, -1)), 20)
+    with pytest.raises(NegativeMultiplicity):
+        storage.update_and_downgrade(one, table(("a", 1, 12, -1)), 20, both)
+    more = Write(two, table(("a", 1, 12, 1)), 20)
+    moved = storage.update_and_downgrade(one, table(("a", 1, 12, -2)), 20, more)
+    assert not isinstance(moved, UpperMismatch)
+
+
+def test_a_lost_race_is_not_taken_for_a_wrong_count(place: Place) -> None:
+    first, second = place.client(), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    write(first, held, 20, ("a", 1, 12, -1))
+    lost = second.update_and_downgrade(held, table(("a", 1, 12, -1)), 20)
+    assert lost == UpperMismatch(frontier(20), T1)
+
+
 def test_an_id_that_no_topic_can_bear_is_refused() -> None:
     client = Place().client()
     for id_ in ("x/y", "ü", "x" * 250):
