@@ -16,7 +16,7 @@ from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
 from streams.storage.description import Description, loads
-from streams.storage.events import Append, Body, Downgrade, Part
+from streams.storage.events import Append, Body, Downgrade, Part, Renewal
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
 from streams.storage.written import (
@@ -114,16 +114,21 @@ class Writing:
     ) -> list[tuple[str, Body]]:
         """What to submit, given the chunks of each write, and what they hang on.
 
-        The first event is the Append, if anything moves; the others renew leases.
+        If anything moves, the first event is the Append, which presents what does not move as
+        well; the others renew leases that are due. Else all are heartbeats.
         """
-        parts = [
-            part_of(write, refs)
-            for write, refs in zip(writes, chunks, strict=True)
-            if not write.is_heartbeat
+        pairs = tuple(zip(writes, chunks, strict=True))
+        parts = [part_of(write, refs) for write, refs in pairs if not write.is_heartbeat]
+        if not parts:
+            return [(group, renewal(each.capability)) for each in writes]
+        moving = {each.capability for each in parts}
+        held = [
+            held_of(each.capability)
+            for each in writes
+            if each.is_heartbeat and each.capability.name not in moving
         ]
-        renewals = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
-        append = (group, Append(tuple(parts), read_upto))
-        return [append, *renewals] if parts else list(renewals)
+        due = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
+        return [(group, Append(tuple(parts), read_upto, tuple(held))), *due]
 
     def checked(self, writes: Sequence[Write]) -> Checked:
         """The rows of all writes as the engine has them; None of a write that has none.
@@ -205,12 +210,10 @@ class Writing:
         return kept
 
     def is_due(self, write: Write) -> bool:
-        """Whether half of the capability's lease is over, or a heartbeat is all there is."""
+        """Whether the capability moves, and half of its lease is over."""
         id_, name = write.capability.id, write.capability.name
         held = self.shards.state(id_).capabilities.get(name)
-        if write.is_heartbeat:
-            return True
-        if held is None or held.lease_ms is None or held.expires_ms is None:
+        if write.is_heartbeat or held is None or held.lease_ms is None or held.expires_ms is None:
             return False
         clock = self.shards.group_state(self.shards.group_of(id_)).clock_ms
         return held.expires_ms - clock < held.lease_ms // 2 and not write.upper.is_empty
@@ -225,6 +228,16 @@ def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
         upper=write.upper,
         chunks=chunks,
         token=write.capability.token,
+    )
+
+
+def held_of(capability: WriteCapability) -> Renewal:
+    """A capability that an Append presents beside its parts."""
+    return Renewal(
+        collection=capability.id,
+        capability=capability.name,
+        frontier=capability.frontier,
+        token=capability.token,
     )
 
 

@@ -393,6 +393,34 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
         storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
 
 
+def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    beat = Write(two, None, two.frontier)
+    rows = table(("a", 1, 3, 1))
+    place.now_ms += 10 * 60_000
+    moved = storage.update_and_downgrade(one, rows, 10, beat)
+    assert moved == (replace(one, frontier=frontier(10)), two)
+    place.now_ms += 10 * 60_000
+    storage.heartbeat(two)  # its lease began anew
+    meanwhile(storage, lambda: other.drop(two))
+    with pytest.raises(Sealed):
+        storage.update_and_downgrade(moved[0], None, 20, beat)
+    assert storage.shards.state(T1).upper == frontier(10)
+
+
+def test_a_heartbeat_that_stands_elsewhere_loses_for_all(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    write(other, two, 5)
+    beat = Write(two, None, two.frontier)
+    lost = storage.update_and_downgrade(one, table(("a", 1, 3, 1)), 10, beat)
+    assert lost == UpperMismatch(frontier(5), T2)
+    assert storage.shards.state(T1).upper == frontier(0)
+
+
 def test_large_updates_are_split(storage: Storage) -> None:
     read, held = storage.create(T1, TABLE)
     rows = [(f"{n:0>100}" + str(hash(n) ** 5), n, 3, 1) for n in range(60_000)]
