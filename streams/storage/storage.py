@@ -210,7 +210,7 @@ class Storage:
 
         Shape: `updates` has the collection's columns in order, then time and diff.
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
-        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
+        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability.
         """
         first = Write(capability, updates, bound(new_frontier))
         done = self._update([first, *also])

@@ -11,7 +11,7 @@ from threading import Lock
 import pyarrow as pa
 
 from streams.errors import Corrupt, InvalidUsage
-from streams.ids import MINIMUM_TIME, CollectionId, Offset
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
@@ -41,6 +41,21 @@ class NothingBetween(InvalidUsage):
         return (
             f"updates of collection {self.capability.id}: the new frontier is the old,"
             f" {self.capability.frontier}, so there is no time for them"
+        )
+
+
+class RepeatedCapability(InvalidUsage):
+    """A capability is named twice, and the second write does not begin where the first ends."""
+
+    def __init__(self, capability: WriteCapability, expected: Antichain) -> None:
+        super().__init__(capability, expected)
+        self.capability, self.expected = capability, expected
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.capability.id}: a capability is named twice: expected"
+            f" its next write from {self.expected} on, actual {self.capability.frontier}: write"
+            " once, or one interval after the other"
         )
 
 
@@ -133,8 +148,10 @@ class Writing:
     def checked(self, writes: Sequence[Write]) -> Checked:
         """The rows of all writes as the engine has them; None of a write that has none.
 
-        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, NegativeMultiplicity.
+        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, RepeatedCapability,
+        NegativeMultiplicity.
         """
+        check_chained(writes)
         rows: list[pa.Table | None] = []
         fresh: dict[CollectionId, list[pa.Table]] = {}
         for each in writes:
@@ -213,10 +230,26 @@ class Writing:
         """Whether the capability moves, and half of its lease is over."""
         id_, name = write.capability.id, write.capability.name
         held = self.shards.state(id_).capabilities.get(name)
-        if write.is_heartbeat or held is None or held.lease_ms is None or held.expires_ms is None:
+        if (
+            write.is_heartbeat
+            or held is None
+            or held.lease_ms is None
+            or held.expires_ms is None
+        ):
             return False
         clock = self.shards.group_state(self.shards.group_of(id_)).clock_ms
         return held.expires_ms - clock < held.lease_ms // 2 and not write.upper.is_empty
+
+
+def check_chained(writes: Sequence[Write]) -> None:
+    """Errors: RepeatedCapability when the writes of one do not follow one another."""
+    ends: dict[CapabilityId, Antichain] = {}
+    for each in writes:
+        held = each.capability
+        expected = ends.get(held.name, held.frontier)
+        if held.frontier != expected:
+            raise RepeatedCapability(held, expected)
+        ends[held.name] = each.upper
 
 
 def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:

@@ -31,7 +31,7 @@ from streams.storage.lifecycle import (
     Unreadable,
 )
 from streams.storage.outcomes import Outcome, UpperMismatch
-from streams.storage.writing import NothingBetween, Write
+from streams.storage.writing import NothingBetween, RepeatedCapability, Write
 from streams.storage.written import NegativeMultiplicity, OutsideInterval, WrongRows
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
@@ -419,6 +419,23 @@ def test_a_heartbeat_that_stands_elsewhere_loses_for_all(place: Place) -> None:
     lost = storage.update_and_downgrade(one, table(("a", 1, 3, 1)), 10, beat)
     assert lost == UpperMismatch(frontier(5), T2)
     assert storage.shards.state(T1).upper == frontier(0)
+
+
+def test_a_capability_is_named_twice_only_if_its_writes_chain(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    again = Write(held, table(("b", 1, 3, 1)), 10)
+    with pytest.raises(RepeatedCapability, match=r"expected its next write from \{10\} on"):
+        storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, again)
+    assert storage.shards.state(T1).upper == frontier(0)
+    ten = replace(held, frontier=frontier(10))
+    after = Write(ten, table(("b", 1, 13, 1)), 20)
+    beat = Write(replace(held, frontier=frontier(20)), None, 20)
+    moved = storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, after, beat)
+    assert isinstance(moved, tuple)
+    assert moved[-1] == replace(held, frontier=frontier(20))
+    delivery = storage.subscribe_at(storage.downgrade(read, 15)).poll()
+    assert delivery is not None
+    assert contents(delivery.updates) == {("a", 1, 15): 1, ("b", 1, 15): 1}
 
 
 def test_large_updates_are_split(storage: Storage) -> None:
