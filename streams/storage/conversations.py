@@ -40,7 +40,7 @@ from streams.storage.events import (
     Transfer,
     write_capability,
 )
-from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase_of, refusal
+from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -285,7 +285,7 @@ class Conversations:
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """New capabilities. Errors: as `Storage.acquire_capabilities`."""
         collection = self.directory.find(id_)
-        check(Command.ACQUIRE, id_, collection)
+        self.directory.check(Command.ACQUIRE, id_, collection)
         if collection is None or collection.is_dropped:
             return useless_read(id_), useless_write(id_)
         wish = self.asking.wish(id_, Right.READ, self.lease_ms, token)
@@ -365,7 +365,7 @@ class Conversations:
         """Give up a capability or a collection. Errors: as `Storage.drop`."""
         id_ = held if isinstance(held, str) else held.id
         found = self.directory.find(id_)
-        check(Command.DROP, id_, found)
+        self.directory.check(Command.DROP, id_, found)
         if phase_of(found) is Phase.FORGOTTEN:
             return
         if isinstance(held, str):

@@ -305,12 +305,14 @@ class Fold:
 
     def are_renewed(self, renewals: list[Record]) -> bool:
         """Renew the leases, if all of them are valid; they are none of the parts'."""
-        live = [self.held(each)[1] for each in renewals]
-        for each, held in zip(renewals, live, strict=True):
+        live: list[Record] = []
+        for each in renewals:
+            _, held = self.held(each)
             if held is None or held["right"] != "WRITE" or held["frontier"] != each["frontier"]:
                 return False
-        for held in live:
-            self.renew(held)
+            live.append(held)
+        for each in live:
+            self.renew(each)
         return True
 
     def is_reclaimed(self, chunk: Record) -> bool:

@@ -18,10 +18,12 @@ from streams.storage.capabilities import (
     WriteCapability,
 )
 from streams.storage.description import Description
+from streams.storage.directory import Directory
 from streams.storage.events import Body
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
+    Claimed,
     Command,
     Forgotten,
     NeverReused,
@@ -118,7 +120,7 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
 
 
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
-    storage.create(T1, TABLE)
+    held = storage.create(T1, TABLE)
     storage.drop(T1)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
@@ -130,8 +132,10 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     for client in (storage, place.client()):
         with pytest.raises(NeverReused):
             client.create(T1, TABLE)
-        with pytest.raises(NotBound):
-            client.acquire_capabilities(T1)
+        found = client.acquire_capabilities(T1)
+        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        expect_all(client, *held, Phase.FORGOTTEN)
+        client.drop(T1)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -141,6 +145,22 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
         other.create(T1, TABLE)
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
+
+
+def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
+    killed = place.client()
+    directory = Directory(killed.shards)
+    killed.shards.submit([directory.claim(T1, "tables")])
+    for client in (killed, place.client()):
+        with pytest.raises(NotBound, match="create it first in group tables, which has its id"):
+            client.acquire_capabilities(T1)
+        with pytest.raises(NotBound, match="group tables"):
+            client.drop(T1)
+        with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
+            client.create(T1, TABLE)
+    place.client().create(T1, TABLE, group="tables")
+    with pytest.raises(AlreadyBound):
+        killed.create(T1, TABLE)
 
 
 @pytest.mark.parametrize("kind", ["table", "source"])
