@@ -75,11 +75,30 @@ class Part:
     token: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """A write capability that an Append presents beside its parts, and does not move."""
+
+    collection: CollectionId
+    capability: CapabilityId
+    frontier: Antichain
+    token: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Link chunks and move uppers; every part counts or none does."""
+    """Link chunks and move uppers; every part counts or none does.
+
+    Its `renewals` have to be valid as well, where they say; their leases begin anew.
+
+    `read_upto`, when given, says that its writer has looked at the collections up to this
+    offset of the log and that the updates hang on what was there: it counts only if no updates
+    were linked to them since (rule 28).
+    """
 
     parts: tuple[Part, ...]
+    read_upto: Offset | None = None
+    renewals: tuple[Renewal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

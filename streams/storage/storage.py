@@ -41,6 +41,7 @@ from streams.storage.conversations import (
     Conversation,
     Conversations,
     Reclaimed,
+    Recount,
     converse,
 )
 from streams.storage.description import Description, loads
@@ -209,7 +210,7 @@ class Storage:
 
         Shape: `updates` has the collection's columns in order, then time and diff.
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
-        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
+        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability.
         """
         first = Write(capability, updates, bound(new_frontier))
         done = self._update([first, *also])
@@ -218,13 +219,16 @@ class Storage:
         return done if also else done[0]
 
     def _update(self, writes: Sequence[Write]) -> tuple[WriteCapability, ...] | UpperMismatch:
-        """Write; anew when a collector was faster than the Append, which did nothing then.
+        """Write; anew when somebody was faster than the Append, which did nothing then.
 
-        What the caller has stored beforehand only the caller can store anew (rule 7).
+        That is another writer, when rows are counted, or a collector. What the caller has
+        stored beforehand only the caller can store anew (rule 7).
         """
         while True:
             try:
                 return self._ask(self._commands().update(writes))
+            except Recount:
+                continue
             except Reclaimed:
                 if any(each.chunks for each in writes):
                     raise

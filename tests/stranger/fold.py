@@ -56,7 +56,7 @@ class Fold:
         name, event = wire.decode(value)
         assert name.startswith("shard_"), name
         assert offset == self.upto + 1, "a record is missing"
-        kind = name.removeprefix("shard_").removesuffix("_2")
+        kind = name.removeprefix("shard_").rstrip("_23")  # later forms have more fields
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
             return
@@ -138,7 +138,8 @@ class Fold:
             return
         self.group = event["group"]
         start, lease = event["frontier"], event.get("lease_ms")
-        held = {event["write"]: self.granted("WRITE", start, lease)}
+        for_ever = event.get("is_write_critical", False)
+        held = {event["write"]: self.granted("WRITE", start, None if for_ever else lease)}
         if event["read"] is not None:
             held[event["read"]] = self.granted("READ", start, lease)
         self.collections[event["collection"]] = {
@@ -233,16 +234,34 @@ class Fold:
     # 4.2: Append and Advance
 
     def on_append(self, event: Record, offset: int) -> None:
-        parts = event["parts"]
-        touched = {p["collection"] for p in parts} & self.collections.keys()
-        before = {id_: copied(self.collections[id_]) for id_ in touched}
-        stages = dict(self.stages)
+        parts, renewals = event["parts"], event.get("renewals", [])
+        touched = {each["collection"] for each in (*parts, *renewals)}
+        before = {id_: copied(each) for id_, each in self.collections.items() if id_ in touched}
+        stages = self.stages
+        is_counting = bool(parts) and not self.is_overtaken(event)
         for number, part in enumerate(parts):
-            if not self.fits(part):  # none counts
-                self.collections.update(before)
-                self.stages = stages
-                return
-            self.link_part(part, (offset, number))
+            is_counting = is_counting and self.fits(part)
+            if is_counting:
+                self.link_part(part, (offset, number))
+        is_counting = is_counting and all(self.is_renewed(each) for each in renewals)
+        if not is_counting:  # nothing of it counts
+            self.collections.update(before)
+            self.stages = stages
+
+    def is_overtaken(self, event: Record) -> bool:
+        """Whether updates came to the collections after what its writer had read of them."""
+        upto = event.get("read_upto")
+        found = [self.collections.get(part["collection"]) for part in event["parts"]]
+        batches = [batch for each in found if each is not None for batch in each["batches"]]
+        return upto is not None and any(b["chunks"] and b["offset"] > upto for b in batches)
+
+    def is_renewed(self, presented: Record) -> bool:
+        """Whether a capability that does not move is valid where it is said to stand."""
+        held = self.presented(self.live(presented["collection"]), presented)
+        if held is None or held["right"] != "WRITE":
+            return False
+        self.renew(held)
+        return bool(held["frontier"] == presented["frontier"])
 
     def fits(self, part: Record) -> bool:
         """Whether the part counts, those before it having counted."""

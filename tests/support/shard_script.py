@@ -26,6 +26,7 @@ from streams.storage.events import (
     Event,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
@@ -215,7 +216,21 @@ def create(script: ShardScript, case: Case) -> Body:
 
 
 def append(script: ShardScript, case: Case) -> Body:
-    return Append(tuple(part(words) for words in case.lines()))
+    upto = Offset(case.number("read-upto")) if "read-upto" in case.arguments else None
+    lines = case.lines()
+    parts = tuple(part(words) for words in lines if words[0] != "renew")
+    renewals = tuple(renewal(words[1:]) for words in lines if words[0] == "renew")
+    return Append(parts, upto, renewals)
+
+
+def renewal(words: list[str]) -> Renewal:
+    collection, capability, at, *token = words
+    return Renewal(
+        collection=CollectionId(collection),
+        capability=CapabilityId(capability),
+        frontier=bound(at),
+        token="".join(token),
+    )
 
 
 def part(words: list[str]) -> Part:

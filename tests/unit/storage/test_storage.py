@@ -18,10 +18,12 @@ from streams.storage.capabilities import (
     WriteCapability,
 )
 from streams.storage.description import Description
+from streams.storage.directory import Directory
 from streams.storage.events import Body
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
+    Claimed,
     Command,
     Forgotten,
     NeverReused,
@@ -31,7 +33,7 @@ from streams.storage.lifecycle import (
     Unreadable,
 )
 from streams.storage.outcomes import Outcome, UpperMismatch
-from streams.storage.writing import NothingBetween, Write
+from streams.storage.writing import NothingBetween, RepeatedCapability, Write
 from streams.storage.written import NegativeMultiplicity, OutsideInterval, WrongRows
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
@@ -118,7 +120,7 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
 
 
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
-    storage.create(T1, TABLE)
+    held = storage.create(T1, TABLE)
     storage.drop(T1)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
@@ -130,8 +132,10 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     for client in (storage, place.client()):
         with pytest.raises(NeverReused):
             client.create(T1, TABLE)
-        with pytest.raises(NotBound):
-            client.acquire_capabilities(T1)
+        found = client.acquire_capabilities(T1)
+        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        expect_all(client, *held, Phase.FORGOTTEN)
+        client.drop(T1)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -141,6 +145,22 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
         other.create(T1, TABLE)
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
+
+
+def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
+    killed = place.client()
+    directory = Directory(killed.shards)
+    killed.shards.submit([directory.claim(T1, "tables")])
+    for client in (killed, place.client()):
+        with pytest.raises(NotBound, match="create it first in group tables, which has its id"):
+            client.acquire_capabilities(T1)
+        with pytest.raises(NotBound, match="group tables"):
+            client.drop(T1)
+        with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
+            client.create(T1, TABLE)
+    place.client().create(T1, TABLE, group="tables")
+    with pytest.raises(AlreadyBound):
+        killed.create(T1, TABLE)
 
 
 @pytest.mark.parametrize("kind", ["table", "source"])
@@ -393,6 +413,51 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
         storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
 
 
+def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    beat = Write(two, None, two.frontier)
+    rows = table(("a", 1, 3, 1))
+    place.now_ms += 10 * 60_000
+    moved = storage.update_and_downgrade(one, rows, 10, beat)
+    assert moved == (replace(one, frontier=frontier(10)), two)
+    place.now_ms += 10 * 60_000
+    storage.heartbeat(two)  # its lease began anew
+    meanwhile(storage, lambda: other.drop(two))
+    with pytest.raises(Sealed):
+        storage.update_and_downgrade(moved[0], None, 20, beat)
+    assert storage.shards.state(T1).upper == frontier(10)
+
+
+def test_a_heartbeat_that_stands_elsewhere_loses_for_all(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    write(other, two, 5)
+    beat = Write(two, None, two.frontier)
+    lost = storage.update_and_downgrade(one, table(("a", 1, 3, 1)), 10, beat)
+    assert lost == UpperMismatch(frontier(5), T2)
+    assert storage.shards.state(T1).upper == frontier(0)
+
+
+def test_a_capability_is_named_twice_only_if_its_writes_chain(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    again = Write(held, table(("b", 1, 3, 1)), 10)
+    with pytest.raises(RepeatedCapability, match=r"expected its next write from \{10\} on"):
+        storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, again)
+    assert storage.shards.state(T1).upper == frontier(0)
+    ten = replace(held, frontier=frontier(10))
+    after = Write(ten, table(("b", 1, 13, 1)), 20)
+    beat = Write(replace(held, frontier=frontier(20)), None, 20)
+    moved = storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, after, beat)
+    assert isinstance(moved, tuple)
+    assert moved[-1] == replace(held, frontier=frontier(20))
+    delivery = storage.subscribe_at(storage.downgrade(read, 15)).poll()
+    assert delivery is not None
+    assert contents(delivery.updates) == {("a", 1, 15): 1, ("b", 1, 15): 1}
+
+
 def test_large_updates_are_split(storage: Storage) -> None:
     read, held = storage.create(T1, TABLE)
     rows = [(f"{n:0>100}" + str(hash(n) ** 5), n, 3, 1) for n in range(60_000)]
@@ -418,6 +483,62 @@ def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
     delivery = storage.subscribe_at(read).poll()
     assert delivery is not None
     assert contents(delivery.updates) == {("b", 1, 35): 1, ("z", 1, 35): -1}
+
+
+def test_a_count_takes_what_others_wrote(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    second.heartbeat(held)  # from here on it follows, and is not told
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    held = write(second, held, 20, ("a", 1, 12, -1))
+    with pytest.raises(NegativeMultiplicity):
+        write(first, held, 30, ("a", 1, 22, -1))
+
+
+def test_of_two_that_take_back_the_same_row_one_is_refused(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, one = first.create(T1, TABLE)
+    one = write(first, one, 10, ("a", 1, 3, 1))
+    two = second.clone(one)
+    meanwhile(second, lambda: write(first, one, 20, ("a", 1, 12, -1)))
+    with pytest.raises(NegativeMultiplicity):
+        write(second, two, 20, ("a", 1, 12, -1))
+    write(second, two, 20, ("b", 1, 12, 1))
+
+
+def meanwhile(client: Storage, act: Callable[[], object]) -> None:
+    """Do something once, right before the client appends."""
+    logs, acts = client.shards.logs, [act]
+    append = logs.append
+
+    def late(values: object) -> object:
+        if acts:
+            acts.pop()()
+        return append(values)  # type: ignore[arg-type]  # passed on as it is
+
+    logs.append = late  # type: ignore[method-assign,assignment]  # a race, made
+
+
+def test_the_writes_of_one_command_are_counted_together(place: Place) -> None:
+    storage = place.client(checks_counts=True)
+    _, one = storage.create(T1, TABLE)
+    one = write(storage, one, 10, ("a", 1, 3, 1))
+    two = storage.clone(one)
+    both = Write(two, table(("a", 1, 12, -1)), 20)
+    with pytest.raises(NegativeMultiplicity):
+        storage.update_and_downgrade(one, table(("a", 1, 12, -1)), 20, both)
+    more = Write(two, table(("a", 1, 12, 1)), 20)
+    moved = storage.update_and_downgrade(one, table(("a", 1, 12, -2)), 20, more)
+    assert not isinstance(moved, UpperMismatch)
+
+
+def test_a_lost_race_is_not_taken_for_a_wrong_count(place: Place) -> None:
+    first, second = place.client(), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    write(first, held, 20, ("a", 1, 12, -1))
+    lost = second.update_and_downgrade(held, table(("a", 1, 12, -1)), 20)
+    assert lost == UpperMismatch(frontier(20), T1)
 
 
 def test_an_id_that_no_topic_can_bear_is_refused() -> None:
