@@ -131,7 +131,8 @@ class Fold:
             return
         self.group = event["group"]
         start, lease = event["frontier"], event.get("lease_ms")
-        held = {event["write"]: self.granted("WRITE", start, lease)}
+        for_ever = event.get("is_write_critical", False)
+        held = {event["write"]: self.granted("WRITE", start, None if for_ever else lease)}
         if event["read"] is not None:
             held[event["read"]] = self.granted("READ", start, lease)
         self.collections[event["collection"]] = {

@@ -193,6 +193,20 @@ def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None
         storage.update_and_downgrade(held, None, 10)
 
 
+def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
+    """Whoever is killed right after it has left the collection as it has to be."""
+    storage = place.client()
+    storage.create(T2, TABLE, group="g")
+    ends = [storage.shards.logs.bounds(storage.shards.names("g").log)[1]]
+    read, _ = storage.create(T1, replace(TABLE, kind="source"), group="g")
+    ends.append(storage.shards.logs.bounds(storage.shards.names("g").log)[1])
+    assert ends[1] - ends[0] == 1
+    held = storage.shards.state(T1).capabilities
+    assert held.keys() == {"t1.write", read.name}
+    assert held[CapabilityId("t1.write")].lease_ms is None
+    assert held[read.name].lease_ms == 15 * 60_000
+
+
 def test_since_and_upper_follow_the_meets(storage: Storage) -> None:
     read, held = storage.create(T1, TABLE)
     other_read, other = storage.acquire_capabilities(T1)
