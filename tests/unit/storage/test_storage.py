@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from streams.adapter.catalog import LETTERS, Catalog
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import EMPTY, frontier
@@ -161,6 +162,20 @@ def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
     place.client().create(T1, TABLE, group="tables")
     with pytest.raises(AlreadyBound):
         killed.create(T1, TABLE)
+
+
+def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
+    """Its objects come and go without the registry, topics and all."""
+    catalog = Catalog(last_number=6)
+    for kind in LETTERS:
+        id_ = catalog.next_id(kind)
+        with pytest.raises(InvalidUsage, match="7: s, u or k and a number name the catalog's"):
+            storage.create(id_, TABLE)
+        with pytest.raises(InvalidUsage, match="choose another name"):
+            storage.create(T1, TABLE, group=id_)
+        assert storage.shards.identity(id_) is None
+    for other in ("u", "u7x", "t7", "U7"):
+        storage.create(CollectionId(other), TABLE)
 
 
 @pytest.mark.parametrize("kind", ["table", "source"])
