@@ -138,9 +138,7 @@ def test_responses_that_somebody_made_to_last_too_short_are_refused(
     with closing(short), closing(KafkaBroker(client)) as plain:
         short.topics.create(specs[1:])
         for topics in (short.topics, plain.topics):
-            with pytest.raises(
-                InvalidUsage, match=r"responses: retention\.ms: expected"
-            ):
+            with pytest.raises(InvalidUsage, match=r"responses: retention\.ms: expected"):
                 topics.create(specs)
 
 
