@@ -236,5 +236,8 @@ def failed(failure: Exception) -> Outcome:
 
 
 def digest(text: str) -> str:
-    """A name made of a text: the same for the same, and of 128 bits."""
+    """A name made of a text: the same for the same, and of 128 bits.
+
+    It is as secret as the text is: a command's id is all that is in it that others may not know.
+    """
     return hashlib.sha256(text.encode()).hexdigest()[:32]
