@@ -49,7 +49,11 @@ class Asking:
     is_decided: bool = False
 
     def name(self) -> CapabilityId:
-        """A name for a capability that nobody can guess."""
+        """A name for a capability: as hard to guess as what `new_id` makes it of.
+
+        For `Storage` that is a random UUID; for a command of the topics it is the command's id,
+        which therefore has to be random (`schemas/CLIENTS.md`).
+        """
         return CapabilityId(self.new_id())
 
     def usable(self, command: Command, capability: Capability) -> CollectionState:

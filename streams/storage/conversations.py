@@ -30,7 +30,6 @@ from streams.storage.capabilities import (
 from streams.storage.description import Description, dumps, loads
 from streams.storage.directory import Directory
 from streams.storage.events import (
-    Acquire,
     Body,
     Clone,
     Create,
@@ -177,22 +176,17 @@ class Conversations:
         text = dumps(description, self.creator)
         yield from self._claim(id_, group)
         read, write = self.asking.name(), self.asking.name()
+        is_system_fed = not description.is_user_fed
         body = Create(
             collection=id_,
             description=text,
             frontier=Timestamp(start),
-            write=write,
+            write=write_capability(id_) if is_system_fed else write,
             read=read,
             lease_ms=self.lease_ms,
+            is_write_critical=is_system_fed,
         )
-        events: list[Body] = [body]
-        if not description.is_user_fed:
-            system = write_capability(id_)
-            events += [
-                Acquire(collection=id_, capability=system, right=Right.WRITE),
-                Drop(id_, write),
-            ]
-        outcome, *_ = yield from submitted([(group, each) for each in events])
+        (outcome,) = yield from submitted([(group, body)])
         if isinstance(outcome, Unavailable):
             raise unread(outcome.reason)
         state = self.shards.state(id_)
@@ -201,7 +195,7 @@ class Conversations:
         if not is_ours:
             raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
         at = frontier(start)
-        if not description.is_user_fed:
+        if is_system_fed:
             return ReadCapability(id_, at, read), useless_write(id_)
         return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
 

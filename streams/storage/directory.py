@@ -5,9 +5,11 @@ there. That two clients give one id to different groups is excluded by the *regi
 whose collections hold nothing and are named after the ids, each described by the group and the
 log topic that it was given to. The first in the registry's log has the id. It stays when a
 group is deleted with all that was in it, and one made anew has another topic: no id is used
-again.
+again. What the catalog makes is not in it: the catalog is a log of its own, which numbers its
+objects, and nobody else gets such a name.
 """
 
+import re
 from dataclasses import dataclass
 
 from streams.errors import InvalidUsage
@@ -21,6 +23,12 @@ from streams.storage.state import CollectionState, forgotten
 
 REGISTRY = "storage.ids"
 """The registry's group."""
+
+CATALOG_ID = re.compile("[suk][0-9]+")
+"""The ids of sources, views and sinks, which the catalog numbers and never gives twice.
+
+Each has a group of its own name, made and deleted by the coordinator without the registry.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,12 @@ class Directory:
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
+        for name in (id_, group):
+            if CATALOG_ID.fullmatch(name):
+                raise InvalidUsage(
+                    f"{name}: s, u or k and a number name the catalog's sources, views and"
+                    " sinks: choose another name"
+                )
         self.shards.make(REGISTRY)
         self.shards.make(group)
         entry = entry_of(id_)

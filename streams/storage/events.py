@@ -41,7 +41,8 @@ class Create:
     """Bind an id to a description. Since and upper both start at `frontier`.
 
     `write` names the write capability that comes with it (rule 3); `read`, when given, the read
-    capability of the catalog object (rule 4). Both are critical, or leased for `lease_ms`.
+    capability of the catalog object (rule 4). Both are critical, or leased for `lease_ms`; with
+    `is_write_critical` that is the read capability's lease alone.
     """
 
     collection: CollectionId
@@ -50,6 +51,7 @@ class Create:
     write: CapabilityId
     read: CapabilityId | None = None
     lease_ms: int | None = None
+    is_write_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

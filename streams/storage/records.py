@@ -118,7 +118,10 @@ def create_record(body: Create) -> tuple[str, Record]:
     }
     if body.lease_ms is None:
         return "shard_create", record
-    return "shard_create_2", {**record, "lease_ms": body.lease_ms}
+    record["lease_ms"] = body.lease_ms
+    if not body.is_write_critical:
+        return "shard_create_2", record
+    return "shard_create_3", {**record, "is_write_critical": True}
 
 
 def replace_record(body: Replace) -> Record:
@@ -330,6 +333,7 @@ def to_create(record: Record) -> Create:
         write=CapabilityId(record["write"]),
         read=record["read"],
         lease_ms=record.get("lease_ms"),
+        is_write_critical=record.get("is_write_critical", False),
     )
 
 
@@ -420,6 +424,7 @@ DECODERS: Mapping[str, Callable[[Record], Body]] = {
     ),
     "shard_create": to_create,
     "shard_create_2": to_create,
+    "shard_create_3": to_create,
     "shard_stage": to_stage,
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,

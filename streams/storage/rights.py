@@ -51,7 +51,8 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
     start = frontier(body.frontier)
     lease = body.lease_ms
     expires = None if lease is None else state.clock_ms + lease
-    capabilities = {body.write: Capability(Right.WRITE, start, None, lease, expires)}
+    writing = (None, None) if body.is_write_critical else (lease, expires)
+    capabilities = {body.write: Capability(Right.WRITE, start, None, *writing)}
     if body.read is not None:
         capabilities[body.read] = Capability(Right.READ, start, None, lease, expires)
     created = CollectionState(

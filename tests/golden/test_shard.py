@@ -192,6 +192,10 @@ CASES: dict[str, Sequence[Body]] = {
         Acquire(collection=U1, capability=CapabilityId("more"), right=Right.WRITE),
     ],
     "create-leased": [LEASED, LEASED],
+    "create-system-fed": [
+        replace(LEASED, is_write_critical=True),
+        replace(CREATE, collection=SECOND.collection, is_write_critical=True),
+    ],
     "append-token": [
         CREATE,
         Downgrade(collection=U1, capability=WRITE, frontier=frontier(5), new_token="one"),

@@ -212,6 +212,7 @@ def create(script: ShardScript, case: Case) -> Body:
         write=CapabilityId(case.get("write", "w")),
         read=read_,
         lease_ms=lease_of(case),
+        is_write_critical="critical-write" in case.arguments,
     )
 
 

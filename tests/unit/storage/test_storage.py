@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from streams.adapter.catalog import LETTERS, Catalog
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import EMPTY, frontier
@@ -163,6 +164,20 @@ def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
         killed.create(T1, TABLE)
 
 
+def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
+    """Its objects come and go without the registry, topics and all."""
+    catalog = Catalog(last_number=6)
+    for kind in LETTERS:
+        id_ = catalog.next_id(kind)
+        with pytest.raises(InvalidUsage, match="7: s, u or k and a number name the catalog's"):
+            storage.create(id_, TABLE)
+        with pytest.raises(InvalidUsage, match="choose another name"):
+            storage.create(T1, TABLE, group=id_)
+        assert storage.shards.identity(id_) is None
+    for other in ("u", "u7x", "t7", "U7"):
+        storage.create(CollectionId(other), TABLE)
+
+
 @pytest.mark.parametrize("kind", ["table", "source"])
 def test_one_of_two_creators_has_the_id(place: Place, kind: str) -> None:
     one, other = place.client(), place.client()
@@ -191,6 +206,20 @@ def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None
     assert {read.name, "t1.write"} < names
     with pytest.raises(InvalidCapability, match="empty frontier"):
         storage.update_and_downgrade(held, None, 10)
+
+
+def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
+    """Whoever is killed right after it has left the collection as it has to be."""
+    storage = place.client()
+    storage.create(T2, TABLE, group="g")
+    ends = [storage.shards.logs.bounds(storage.shards.names("g").log)[1]]
+    read, _ = storage.create(T1, replace(TABLE, kind="source"), group="g")
+    ends.append(storage.shards.logs.bounds(storage.shards.names("g").log)[1])
+    assert ends[1] - ends[0] == 1
+    held = storage.shards.state(T1).capabilities
+    assert held.keys() == {"t1.write", read.name}
+    assert held[CapabilityId("t1.write")].lease_ms is None
+    assert held[read.name].lease_ms == 15 * 60_000
 
 
 def test_since_and_upper_follow_the_meets(storage: Storage) -> None:

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from schemas import chunk
-from streams.errors import Determinate, Indeterminate
-from streams.ids import CollectionId
+from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.ids import CollectionId, Topic
 from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
@@ -214,6 +214,30 @@ def test_a_log_that_cannot_be_read_fails_its_commands_alone(world: World) -> Non
     assert world.answers()[failed]["status"] == "FAILED"
     assert world.answers()[failed]["error"]["code"] == "Corrupt"
     assert world.answers()[fine]["status"] == "DONE"
+
+
+def test_a_log_that_fails_when_commands_are_decided_already_fails_them_all(
+    world: World,
+) -> None:
+    """None of them is refused: refused is what certainly had no effect."""
+    world.ask("create", collection="t", description=DESCRIPTION, group="g")
+    fields = {"description": DESCRIPTION, "group": "g"}
+    ids = [world.send("create", collection=each, **fields) for each in ("a", "b")]
+    points: list[str] = []
+
+    def reached(point: str) -> None:
+        points.append(point)
+        if points.count("submitted") == 2:  # the ids were claimed, the collections made
+            following.fail(Topic("sw.g.log"), Corrupt("noise"))
+
+    service = world.service(reached)
+    following = service._wiring.shards.following
+    world.run(service)
+    found = [world.answers()[each] for each in ids]
+    assert [(each["status"], each["error"]["code"]) for each in found] == [
+        ("FAILED", "Corrupt")
+    ] * 2
+    assert world.ask("acquire_capabilities", collection="b")["status"] == "DONE"
 
 
 def test_a_log_that_does_not_take_events_for_a_while_is_waited_for(world: World) -> None:
