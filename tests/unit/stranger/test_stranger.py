@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from streams.ids import Offset
-from streams.storage import machine, records, rollup
+from streams.ids import Offset, Timestamp
+from streams.storage import machine, read, records, rollup
 from streams.storage.events import Event
 from streams.storage.outcomes import Decision
 from streams.storage.state import State
 from tests.stranger import wire
 from tests.stranger.fold import KEPT, WINDOW, Fold, Record, offsets
-from tests.stranger.reader import Missing, begin
+from tests.stranger.reader import Missing, begin, pieces
 from tests.support import datadriven, shard_script
 from tests.support.histories import History, histories
 
@@ -100,6 +101,21 @@ def test_the_stranger_folds_any_log_as_we_do(history: History) -> None:
     for number, (event, at_ms) in enumerate(history.records):
         fold.step(number, at_ms, records.encode(event))
     assert folded(fold) == stated(rollup.encode(history.state))
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(), st.integers(0, 60), st.integers(1, 30))
+def test_the_stranger_reads_what_we_read(history: History, lower: int, width: int) -> None:
+    fold = Fold()
+    fold.load(wire.decode(rollup.encode(history.state))[1])
+    upper = lower + width
+    for id_, ours in history.state.collections.items():
+        found = fold.collections[id_]
+        actual = pieces(found, found["since"], lower, upper)
+        expected = read.pieces(ours, Timestamp(lower), Timestamp(upper))
+        assert sorted((chunk["key"], *bounds) for chunk, bounds in actual) == sorted(
+            (piece.ref.key, piece.lower, piece.upper) for piece in expected
+        )
 
 
 def folded(fold: Fold) -> dict[str, Any]:
