@@ -120,6 +120,26 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
     ) - {Command.CREATE}
 
 
+@pytest.mark.parametrize(
+    ("refused", "advice"),
+    [
+        (NotBound(T1), "create it first"),
+        (NotBound(T1, "g"), "create it first in group g"),
+        (Claimed(T1, "g"), "create it there, or choose another id"),
+        (AlreadyBound(T1), "choose another id"),
+        (NeverReused(T1), "choose another"),
+        (Sealed(T1), "read it, or create another collection"),
+        (Unreadable(T1), "read another collection"),
+        (Forgotten(T1), "create another collection"),
+        (InvalidCapability(T1, "it has expired"), "acquire another one"),
+        (FencedCapability(T1), "stop, or acquire a capability of your own"),
+    ],
+)
+def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
+    assert "collection t1" in str(refused)
+    assert f": {advice}" in str(refused)
+
+
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     held = storage.create(T1, TABLE)
     storage.drop(T1)
