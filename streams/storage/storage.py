@@ -18,7 +18,8 @@ effect.
 Capabilities are leased unless they are asked for as critical. A lease ends by the append times
 of the group's log, whatever a client's clock says; every command but a `subscribe_at` that
 presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients may
-batch: a deferred downgrade costs nothing but freshness.
+batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
+collections of a group in one update of all of them: one record, with the leases that are due.
 """
 
 import time

@@ -20,7 +20,7 @@ from streams.storage.capabilities import (
 )
 from streams.storage.description import Description
 from streams.storage.directory import Directory
-from streams.storage.events import Body
+from streams.storage.events import Body, Reclaim
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
@@ -460,6 +460,25 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
     place.client().drop(two)
     with pytest.raises(Sealed):
         storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
+
+
+def test_time_passes_for_many_idle_tables_in_one_record(place: Place) -> None:
+    storage = place.client()
+    ids = [CollectionId(f"idle{number}") for number in range(40)]
+    held = [storage.create(each, TABLE, group="g")[1] for each in ids]
+    log = storage.shards.names("g").log
+    for upper in (10, 20, 30):  # leases are due at the second, and are over at the third
+        place.now_ms += 8 * 60_000
+        _, before = storage.shards.logs.bounds(log)
+        also = [Write(each, None, upper) for each in held[1:]]
+        moved = storage.update_and_downgrade(held[0], None, upper, *also)
+        assert isinstance(moved, tuple)
+        held = list(moved)
+        assert storage.shards.logs.bounds(log)[1] == before + 1
+        for _ in range(20):  # the log's clock moves by its records, half a minute at most
+            place.now_ms += 60_000
+            storage.shards.submit([("g", Reclaim({}))])
+    assert {storage.shards.state(each).upper for each in ids} == {frontier(30)}
 
 
 def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:
