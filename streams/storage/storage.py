@@ -95,7 +95,8 @@ class Storage:
         """Storage within this process; clients over one `broker` share their collections.
 
         With `checks_counts` an update after which a row would be there a negative number of
-        times is refused. It reads the whole collection at every write.
+        times is refused. It reads the whole collection at every write, and once more when
+        others have written to it meanwhile.
         """
         made = broker or MemoryBroker(wall_clock_ms)
         shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)
