@@ -179,6 +179,8 @@ def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
             client.drop(T1)
         with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
             client.create(T1, TABLE)
+    with pytest.raises(NotBound, match=r"tables is not bound: create it first$"):
+        killed.acquire_capabilities(CollectionId("tables"))  # a group, and no id of anything
     place.client().create(T1, TABLE, group="tables")
     with pytest.raises(AlreadyBound):
         killed.create(T1, TABLE)
