@@ -104,8 +104,8 @@ class Directory:
             raise known
 
     def claimant(self, id_: CollectionId) -> str:
-        """The group that the id was given to; empty when there is none."""
-        entry = self.entry(id_)
+        """The group that the registry gave the id to; empty when there is none."""
+        entry = self.registered(id_)
         return "" if entry is None else entry[0]
 
     def sync(self, id_: CollectionId) -> None:
@@ -125,15 +125,23 @@ class Directory:
 
         What was made without the registry has its own group.
         """
-        if self.shards.identity(REGISTRY) is not None:
-            self.shards.open(REGISTRY)
-            self.shards.sync_group(REGISTRY)
-            entry = self.folded(entry_of(id_))
-            if entry is not None:
-                group, _, topic_id = entry.description.partition(" ")
-                return group, topic_id
+        known = self.registered(id_)
+        if known is not None:
+            return known
         own = self.shards.identity(id_)
         return None if own is None else (id_, own)
+
+    def registered(self, id_: CollectionId) -> tuple[str, str] | None:
+        """As `entry`, of what the registry knows."""
+        if self.shards.identity(REGISTRY) is None:
+            return None
+        self.shards.open(REGISTRY)
+        self.shards.sync_group(REGISTRY)
+        entry = self.folded(entry_of(id_))
+        if entry is None:
+            return None
+        group, _, topic_id = entry.description.partition(" ")
+        return group, topic_id
 
 
 def entry_of(id_: CollectionId) -> CollectionId:

@@ -92,7 +92,9 @@ class NeverReused(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} was dropped, and no id is used twice"
+        return (
+            f"collection {self.collection} was dropped, and no id is used twice: choose another"
+        )
 
 
 class Sealed(InvalidUsage):
@@ -103,7 +105,10 @@ class Sealed(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} is sealed: its upper is empty, nobody may write"
+        return (
+            f"collection {self.collection} is sealed: its upper is empty, nobody may write:"
+            " read it, or create another collection"
+        )
 
 
 class Unreadable(InvalidUsage):
@@ -114,7 +119,10 @@ class Unreadable(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} is unreadable: its since is empty"
+        return (
+            f"collection {self.collection} is unreadable: it was dropped, and its since is"
+            " empty: read another collection"
+        )
 
 
 class Forgotten(InvalidUsage):
@@ -125,7 +133,10 @@ class Forgotten(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} was dropped, with all capabilities to it"
+        return (
+            f"collection {self.collection} was dropped, with all capabilities to it: create"
+            " another collection, under another id"
+        )
 
 
 REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {

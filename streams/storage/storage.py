@@ -18,7 +18,8 @@ effect.
 Capabilities are leased unless they are asked for as critical. A lease ends by the append times
 of the group's log, whatever a client's clock says; every command but a `subscribe_at` that
 presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients may
-batch: a deferred downgrade costs nothing but freshness.
+batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
+collections of a group in one update of all of them: one record, with the leases that are due.
 """
 
 import time
@@ -94,7 +95,8 @@ class Storage:
         """Storage within this process; clients over one `broker` share their collections.
 
         With `checks_counts` an update after which a row would be there a negative number of
-        times is refused. It reads the whole collection at every write.
+        times is refused. It reads the whole collection at every write, and once more when
+        others have written to it meanwhile.
         """
         made = broker or MemoryBroker(wall_clock_ms)
         shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)

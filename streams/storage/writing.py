@@ -130,20 +130,23 @@ class Writing:
         """What to submit, given the chunks of each write, and what they hang on.
 
         If anything moves, the first event is the Append, which presents what does not move as
-        well; the others renew leases that are due. Else all are heartbeats.
+        well. It renews the leases that are due, or time would not pass for a thousand tables in
+        one record; for a single part another event does, in a form that is older. If nothing
+        moves all are heartbeats.
         """
         pairs = tuple(zip(writes, chunks, strict=True))
         parts = [part_of(write, refs) for write, refs in pairs if not write.is_heartbeat]
         if not parts:
             return [(group, renewal(each.capability)) for each in writes]
-        moving = {each.capability for each in parts}
-        held = [
-            held_of(each.capability)
-            for each in writes
-            if each.is_heartbeat and each.capability.name not in moving
-        ]
-        due = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
-        return [(group, Append(tuple(parts), read_upto, tuple(held))), *due]
+        ends = {each.capability: each.upper for each in parts}
+        held = [each.capability for each in writes if each.capability.name not in ends]
+        due = [moved(each) for each in writes if self.is_due(each)]
+        last = [each for each in due if each.frontier == ends[each.name]]
+        if len(parts) > 1:
+            held, last = [*held, *last], []
+        renewals = tuple(held_of(each) for each in held)
+        append = Append(tuple(parts), read_upto, renewals)
+        return [(group, append), *((group, renewal(each)) for each in last)]
 
     def checked(self, writes: Sequence[Write]) -> Checked:
         """The rows of all writes as the engine has them; None of a write that has none.

@@ -238,6 +238,6 @@ def failed(failure: Exception) -> Outcome:
 def digest(text: str) -> str:
     """A name made of a text: the same for the same, and of 128 bits.
 
-    It is as secret as the text is: a command's id is all that is in it that others may not know.
+    It is as secret as the text is: all in it that others may not know is a command's id.
     """
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -20,7 +20,7 @@ from streams.storage.capabilities import (
 )
 from streams.storage.description import Description
 from streams.storage.directory import Directory
-from streams.storage.events import Body
+from streams.storage.events import Body, Reclaim
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
@@ -120,6 +120,26 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
     ) - {Command.CREATE}
 
 
+@pytest.mark.parametrize(
+    ("refused", "advice"),
+    [
+        (NotBound(T1), "create it first"),
+        (NotBound(T1, "g"), "create it first in group g"),
+        (Claimed(T1, "g"), "create it there, or choose another id"),
+        (AlreadyBound(T1), "choose another id"),
+        (NeverReused(T1), "choose another"),
+        (Sealed(T1), "read it, or create another collection"),
+        (Unreadable(T1), "read another collection"),
+        (Forgotten(T1), "create another collection"),
+        (InvalidCapability(T1, "it has expired"), "acquire another one"),
+        (FencedCapability(T1), "stop, or acquire a capability of your own"),
+    ],
+)
+def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
+    assert "collection t1" in str(refused)
+    assert f": {advice}" in str(refused)
+
+
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     held = storage.create(T1, TABLE)
     storage.drop(T1)
@@ -159,6 +179,8 @@ def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
             client.drop(T1)
         with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
             client.create(T1, TABLE)
+    with pytest.raises(NotBound, match=r"tables is not bound: create it first$"):
+        killed.acquire_capabilities(CollectionId("tables"))  # a group, and no id of anything
     place.client().create(T1, TABLE, group="tables")
     with pytest.raises(AlreadyBound):
         killed.create(T1, TABLE)
@@ -440,6 +462,25 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
     place.client().drop(two)
     with pytest.raises(Sealed):
         storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
+
+
+def test_time_passes_for_many_idle_tables_in_one_record(place: Place) -> None:
+    storage = place.client()
+    ids = [CollectionId(f"idle{number}") for number in range(40)]
+    held = [storage.create(each, TABLE, group="g")[1] for each in ids]
+    log = storage.shards.names("g").log
+    for upper in (10, 20, 30):  # leases are due at the second, and are over at the third
+        place.now_ms += 8 * 60_000
+        _, before = storage.shards.logs.bounds(log)
+        also = [Write(each, None, upper) for each in held[1:]]
+        moved = storage.update_and_downgrade(held[0], None, upper, *also)
+        assert isinstance(moved, tuple)
+        held = list(moved)
+        assert storage.shards.logs.bounds(log)[1] == before + 1
+        for _ in range(20):  # the log's clock moves by its records, half a minute at most
+            place.now_ms += 60_000
+            storage.shards.submit([("g", Reclaim({}))])
+    assert {storage.shards.state(each).upper for each in ids} == {frontier(30)}
 
 
 def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:
