@@ -6,6 +6,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from streams.adapter.catalog import LETTERS, Catalog
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import EMPTY, frontier
@@ -18,10 +19,12 @@ from streams.storage.capabilities import (
     WriteCapability,
 )
 from streams.storage.description import Description
-from streams.storage.events import Body
+from streams.storage.directory import Directory
+from streams.storage.events import Body, Reclaim
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
+    Claimed,
     Command,
     Forgotten,
     NeverReused,
@@ -31,7 +34,7 @@ from streams.storage.lifecycle import (
     Unreadable,
 )
 from streams.storage.outcomes import Outcome, UpperMismatch
-from streams.storage.writing import NothingBetween, Write
+from streams.storage.writing import NothingBetween, RepeatedCapability, Write
 from streams.storage.written import NegativeMultiplicity, OutsideInterval, WrongRows
 from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
 
@@ -117,8 +120,28 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
     ) - {Command.CREATE}
 
 
+@pytest.mark.parametrize(
+    ("refused", "advice"),
+    [
+        (NotBound(T1), "create it first"),
+        (NotBound(T1, "g"), "create it first in group g"),
+        (Claimed(T1, "g"), "create it there, or choose another id"),
+        (AlreadyBound(T1), "choose another id"),
+        (NeverReused(T1), "choose another"),
+        (Sealed(T1), "read it, or create another collection"),
+        (Unreadable(T1), "read another collection"),
+        (Forgotten(T1), "create another collection"),
+        (InvalidCapability(T1, "it has expired"), "acquire another one"),
+        (FencedCapability(T1), "stop, or acquire a capability of your own"),
+    ],
+)
+def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
+    assert "collection t1" in str(refused)
+    assert f": {advice}" in str(refused)
+
+
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
-    storage.create(T1, TABLE)
+    held = storage.create(T1, TABLE)
     storage.drop(T1)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
@@ -130,8 +153,10 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     for client in (storage, place.client()):
         with pytest.raises(NeverReused):
             client.create(T1, TABLE)
-        with pytest.raises(NotBound):
-            client.acquire_capabilities(T1)
+        found = client.acquire_capabilities(T1)
+        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        expect_all(client, *held, Phase.FORGOTTEN)
+        client.drop(T1)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -141,6 +166,38 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
         other.create(T1, TABLE)
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
+
+
+def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
+    killed = place.client()
+    directory = Directory(killed.shards)
+    killed.shards.submit([directory.claim(T1, "tables")])
+    for client in (killed, place.client()):
+        with pytest.raises(NotBound, match="create it first in group tables, which has its id"):
+            client.acquire_capabilities(T1)
+        with pytest.raises(NotBound, match="group tables"):
+            client.drop(T1)
+        with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
+            client.create(T1, TABLE)
+    with pytest.raises(NotBound, match=r"tables is not bound: create it first$"):
+        killed.acquire_capabilities(CollectionId("tables"))  # a group, and no id of anything
+    place.client().create(T1, TABLE, group="tables")
+    with pytest.raises(AlreadyBound):
+        killed.create(T1, TABLE)
+
+
+def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
+    """Its objects come and go without the registry, topics and all."""
+    catalog = Catalog(last_number=6)
+    for kind in LETTERS:
+        id_ = catalog.next_id(kind)
+        with pytest.raises(InvalidUsage, match="7: s, u or k and a number name the catalog's"):
+            storage.create(id_, TABLE)
+        with pytest.raises(InvalidUsage, match="choose another name"):
+            storage.create(T1, TABLE, group=id_)
+        assert storage.shards.identity(id_) is None
+    for other in ("u", "u7x", "t7", "U7"):
+        storage.create(CollectionId(other), TABLE)
 
 
 @pytest.mark.parametrize("kind", ["table", "source"])
@@ -171,6 +228,20 @@ def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None
     assert {read.name, "t1.write"} < names
     with pytest.raises(InvalidCapability, match="empty frontier"):
         storage.update_and_downgrade(held, None, 10)
+
+
+def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
+    """Whoever is killed right after it has left the collection as it has to be."""
+    storage = place.client()
+    storage.create(T2, TABLE, group="g")
+    ends = [storage.shards.logs.bounds(storage.shards.names("g").log)[1]]
+    read, _ = storage.create(T1, replace(TABLE, kind="source"), group="g")
+    ends.append(storage.shards.logs.bounds(storage.shards.names("g").log)[1])
+    assert ends[1] - ends[0] == 1
+    held = storage.shards.state(T1).capabilities
+    assert held.keys() == {"t1.write", read.name}
+    assert held[CapabilityId("t1.write")].lease_ms is None
+    assert held[read.name].lease_ms == 15 * 60_000
 
 
 def test_since_and_upper_follow_the_meets(storage: Storage) -> None:
@@ -393,6 +464,70 @@ def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage
         storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
 
 
+def test_time_passes_for_many_idle_tables_in_one_record(place: Place) -> None:
+    storage = place.client()
+    ids = [CollectionId(f"idle{number}") for number in range(40)]
+    held = [storage.create(each, TABLE, group="g")[1] for each in ids]
+    log = storage.shards.names("g").log
+    for upper in (10, 20, 30):  # leases are due at the second, and are over at the third
+        place.now_ms += 8 * 60_000
+        _, before = storage.shards.logs.bounds(log)
+        also = [Write(each, None, upper) for each in held[1:]]
+        moved = storage.update_and_downgrade(held[0], None, upper, *also)
+        assert isinstance(moved, tuple)
+        held = list(moved)
+        assert storage.shards.logs.bounds(log)[1] == before + 1
+        for _ in range(20):  # the log's clock moves by its records, half a minute at most
+            place.now_ms += 60_000
+            storage.shards.submit([("g", Reclaim({}))])
+    assert {storage.shards.state(each).upper for each in ids} == {frontier(30)}
+
+
+def test_a_heartbeat_beside_a_write_counts_with_it(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    beat = Write(two, None, two.frontier)
+    rows = table(("a", 1, 3, 1))
+    place.now_ms += 10 * 60_000
+    moved = storage.update_and_downgrade(one, rows, 10, beat)
+    assert moved == (replace(one, frontier=frontier(10)), two)
+    place.now_ms += 10 * 60_000
+    storage.heartbeat(two)  # its lease began anew
+    meanwhile(storage, lambda: other.drop(two))
+    with pytest.raises(Sealed):
+        storage.update_and_downgrade(moved[0], None, 20, beat)
+    assert storage.shards.state(T1).upper == frontier(10)
+
+
+def test_a_heartbeat_that_stands_elsewhere_loses_for_all(place: Place) -> None:
+    storage, other = place.client(), place.client()
+    _, one = storage.create(T1, TABLE, group="g")
+    _, two = storage.create(T2, TABLE, group="g")
+    write(other, two, 5)
+    beat = Write(two, None, two.frontier)
+    lost = storage.update_and_downgrade(one, table(("a", 1, 3, 1)), 10, beat)
+    assert lost == UpperMismatch(frontier(5), T2)
+    assert storage.shards.state(T1).upper == frontier(0)
+
+
+def test_a_capability_is_named_twice_only_if_its_writes_chain(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    again = Write(held, table(("b", 1, 3, 1)), 10)
+    with pytest.raises(RepeatedCapability, match=r"expected its next write from \{10\} on"):
+        storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, again)
+    assert storage.shards.state(T1).upper == frontier(0)
+    ten = replace(held, frontier=frontier(10))
+    after = Write(ten, table(("b", 1, 13, 1)), 20)
+    beat = Write(replace(held, frontier=frontier(20)), None, 20)
+    moved = storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10, after, beat)
+    assert isinstance(moved, tuple)
+    assert moved[-1] == replace(held, frontier=frontier(20))
+    delivery = storage.subscribe_at(storage.downgrade(read, 15)).poll()
+    assert delivery is not None
+    assert contents(delivery.updates) == {("a", 1, 15): 1, ("b", 1, 15): 1}
+
+
 def test_large_updates_are_split(storage: Storage) -> None:
     read, held = storage.create(T1, TABLE)
     rows = [(f"{n:0>100}" + str(hash(n) ** 5), n, 3, 1) for n in range(60_000)]
@@ -418,6 +553,62 @@ def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
     delivery = storage.subscribe_at(read).poll()
     assert delivery is not None
     assert contents(delivery.updates) == {("b", 1, 35): 1, ("z", 1, 35): -1}
+
+
+def test_a_count_takes_what_others_wrote(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    second.heartbeat(held)  # from here on it follows, and is not told
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    held = write(second, held, 20, ("a", 1, 12, -1))
+    with pytest.raises(NegativeMultiplicity):
+        write(first, held, 30, ("a", 1, 22, -1))
+
+
+def test_of_two_that_take_back_the_same_row_one_is_refused(place: Place) -> None:
+    first, second = place.client(checks_counts=True), place.client(checks_counts=True)
+    _, one = first.create(T1, TABLE)
+    one = write(first, one, 10, ("a", 1, 3, 1))
+    two = second.clone(one)
+    meanwhile(second, lambda: write(first, one, 20, ("a", 1, 12, -1)))
+    with pytest.raises(NegativeMultiplicity):
+        write(second, two, 20, ("a", 1, 12, -1))
+    write(second, two, 20, ("b", 1, 12, 1))
+
+
+def meanwhile(client: Storage, act: Callable[[], object]) -> None:
+    """Do something once, right before the client appends."""
+    logs, acts = client.shards.logs, [act]
+    append = logs.append
+
+    def late(values: object) -> object:
+        if acts:
+            acts.pop()()
+        return append(values)  # type: ignore[arg-type]  # passed on as it is
+
+    logs.append = late  # type: ignore[method-assign,assignment]  # a race, made
+
+
+def test_the_writes_of_one_command_are_counted_together(place: Place) -> None:
+    storage = place.client(checks_counts=True)
+    _, one = storage.create(T1, TABLE)
+    one = write(storage, one, 10, ("a", 1, 3, 1))
+    two = storage.clone(one)
+    both = Write(two, table(("a", 1, 12, -1)), 20)
+    with pytest.raises(NegativeMultiplicity):
+        storage.update_and_downgrade(one, table(("a", 1, 12, -1)), 20, both)
+    more = Write(two, table(("a", 1, 12, 1)), 20)
+    moved = storage.update_and_downgrade(one, table(("a", 1, 12, -2)), 20, more)
+    assert not isinstance(moved, UpperMismatch)
+
+
+def test_a_lost_race_is_not_taken_for_a_wrong_count(place: Place) -> None:
+    first, second = place.client(), place.client(checks_counts=True)
+    _, held = first.create(T1, TABLE)
+    held = write(first, held, 10, ("a", 1, 3, 1))
+    write(first, held, 20, ("a", 1, 12, -1))
+    lost = second.update_and_downgrade(held, table(("a", 1, 12, -1)), 20)
+    assert lost == UpperMismatch(frontier(20), T1)
 
 
 def test_an_id_that_no_topic_can_bear_is_refused() -> None:
