@@ -225,7 +225,8 @@ def drop(
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:
     """The collection keeps its id, so that nobody takes it again, and nothing else."""
-    chunks = tuple(chunk for batch in collection.batches for chunk in batch.chunks)
+    # in the order of the log, which is the same for whoever folded only a part of it
+    chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
     state = with_collection(state, forgotten(collection.id, collection.description))
     return replace(state, superseded=state.superseding(offset, chunks))
 

@@ -16,9 +16,9 @@ that raises has changed nothing, but for `Indeterminate`: then the command may h
 effect.
 
 Capabilities are leased unless they are asked for as critical. A lease ends by the append times
-of the group's log, whatever a client's clock says; every command but a `subscribe_at` that
-presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients may
-batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
+of the group's log, whatever a client's clock says; every command but `subscribe_at` and `clone`
+that presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients
+may batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
 collections of a group in one update of all of them: one record, with the leases that are due.
 """
 
