@@ -24,6 +24,7 @@ from streams.compute.description import (
 from streams.compute.sinks import sink_spec
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
@@ -87,7 +88,7 @@ class Objects:
         there = self._topics.describe_all(list(logs.values()))
         try:
             self._shards.open(*(each for each in groups if logs[each] in there))
-        except (InvalidUsage, Corrupt) as cause:
+        except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
 
     def establish(self, item: Item) -> DataflowDescription:

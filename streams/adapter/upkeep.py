@@ -20,6 +20,7 @@ from streams.adapter.objects import Objects, reading_hold
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
+from streams.kafka.log import Truncated
 from streams.storage.events import Body, Downgrade
 from streams.storage.policy import Retention, catalog_hold, downgrade
 from streams.storage.shards import Shards
@@ -68,7 +69,8 @@ class Upkeep:
     def restore(self) -> None:
         """Bring everything that the catalog names to life; the caller holds the lock.
 
-        An object of which that is impossible stays behind, with what reads it (`problems`).
+        An object of which that is impossible stays behind, with what reads it (`problems`): its
+        definition, or what its topics hold, is not what it was.
         Errors: Determinate, Indeterminate: the cluster does not answer. Nothing is asked for
         then, for replicas would drop what was left out.
         """
@@ -79,7 +81,7 @@ class Upkeep:
             if self._asked.issuperset(item.inputs):
                 try:
                     described.append(self._objects.establish(item))
-                except (InvalidUsage, InvalidStatement, Corrupt) as error:
+                except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
                     self._note(item, error)
                 else:
                     self._asked.add(item.id)
