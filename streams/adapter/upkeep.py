@@ -161,9 +161,22 @@ class Upkeep:
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
-                    self._objects.abolish(item)
-                    self._keeper.controller.forget(item.id)
+                    self._remove(item)
         self._let_go()
+
+    def _remove(self, item: Item) -> None:
+        """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
+        try:
+            self._objects.abolish(item)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            log.warning(
+                "object cannot be removed, will try again",
+                extra={"id": item.id, "object": item.name, "cause": str(error)},
+            )
+        else:
+            self._keeper.controller.forget(item.id)
 
     def _let_go(self) -> None:
         """Move the catalog's holds as the policies say, and after them those of our reads."""
@@ -172,7 +185,10 @@ class Upkeep:
         for item in self._keeper.catalog.state.ordered():
             if item.kind == "sink" or item.id not in self._asked:
                 continue
-            state = shards.state(item.id)
+            try:
+                state = shards.state(item.id)
+            except SlackwaterError:  # it is in trouble, as SHOW says; the others go on
+                continue
             policy = item.policy or self._policy
             moved = downgrade(state, catalog_hold(item.id), policy, now_ms)
             followed = self._follow(state, moved)

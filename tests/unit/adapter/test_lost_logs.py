@@ -3,7 +3,7 @@
 import pytest
 
 from streams.adapter.results import Complete
-from streams.ids import Offset, Topic
+from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
 from tests.support.replica import FakeReplica
 from tests.unit.adapter.test_coordinator import (
@@ -11,6 +11,7 @@ from tests.unit.adapter.test_coordinator import (
     Environment,
     env,
     eventually,
+    since,
     with_orders,
 )
 
@@ -55,3 +56,39 @@ def test_a_coordinator_starts_beside_a_lost_log(env: Environment, harm, said: st
     assert kept[4] != "failed"
     assert env.rows("SELECT id FROM bids") == [[7]]
     assert isinstance(env.sql(VIEW)[-1], Complete)
+
+
+def fail(of: Environment) -> None:
+    """What the coordinator follows is lost while it runs."""
+    shards = of.coordinator.shards
+    of.broker.logs.append([(LOST, b"not one of ours")])
+    eventually(lambda: "s1" not in shards.groups())
+
+
+def test_history_goes_on_to_be_let_go_beside_a_lost_log(env: Environment) -> None:
+    replica = with_both(env)
+    fail(env)
+    replica.append("s2", NOW + 50_000)
+    eventually(lambda: since(env, "s2") == NOW + 49_999 - 1000)
+
+
+def test_show_says_what_a_group_failed_of(env: Environment) -> None:
+    with_both(env)
+    fail(env)
+    lost, kept = env.rows("SHOW SOURCES")
+    assert (lost[0], lost[2], lost[3], lost[4]) == ("orders", None, None, "failed")
+    assert f"log {LOST}/0@" in lost[6]
+    assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
+
+
+def test_what_is_lost_can_be_dropped(env: Environment) -> None:
+    replica = with_both(env)
+    assert isinstance(env.sql(VIEW)[-1], Complete)
+    eventually(lambda: len(replica.created) == 3)
+    fail(env)
+    for name in ("SOURCE orders", "MATERIALIZED VIEW v"):
+        assert isinstance(env.sql(f"DROP {name}")[-1], Complete)
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".s1." in each]
+    held = env.coordinator.shards.state(CollectionId("s2")).capabilities
+    assert not [each for each in held if each.endswith(".reads.s2")]
