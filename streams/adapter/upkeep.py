@@ -16,15 +16,14 @@ from typing import Protocol
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
-from streams.adapter.objects import Objects, reading_hold
+from streams.adapter.history import History
+from streams.adapter.objects import Objects
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.log import Truncated
-from streams.storage.events import Body, Downgrade
-from streams.storage.policy import Retention, catalog_hold, downgrade
+from streams.storage.policy import Retention
 from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ class Upkeep:
         now_ms: Callable[[], int],
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
-        self._policy, self._now_ms = policy, now_ms
+        self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
         self._stopped = threading.Event()
         self._threads = [
@@ -162,7 +161,8 @@ class Upkeep:
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
                     self._remove(item)
-        self._let_go()
+        catalog = self._keeper.catalog.state
+        self._history.let_go([each for each in catalog.ordered() if each.id in self._asked])
 
     def _remove(self, item: Item) -> None:
         """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
@@ -177,37 +177,3 @@ class Upkeep:
             )
         else:
             self._keeper.controller.forget(item.id)
-
-    def _let_go(self) -> None:
-        """Move the catalog's holds as the policies say, and after them those of our reads."""
-        shards, now_ms = self._keeper.shards, self._now_ms()
-        moves: list[tuple[str, Body]] = []
-        for item in self._keeper.catalog.state.ordered():
-            if item.kind == "sink" or item.id not in self._asked:
-                continue
-            try:
-                state = shards.state(item.id)
-            except SlackwaterError:  # it is in trouble, as SHOW says; the others go on
-                continue
-            policy = item.policy or self._policy
-            moved = downgrade(state, catalog_hold(item.id), policy, now_ms)
-            followed = self._follow(state, moved)
-            moves += [(item.id, each) for each in (moved, followed) if each is not None]
-        if moves:
-            shards.submit(moves)
-
-    def _follow(self, state: CollectionState, moved: Downgrade | None) -> Downgrade | None:
-        """Move our reads' hold to the catalog's, but not past a read in progress."""
-        catalog = state.capabilities.get(catalog_hold(state.id))
-        held = state.capabilities.get(reading_hold(state.id))
-        if catalog is None or held is None:
-            return None
-        target = catalog.frontier if moved is None else moved.frontier
-        reading = self._keeper.guards.frontier(state.id)
-        if not reading.is_empty:
-            target = target.meet(reading)
-        if not held.frontier.strictly_precedes(target):
-            return None
-        return Downgrade(
-            collection=state.id, capability=reading_hold(state.id), frontier=target
-        )
