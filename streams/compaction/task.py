@@ -19,6 +19,7 @@ from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.storage import read
 from streams.storage.description import loads
+from streams.storage.ranges import with_ranges
 from streams.storage.read import Piece
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel, arrow_schema
@@ -121,7 +122,13 @@ def read_part(chunks: Chunks, task: Task, group: int, kernel: Kernel) -> Part:
 
 
 def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:
-    """Write updates as chunks under fresh keys. Errors: as `Chunks.write`."""
+    """Write updates as chunks under fresh keys, with ranges unless there are errors among them.
+
+    Errors: as `Chunks.write`.
+    """
     updates, errors = part.tables
     bodies = chunk.encode(updates, task.names, errors)
-    return chunks.write(task.topic, bodies, task.headers) if bodies else ()
+    if not bodies:
+        return ()
+    refs = chunks.write(task.topic, bodies, task.headers)
+    return refs if errors.num_rows else with_ranges(refs, updates)
