@@ -11,22 +11,32 @@ Updates that were compacted stand at times up to since, so changes are exact onl
 on: whoever listens from a time holds since below it (rule 5).
 
 A reader never goes on with other batches than it began with: when a chunk of its pieces is gone
-because they were compacted, it reads the whole interval again (rule 10).
+because they were compacted, it reads the whole interval again (rule 10). The first time costs
+no record of the log; for the second it takes a hold with a plan, or a long read of what is
+compacted all the while would never come to its end.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import chunk
-from streams.errors import Corrupt, InvalidUsage
-from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
+from streams.errors import Corrupt, InvalidUsage, SlackwaterError
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.progress import Antichain, frontier
-from streams.storage.shards import Shards
+from streams.storage.events import Acquire, Drop, Right
+from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.state import CollectionState
+
+log = logging.getLogger(__name__)
+
+READ_LEASE_MS = 600_000
+"""How long the hold of one read lasts at most."""
 
 LAST = Timestamp((1 << 63) - 1)
 """Where the times of a sealed collection end."""
@@ -182,11 +192,14 @@ def load_stable(
     interval: tuple[Timestamp, Timestamp],
     as_of: Timestamp,
     is_wanted: Callable[[ChunkRef], bool] = every_chunk,
+    *,
+    may_hold: bool = True,
 ) -> Loaded:
     """The updates in [lower, upper), from one state of the collection, exact at `as_of`.
 
     That is the first time at which they have to add up: of a snapshot its own, of changes
-    lower - 1. Chunks that are not wanted are not fetched.
+    lower - 1. Chunks that are not wanted are not fetched. A read that was overtaken is
+    protected from then on by a hold, unless it is to leave no trace in the log.
 
     Errors: SinceViolation when since is beyond `as_of` in that state: whoever reads without a
     hold may be passed in the middle. Corrupt when a chunk is missing that the newest state
@@ -208,7 +221,38 @@ def load_stable(
             newest = found()
             if newest == wanted:
                 raise
-            wanted = newest
+        if may_hold:
+            with planned(shards, collection, as_of):
+                return load_stable(
+                    shards, collection, interval, as_of, is_wanted, may_hold=False
+                )
+        wanted = newest
+
+
+@contextmanager
+def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Iterator[None]:
+    """Keep from collectors what is current now and readable at `as_of`, while the block runs.
+
+    Errors: as `Shards.submit`. A collection that was dropped meanwhile is not kept.
+    """
+    group = shards.group_of(collection)
+    hold = CapabilityId(f"{collection}.read.{fresh_uuid()}")
+    body = Acquire(
+        collection=collection,
+        capability=hold,
+        right=Right.READ,
+        frontier=as_of,
+        lease_ms=READ_LEASE_MS,
+        plan=shards.group_state(group).upto,
+    )
+    shards.submit([(group, body)])
+    try:
+        yield
+    finally:
+        try:
+            shards.submit([(group, Drop(collection, hold))])
+        except SlackwaterError as error:
+            log.warning("a read's hold ends with its lease", extra={"cause": str(error)})
 
 
 def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
