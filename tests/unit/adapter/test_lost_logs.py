@@ -52,7 +52,7 @@ def test_a_coordinator_starts_beside_a_lost_log(env: Environment, harm, said: st
     env.start()
     lost, kept = env.rows("SHOW SOURCES")
     assert (lost[0], lost[4]) == ("orders", "failed")
-    assert said in lost[6]
+    assert said in str(lost[6])
     assert kept[4] != "failed"
     assert env.rows("SELECT id FROM bids") == [[7]]
     assert isinstance(env.sql(VIEW)[-1], Complete)
@@ -77,7 +77,7 @@ def test_show_says_what_a_group_failed_of(env: Environment) -> None:
     fail(env)
     lost, kept = env.rows("SHOW SOURCES")
     assert (lost[0], lost[2], lost[3], lost[4]) == ("orders", None, None, "failed")
-    assert f"log {LOST}/0@" in lost[6]
+    assert f"log {LOST}/0@" in str(lost[6])
     assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
 
 

@@ -14,7 +14,7 @@ from streams.compaction import job, plan
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
 from streams.compaction.staging import release, renewed, stage
-from streams.compaction.task import Limits, Task
+from streams.compaction.task import Limits, Task, task_of
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.faulty import Fault, FaultyChunks
@@ -203,10 +203,9 @@ def test_a_group_that_fails_before_it_is_staged_fails_alone(
         wanted = filled(one)
         other = CollectionId("u2")
         one.create("u2", other, DESCRIPTION, Timestamp(0))
-        real = job.task_of
 
         def failing(shards: Shards, collection: CollectionId, *more: Any) -> Task:
-            task = real(shards, collection, *more)
+            task = task_of(shards, collection, *more)
             if collection == other:
                 log = shards.names("u2").log
                 shards.following.fail(log, Truncated(log, 0, "it is gone"))
