@@ -17,9 +17,10 @@ compacted all the while would never come to its end.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -112,17 +113,53 @@ def is_complete(collection: CollectionState, time: Timestamp) -> bool:
     return not collection.upper.less_equal(time)
 
 
-def load(chunks: Chunks, topic: Topic, wanted: Sequence[Piece]) -> Loaded:
+class Selecting(Protocol):
+    """What of a collection a reader wants; errors are for everybody (`options.Selection`)."""
+
+    def may_match(self, chunk: ChunkRef) -> bool:
+        """Whether the chunk may hold a row that is wanted; if not it is left where it is."""
+
+    def apply(self, updates: pa.Table) -> pa.Table:
+        """The rows and columns that are wanted of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """For readers who leave nothing out."""
+
+    def may_match(self, _: ChunkRef) -> bool:
+        """True."""
+        return True
+
+    def apply(self, updates: pa.Table) -> pa.Table:
+        """The updates as they are."""
+        return updates
+
+
+EVERYTHING = Everything()
+
+
+def load(
+    chunks: Chunks,
+    topic: Topic,
+    wanted: Sequence[Piece],
+    selection: Selecting = EVERYTHING,
+) -> Loaded:
     """The updates of the pieces, clipped; those of one chunk stay together, in order.
 
-    Shape: the columns are those of the chunks; without pieces there are time and diff alone.
+    What the selection leaves out goes as soon as its chunk was opened: a reader of one column
+    takes the memory of one, and of the bytes as they were fetched.
+
+    Shape: the columns are those of the chunks, or those selected of them; without pieces there
+    are time and diff alone.
     Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
     """
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
     bodies = chunks.fetch(topic, list(dict.fromkeys(piece.ref for piece in wanted)))
     by_ref = dict(zip(dict.fromkeys(piece.ref for piece in wanted), bodies, strict=True))
-    loaded = [open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted]
+    opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted)
+    loaded = [(selection.apply(updates), errors) for updates, errors in opened]
     return (
         pa.concat_tables([updates for updates, _ in loaded]),
         pa.concat_tables([errors for _, errors in loaded]),
@@ -181,24 +218,19 @@ def await_upper(
         raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
 
 
-def every_chunk(_: ChunkRef) -> bool:
-    """For readers who leave nothing out."""
-    return True
-
-
 def load_stable(
     shards: Shards,
     collection: CollectionId,
     interval: tuple[Timestamp, Timestamp],
     as_of: Timestamp,
-    is_wanted: Callable[[ChunkRef], bool] = every_chunk,
+    selection: Selecting = EVERYTHING,
     *,
     may_hold: bool = True,
 ) -> Loaded:
     """The updates in [lower, upper), from one state of the collection, exact at `as_of`.
 
     That is the first time at which they have to add up: of a snapshot its own, of changes
-    lower - 1. Chunks that are not wanted are not fetched. A read that was overtaken is
+    lower - 1. Chunks that hold nothing selected are not fetched. A read that was overtaken is
     protected from then on by a hold, unless it is to leave no trace in the log.
 
     Errors: SinceViolation when since is beyond `as_of` in that state: whoever reads without a
@@ -210,12 +242,13 @@ def load_stable(
     def found() -> tuple[Piece, ...]:
         state = shards.state(collection)
         check_readable(state, as_of)
-        return tuple(piece for piece in pieces(state, *interval) if is_wanted(piece.ref))
+        every = pieces(state, *interval)
+        return tuple(piece for piece in every if selection.may_match(piece.ref))
 
     wanted = found()
     while True:
         try:
-            return load(shards.chunks, topic, wanted)
+            return load(shards.chunks, topic, wanted, selection)
         except Corrupt:
             shards.sync(collection)
             newest = found()
@@ -224,7 +257,7 @@ def load_stable(
         if may_hold:
             with planned(shards, collection, as_of):
                 return load_stable(
-                    shards, collection, interval, as_of, is_wanted, may_hold=False
+                    shards, collection, interval, as_of, selection, may_hold=False
                 )
         wanted = newest
 
