@@ -71,7 +71,7 @@ def body_record(body: Body) -> tuple[str, Record]:
         case Create():
             return create_record(body)
         case Replace():
-            return "shard_replace", replace_record(body)
+            return replace_record(body)
         case Acquire() | Clone() | Transfer() | Downgrade() | Drop():
             return right_record(body)
         case Stage() | Reclaim() | Rollup():
@@ -124,8 +124,8 @@ def create_record(body: Create) -> tuple[str, Record]:
     return "shard_create_3", {**record, "is_write_critical": True}
 
 
-def replace_record(body: Replace) -> Record:
-    """The fields of a Replace."""
+def replace_record(body: Replace) -> tuple[str, Record]:
+    """The schema and fields of a Replace."""
     names = [
         {
             "offset": name.offset,
@@ -135,12 +135,14 @@ def replace_record(body: Replace) -> Record:
         }
         for name in body.replaced
     ]
-    return {
+    is_ranged = has_ranges(body.chunks)
+    record: Record = {
         "collection": body.collection,
         "replaced": names,
-        "chunks": chunk_records(body.chunks),
+        "chunks": ranged_records(body.chunks) if is_ranged else chunk_records(body.chunks),
         "since": body.since,
     }
+    return "shard_replace_2" if is_ranged else "shard_replace", record
 
 
 def right_record(body: Grant) -> tuple[str, Record]:
@@ -428,6 +430,7 @@ DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_stage": to_stage,
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,
+    "shard_replace_2": to_replace,
     "shard_acquire": to_acquire,
     "shard_acquire_2": to_acquire,
     "shard_clone": to_clone,

@@ -178,6 +178,24 @@ CASES: dict[str, Sequence[Body]] = {
             since=Timestamp(0),
         ),
     ],
+    "replace-ranges": [
+        CREATE,
+        append(5, 10, chunk(0, 0)),
+        append(10, 15, chunk(0, 1)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        Replace(
+            collection=U1,
+            replaced=(
+                BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
+                BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
+            ),
+            chunks=(
+                replace(chunk(0, 2), ranges=(Range(-1, 7), None, Range("ä", "z"))),
+                chunk(0, 3),
+            ),
+            since=Timestamp(12),
+        ),
+    ],
     "acquire": [
         CREATE,
         append(5, 20),

@@ -29,6 +29,7 @@ from streams.storage.shards import Shards
 from tests.support.replica import FakeReplica
 
 NOW = 1_700_000_000_000
+HOUR_MS = 3_600_000
 ORDERS = (
     "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT, amount DOUBLE) FORMAT JSON"
 )
@@ -46,7 +47,8 @@ class Environment:
     """A broker that outlives coordinators and replicas."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(lambda: NOW)
+        self.brokers_now = NOW
+        self.broker = MemoryBroker(lambda: self.brokers_now)
         self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
         self.numbers = itertools.count()
         self.dying_at = ""
@@ -574,10 +576,38 @@ def test_history_may_be_kept_by_the_clock(env) -> None:
     assert since(env) == NOW  # all of it is younger
     env.start()  # the policy is in the catalog
     assert env.rows("SHOW SOURCES")[0][-1] == "history for 1 hour"
-    env.now = NOW + 3_600_000 + 20_000
+    env.now = env.brokers_now = NOW + 3_600_000 + 20_000
     eventually(lambda: since(env) == NOW)
     env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 minute')")
     eventually(lambda: since(env) == NOW + 49_999)
+
+
+@pytest.mark.parametrize("ahead", ["ours", "the broker's"])
+def test_history_is_kept_while_one_of_two_clocks_says_so(env, monkeypatch, ahead) -> None:
+    """What went does not come back: a clock that is hours ahead takes nothing."""
+    monkeypatch.setattr("streams.adapter.history.ASK_EVERY_S", 0.2)
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 2 * HOUR_MS)
+    later = NOW + 6 * HOUR_MS
+    if ahead == "ours":
+        env.now = later
+    else:
+        env.brokers_now = later
+    time.sleep(0.5)
+    assert since(env) == NOW
+    env.now = env.brokers_now = later
+    eventually(lambda: since(env) == NOW + 2 * HOUR_MS - 1)
+
+
+def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 2 * HOUR_MS)
+    env.now = NOW + 6 * HOUR_MS
+    before = env.coordinator.shards.group_state("s1").upto
+    time.sleep(0.5)  # ten beats
+    assert env.coordinator.shards.group_state("s1").upto == before + 1
 
 
 @pytest.mark.parametrize(
