@@ -52,7 +52,7 @@ lock: ## resolve the dependencies anew into requirements.lock
 up: setup ## start an environment on an embedded Kafka
 	$(RUN)/slackwater up
 
-bench: setup ## measure throughput, freshness, change, dataflows, memory
+bench: setup ## measure throughput, freshness, change, dataflows, memory, storage
 	$(RUN)/slackwater bench all
 
 clean: ## remove what the tools left behind

@@ -96,7 +96,17 @@ def slices(sheet: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The sheet in slices of about `SLICE` bytes."""
     rows = max(1, sheet.num_rows * SLICE // max(1, sheet.nbytes))
     for start in range(0, sheet.num_rows, rows):
-        yield sheet.slice(start, rows)
+        yield from halves(sheet.slice(start, rows))
+
+
+def halves(piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The piece cut until no part is too large: rows may differ in size by any factor."""
+    if piece.num_rows <= 1 or piece.nbytes <= LIMIT:
+        yield piece
+        return
+    middle = piece.num_rows // 2
+    yield from halves(piece.slice(0, middle))
+    yield from halves(piece.slice(middle))
 
 
 @dataclass(slots=True)

@@ -8,6 +8,8 @@ from hypothesis import settings
 from streams.kafka.embedded import EmbeddedBroker
 
 settings.register_profile("thorough", max_examples=5000, deadline=None)
+settings.register_profile("patient", deadline=None)  # a busy machine is no failure
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

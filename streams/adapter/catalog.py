@@ -10,6 +10,7 @@ that dies in between finds what is left to do (`streams.adapter.objects`):
 
     Create   it has a name and an id          → hold its inputs
     Birth    its first time is chosen         → make its shard and tell the replica
+    Retain   its read policy is another       → let go of history as that says
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it
 
@@ -25,6 +26,7 @@ from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
+from streams.storage.policy import Retention
 
 ItemKind = Literal["source", "view", "sink"]
 
@@ -40,7 +42,8 @@ NAMES: Mapping[ItemKind, str] = {
 class Item:
     """An object. `inputs` are the ids it reads; `as_of` is None until its Birth.
 
-    `query` is a view's; `source` and `sink` are given for their kinds.
+    `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy`
+    of its own the environment's says how much history is kept.
     """
 
     id: CollectionId
@@ -53,6 +56,7 @@ class Item:
     source: IngestionDescription | None = None
     sink: SinkDescription | None = None
     as_of: Timestamp | None = None
+    policy: Retention | None = None
 
     @property
     def number(self) -> int:
@@ -81,6 +85,14 @@ class Birth:
 
 
 @dataclass(frozen=True, slots=True)
+class Retain:
+    """The object's history is kept as `policy` says; None: as the environment does."""
+
+    id: CollectionId
+    policy: Retention | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """The object's name is free again."""
 
@@ -94,7 +106,7 @@ class Forget:
     id: CollectionId
 
 
-Body = Open | Create | Birth | Drop | Forget
+Body = Open | Create | Birth | Retain | Drop | Forget
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +203,8 @@ class Catalog:
             case Birth(key):
                 awaits = key in self.items and self.items[key].as_of is None
                 return "" if awaits else f"no object {key} awaits its birth"
+            case Retain(key):
+                return self._objection_to_retain(key)
             case Drop(key):
                 return self._objection_to_drop(key)
             case Forget(key):
@@ -206,6 +220,11 @@ class Catalog:
             return f"{NAMES[taken.kind]} {taken.name} already exists"
         missing = [each for each in item.inputs if each not in self.items]
         return f"no object {missing[0]}" if missing else ""
+
+    def _objection_to_retain(self, key: CollectionId) -> str:
+        if key not in self.items:
+            return f"no object {key}"
+        return f"object {key} has no history" if self.items[key].kind == "sink" else ""
 
     def _objection_to_drop(self, key: CollectionId) -> str:
         if key not in self.items:
@@ -223,6 +242,9 @@ class Catalog:
             case Birth(key, as_of):
                 born = replace(self.items[key], as_of=as_of)
                 return replace(self, items={**self.items, key: born})
+            case Retain(key, policy):
+                kept = replace(self.items[key], policy=policy)
+                return replace(self, items={**self.items, key: kept})
             case Drop(key):
                 items = {each: item for each, item in self.items.items() if each != key}
                 return replace(

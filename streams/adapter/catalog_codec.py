@@ -13,11 +13,13 @@ from streams.adapter.catalog import (
     Forget,
     Item,
     Open,
+    Retain,
 )
 from streams.compute.codec import ingestion, ingestion_fields, sink_description, sink_fields
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
+from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 
 
 def encode(event: CatalogEvent) -> bytes:
@@ -39,9 +41,11 @@ def _fields(body: Body) -> tuple[str, Record]:
         case Open():
             return "catalog_open", {}
         case Create(item):
-            return "catalog_create", _item_fields(item)
+            return "catalog_create_2", _item_fields(item)
         case Birth(key, as_of):
             return "catalog_birth", {"id": key, "as_of": as_of}
+        case Retain(key, policy):
+            return "catalog_retain", {"id": key, "policy": _policy_fields(policy)}
         case Drop(key):
             return "catalog_drop", {"id": key}
         case Forget(key):
@@ -54,10 +58,12 @@ def _body(name: str, record: Record) -> Body:
     match name:
         case "catalog_open":
             return Open()
-        case "catalog_create":
+        case "catalog_create" | "catalog_create_2":
             return Create(_item(record))
         case "catalog_birth":
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
+        case "catalog_retain":
+            return Retain(CollectionId(record["id"]), _policy(record["policy"]))
         case "catalog_drop":
             return Drop(CollectionId(record["id"]))
         case "catalog_forget":
@@ -77,6 +83,7 @@ def _item_fields(item: Item) -> Record:
         "inputs": list(item.inputs),
         "source": None if item.source is None else ingestion_fields(item.source),
         "sink": None if item.sink is None else sink_fields(item.sink),
+        "policy": _policy_fields(item.policy),
     }
 
 
@@ -92,4 +99,23 @@ def _item(record: Record) -> Item:
         inputs=tuple(CollectionId(each) for each in record["inputs"]),
         source=None if source is None else ingestion(source),
         sink=None if sink is None else sink_description(sink),
+        policy=_policy(record.get("policy")),
     )
+
+
+def _policy_fields(policy: Retention | None) -> Record | None:
+    match policy:
+        case None:
+            return None
+        case LagBehindUpper(lag_ms):
+            return {"kind": "LAG", "ms": lag_ms}
+        case RetainHistory(duration_ms):
+            return {"kind": "HISTORY", "ms": duration_ms}
+        case _:
+            assert_never(policy)
+
+
+def _policy(record: Record | None) -> Retention | None:
+    if record is None:
+        return None
+    return (LagBehindUpper if record["kind"] == "LAG" else RetainHistory)(record["ms"])

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from streams.adapter import definitions, show
-from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item
+from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item, Retain
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
 from streams.adapter.objects import Crash, Objects, relations
@@ -28,14 +28,17 @@ from streams.compute.controller import Controller, create_topics
 from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
-from streams.ids import Topic
+from streams.ids import CollectionId, Topic
+from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
 from streams.plan.compile import explain
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
+from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
 from streams.trace.kernel import Kernel
 
 log = logging.getLogger(__name__)
@@ -43,12 +46,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """What a coordinator is told. `retain_ms` of history stay readable for everybody."""
+    """What a coordinator is told.
+
+    `retain_ms` of history, behind the newest time, stay readable of whatever has no read policy
+    of its own. `data_partitions` are those of the data
+    topics that it makes.
+    """
 
     namespace: str = "sw"
     instance: str = "default"
     buckets: int = 2
     retain_ms: int = 3_600_000
+    data_partitions: int = DEFAULT_DATA_PARTITIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +101,7 @@ class Coordinator:
             namespace=namespace,
             now_ms=now_ms,
             pump=True,
+            data_partitions=settings.data_partitions,
         )
         self.guards = Guards()
         self._reads = Reads(self.shards, self.guards, new_kernel)
@@ -100,7 +110,8 @@ class Coordinator:
         )
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
-        self._upkeep = Upkeep(self, self._objects, self._definitions, settings.retain_ms)
+        self._policy = LagBehindUpper(settings.retain_ms)
+        self._upkeep = Upkeep(self, self._objects, self._definitions, self._policy, now_ms)
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
 
     def start(self) -> None:
@@ -152,6 +163,10 @@ class Coordinator:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
                 with self._definitions:
                     done = self._create(statement, text)
+                yield from done
+            case sql.Alter():
+                with self._definitions:
+                    done = self._alter(statement)
                 yield from done
             case sql.Drop():
                 with self._definitions:
@@ -225,6 +240,12 @@ class Coordinator:
             case _:
                 assert_never(statement)
 
+    def _alter(self, statement: sql.Alter) -> tuple[Result, ...]:
+        item = definitions.alterable(statement, self.catalog.sync())
+        policy = definitions.retention(statement.retain)
+        self.catalog.change(lambda _: Retain(item.id, policy))
+        return (Complete(f"ALTER {statement.kind.value}", {"id": item.id}),)
+
     def _drop(self, statement: sql.Drop) -> tuple[Result, ...]:
         tag = f"DROP {statement.kind.value}"
         item = definitions.droppable(statement.kind, statement.name, self.catalog.sync())
@@ -246,11 +267,14 @@ class Coordinator:
 
     def conditions(self) -> tuple[show.Shown, ...]:
         """Every object with its frontiers and what the replicas say of it."""
-        states = {}
+        states: dict[CollectionId, CollectionState] = {}
+        problems = dict(self._upkeep.problems)
         for item in self.catalog.state.ordered():
             try:
                 states[item.id] = self.shards.state(item.id)
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
-        problems = self._upkeep.problems
-        return show.shown(self.catalog.state, states, self.controller.observed, problems)
+            except SlackwaterError as failure:
+                problems[item.id] = str(failure)
+        observed = self.controller.observed
+        return show.shown(self.catalog.state, states, observed, problems, self._policy)

@@ -17,12 +17,15 @@ from streams.plan.binder import canonical_columns
 from streams.plan.compile import compile_view
 from streams.plan.source_types import refuse_source_types
 from streams.plan.statements import (
+    Alter,
     CreateMaterializedView,
     CreateSink,
     CreateSource,
     Envelope,
     Kind,
+    Retain,
 )
+from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 
 KINDS: Mapping[Kind, ItemKind] = {
     Kind.SOURCE: "source",
@@ -57,6 +60,7 @@ def source(
         source=IngestionDescription(
             topic=topic, topic_id=info.id, envelope=envelope, keys=statement.keys
         ),
+        policy=retention(statement.retain),
     )
 
 
@@ -72,7 +76,15 @@ def view(statement: CreateMaterializedView, text: str, catalog: Catalog) -> Item
         query=statement.query,
         columns=compiled.columns,
         inputs=tuple(inputs),
+        policy=retention(statement.retain),
     )
+
+
+def retention(retain: Retain | None) -> Retention | None:
+    """The read policy that a statement says."""
+    if retain is None:
+        return None
+    return LagBehindUpper(retain.ms) if retain.behind_upper else RetainHistory(retain.ms)
 
 
 def sink(
@@ -113,6 +125,24 @@ def readable(name: str, catalog: Catalog) -> Item:
     return item
 
 
+def alterable(statement: Alter, catalog: Catalog) -> Item:
+    """The object to alter. Errors: InvalidStatement when there is none of the name and kind."""
+    item = catalog.find(statement.name)
+    if item is None:
+        raise unknown(statement.name, catalog.ordered())
+    _refuse_other_kind(statement.kind, item, "ALTER")
+    return item
+
+
+def _refuse_other_kind(kind: Kind, item: Item, verb: str) -> None:
+    if item.kind != KINDS[kind]:
+        expected, actual = NAMES[KINDS[kind]], NAMES[item.kind]
+        raise InvalidStatement(
+            f"{item.name} is not a {expected} but a {actual}",
+            hint=f"use {verb} {actual.upper()} {item.name}",
+        )
+
+
 def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
     """The object to drop; None when there is none of the name.
 
@@ -121,12 +151,7 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
     item = catalog.find(name)
     if item is None:
         return None
-    if item.kind != KINDS[kind]:
-        expected, actual = NAMES[KINDS[kind]], NAMES[item.kind]
-        raise InvalidStatement(
-            f"{name} is not a {expected} but a {actual}",
-            hint=f"use DROP {actual.upper()} {name}",
-        )
+    _refuse_other_kind(kind, item, "DROP")
     readers = catalog.dependants(item.id)
     if readers:
         shown = ", ".join(f"{NAMES[each.kind]} {each.name}" for each in readers)

@@ -1,8 +1,9 @@
 """Reads in progress keep what they read: rights with a lifetime, inside one coordinator.
 
-The catalog's durable hold on a collection moves forward with the policy. While somebody reads
-at t it must not pass t; that is all a read needs, for the durable hold is there already, and a
-coordinator that dies takes its reads with it.
+The coordinator has one durable hold for all of its reads of a collection (`objects`). It
+follows the catalog's, which the read policy moves, or a user who compacts up to some time; but
+while somebody reads at t it does not pass t. That is all a read needs, and a coordinator that
+dies takes its reads with it.
 """
 
 import threading

@@ -10,7 +10,7 @@ away in between; the dataflow moves it afterwards.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from streams.adapter.catalog import Birth, Catalog, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
@@ -22,14 +22,17 @@ from streams.compute.description import (
     Kind,
 )
 from streams.compute.sinks import sink_spec
-from streams.errors import InvalidUsage
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Body, Drop, Right
-from streams.storage.outcomes import Acquired
+from streams.storage.outcomes import Acquired, Unavailable
+from streams.storage.policy import catalog_hold
+from streams.storage.sending import unread
 from streams.storage.shards import Shards, write_capability
 from streams.storage.state import CollectionState
 
@@ -45,9 +48,9 @@ def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
     return CapabilityId(f"{reader}.reads.{read}")
 
 
-def catalog_hold(collection: CollectionId) -> CapabilityId:
-    """The read capability of the catalog on a collection; the read policy moves it."""
-    return CapabilityId(f"{collection}.catalog")
+def reading_hold(collection: CollectionId) -> CapabilityId:
+    """The read capability of the coordinator's reads on a collection (`guards`)."""
+    return CapabilityId(f"{collection}.reading")
 
 
 def relations(items: Sequence[Item]) -> dict[str, Relation]:
@@ -76,6 +79,19 @@ class Objects:
         self._catalog, self._shards, self._topics = catalog, shards, topics
         self._now_ms, self.crash = now_ms, crash
 
+    def attach(self, items: Iterable[Item]) -> None:
+        """Follow the shards that the objects have already: a thousand of them at once.
+
+        When one cannot be followed none is; `establish` then says which, and why.
+        """
+        groups = [item.id for item in items if item.kind != "sink"]
+        logs = {each: self._shards.names(each).log for each in groups}
+        there = self._topics.describe_all(list(logs.values()))
+        try:
+            self._shards.open(*(each for each in groups if logs[each] in there))
+        except (InvalidUsage, Corrupt, Truncated) as cause:
+            log.warning("shards are opened one by one", extra={"cause": str(cause)})
+
     def establish(self, item: Item) -> DataflowDescription:
         """Make whatever the object lacks, and describe its dataflow.
 
@@ -98,20 +114,32 @@ class Objects:
         return describe(item, self._catalog.state)
 
     def abolish(self, item: Item) -> None:
-        """Remove whatever a dropped object still has, once nothing runs any more for it."""
+        """Remove whatever a dropped object still has, once nothing runs any more for it.
+
+        Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
+        """
         for each in item.inputs:
             if self._exists(each):
-                self._shards.open(each)
-                self._shards.submit([(each, Drop(each, hold_of(item.id, each)))])
+                self._release(item.id, each)
         self.crash("after-release")
         if item.kind != "sink" and self._exists(item.id):
-            if self._has_shard(item.id):
-                self._shards.drop(item.id)
+            try:
+                if self._has_shard(item.id):
+                    self._shards.drop(item.id)
+            except (Corrupt, Truncated) as cause:  # its topics go all the same
+                log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
             self.crash("after-drop")
             self._shards.delete(item.id)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
         log.info("object is gone", extra={"id": item.id, "object": item.name})
+
+    def _release(self, reader: CollectionId, read: CollectionId) -> None:
+        """Let an input go. Errors: as `abolish`; then the hold may be there still."""
+        self._shards.open(read)
+        (outcome,) = self._shards.submit([(read, Drop(read, hold_of(reader, read)))])
+        if isinstance(outcome, Unavailable):
+            raise unread(outcome.reason)
 
     def _hold(self, item: Item) -> None:
         """Hold every input, where nothing is held yet: the dataflow moves it from there on."""
@@ -139,8 +167,15 @@ class Objects:
 
     def _create_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
-        if self._has_shard(item.id):
-            return
+        if not self._has_shard(item.id):
+            self._make_shard(item)
+        if reading_hold(item.id) not in self._shards.state(item.id).capabilities:
+            hold = reading_hold(item.id)
+            asked = Acquire(collection=item.id, capability=hold, right=Right.READ)
+            self._shards.submit([(item.id, asked)])
+
+    def _make_shard(self, item: Item) -> None:
+        assert item.as_of is not None, "an object is born before its shard is made"
         columns = tuple((each.name, each.type) for each in item.columns)
         keys = item.source.keys if item.source is not None else ()
         description = Description(columns, keys, item.kind)
@@ -154,10 +189,14 @@ class Objects:
         )
 
     def _has_shard(self, collection: CollectionId) -> bool:
-        if not self._exists(collection):
+        if not self._is_followed(collection) and not self._exists(collection):
             return False
         self._shards.open(collection)
         return collection in self._shards.group_state(collection).collections
+
+    def _is_followed(self, group: str) -> bool:
+        followed = self._shards.following.groups.get(group)
+        return followed is not None and followed.failure is None
 
     def _exists(self, group: str) -> bool:
         return self._topics.describe(self._shards.names(group).log) is not None

@@ -11,6 +11,7 @@ that it is. An answer is a generator; closing it ends the read.
 
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,7 +29,14 @@ from streams.plan.binder import binder
 from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
 from streams.progress import frontier
-from streams.storage.read import end, is_complete, load_stable, snapshot
+from streams.storage.read import (
+    Loaded,
+    SinceViolation,
+    end,
+    is_complete,
+    load_stable,
+    snapshot,
+)
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 from streams.trace.columns import int64
@@ -71,9 +79,7 @@ class Reads:
         with self._guards.reading(ids, Timestamp(0)) as guard:
             time = yield from self._readable(read, as_of, guard)
             tables = [
-                contents(
-                    item.name, item.columns, snapshot(self._shards, item.id, time), time, kernel
-                )
+                contents(item.name, item.columns, self._snapshot(item, time), time, kernel)
                 for item in read
             ]
             answer = evaluate(kernel, query, read, tables)
@@ -93,7 +99,7 @@ class Reads:
         with self._guards.reading([item.id], Timestamp(0)) as guard:
             time = yield from self._readable([item], as_of, guard)
             yield Columns((TIME, DIFF, *item.columns))
-            updates, errors = snapshot(self._shards, item.id, time)
+            updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
             schema = arrow_schema([each.type for each in item.columns])
             yield from changes(item, at(flatten([updates], schema), time, kernel), kernel)
@@ -109,7 +115,7 @@ class Reads:
             yield from self._wait([item], lower)
             state = self._state(item)
             upper = end(state)
-            updates, errors = load_stable(self._shards, item.id, lower, upper)
+            updates, errors = self._changes(item, lower, upper)
             refuse_errors(item.name, errors, Timestamp(upper - 1))
             news = consolidate(flatten([updates], schema), kernel)
             yield from changes(item, news, kernel)
@@ -133,6 +139,17 @@ class Reads:
                 guard.downgrade(time)
                 yield from self._wait(items, time)
                 return time
+
+    def _snapshot(self, item: Item, time: Timestamp) -> Loaded:
+        """The contents at a time. Errors: InvalidStatement when since has passed it."""
+        with refusing(item.name):
+            return snapshot(self._shards, item.id, time)
+
+    def _changes(self, item: Item, lower: Timestamp, upper: Timestamp) -> Loaded:
+        """The updates in [lower, upper). Errors: InvalidStatement when since has passed."""
+        with refusing(item.name):
+            held = Timestamp(lower - 1)
+            return load_stable(self._shards, item.id, (lower, upper), held)
 
     def _bounds(self, items: Sequence[Item]) -> tuple[Bounds, ...]:
         return tuple(bounds_of(item, self._shards.state(item.id)) for item in items)
@@ -233,6 +250,16 @@ def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Res
     shown = table.select([width, width + 1, *range(width)])
     types = [TIME.type, DIFF.type, *(each.type for each in item.columns)]
     yield from rows(shown, types, kernel)
+
+
+@contextmanager
+def refusing(name: str) -> Iterator[None]:
+    """Says in the user's words that since has passed what is being read."""
+    try:
+        yield
+    except SinceViolation as passed:
+        since = None if passed.since.is_empty else passed.since.time
+        raise unreadable(name, since, passed.as_of) from passed
 
 
 def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:

@@ -153,7 +153,7 @@ class Handler(BaseHTTPRequestHandler):
 
 def status(answering: Answering) -> dict[str, object]:
     """What /status says."""
-    fields = ("name", "id", "since", "upper", "status", "progress", "detail")
+    fields = ("name", "id", "since", "upper", "status", "progress", "detail", "retains")
     objects = [
         {"kind": NAMES[each.item.kind], **dict(zip(fields, row(each), strict=True))}
         for each in answering.conditions()

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import assert_never
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.definitions import blocking
 from streams.compute.observed import Condition, Observed
 from streams.ids import CollectionId
+from streams.plan.durations import spelled
 from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
+from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.storage.state import CollectionState
 
 COLUMNS = (
@@ -19,6 +22,7 @@ COLUMNS = (
     Column("status", "VARCHAR"),
     Column("progress", "VARCHAR"),
     Column("detail", "VARCHAR"),
+    Column("retains", "VARCHAR"),
 )
 
 
@@ -32,6 +36,7 @@ class Shown:
     status: str
     progress: str
     detail: str
+    retains: str | None = None
 
 
 def shown(
@@ -39,8 +44,12 @@ def shown(
     states: Mapping[CollectionId, CollectionState],
     observed: Observed,
     problems: Mapping[CollectionId, str],
+    policy: Retention,
 ) -> tuple[Shown, ...]:
-    """Every object, oldest first; `problems` say why some could not be made."""
+    """Every object, oldest first; `problems` say why some could not be made.
+
+    `policy` is how much history is kept of those that do not say it themselves.
+    """
     uppers = {
         key: state.upper.time for key, state in states.items() if not state.upper.is_empty
     }
@@ -55,8 +64,13 @@ def shown(
         replace(each, status="failed", detail=problems[each.item.id])
         if each.item.id in problems
         else each
-        for each in found
+        for each in (_with_policy(each, policy) for each in found)
     )
+
+
+def _with_policy(each: Shown, policy: Retention) -> Shown:
+    item = each.item
+    return each if item.kind == "sink" else replace(each, retains=retains(item.policy, policy))
 
 
 def _shown(
@@ -103,7 +117,21 @@ def row(each: Shown) -> tuple[str | int | None, ...]:
         each.status,
         each.progress,
         each.detail,
+        each.retains,
     )
+
+
+def retains(policy: Retention | None, default: Retention) -> str:
+    """A read policy in the words of the statement that sets it."""
+    chosen = policy or default
+    match chosen:
+        case RetainHistory(duration_ms):
+            said = f"history for {spelled(duration_ms)}"
+        case LagBehindUpper(lag_ms):
+            said = f"{spelled(lag_ms)} behind upper"
+        case _:
+            assert_never(chosen)
+    return said if policy else f"{said} (default)"
 
 
 def _time(known: Antichain | None) -> int | None:

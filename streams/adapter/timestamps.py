@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.ids import Timestamp
-from streams.progress import Antichain, frontier, meet_all
+from streams.progress import Antichain, meet_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,3 @@ def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:
     The freshest common time, but none below a hold: what lies there may be compacted.
     """
     return max([freshest(inputs), *holds])
-
-
-def policy(upper: Antichain, held: Antichain, retain_ms: int) -> Antichain | None:
-    """Where to move a hold that keeps `retain_ms` of history; None while it is not worth it.
-
-    A move is a record in the log, so it waits until a tenth of the window would be released.
-    Never beyond upper - 1: the newest time stays readable (rule 5).
-    """
-    if upper.is_empty or held.is_empty:
-        return None
-    wish = upper.time - 1 - retain_ms
-    return frontier(wish) if wish > held.time + retain_ms // 10 else None

@@ -16,13 +16,13 @@ from typing import Protocol
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
-from streams.adapter.objects import Objects, catalog_hold
-from streams.adapter.timestamps import policy
+from streams.adapter.history import History
+from streams.adapter.objects import Objects
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
-from streams.progress import Antichain, frontier
-from streams.storage.events import Body, Downgrade
+from streams.kafka.log import Truncated
+from streams.storage.policy import Retention
 from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
@@ -44,10 +44,15 @@ class Upkeep:
     """One thread that listens to replicas, and one that looks after the objects."""
 
     def __init__(
-        self, keeper: Keeper, objects: Objects, lock: threading.RLock, retain_ms: int
+        self,
+        keeper: Keeper,
+        objects: Objects,
+        lock: threading.RLock,
+        policy: Retention,
+        now_ms: Callable[[], int],
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
-        self._retain_ms = retain_ms
+        self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
         self._stopped = threading.Event()
         self._threads = [
@@ -63,17 +68,19 @@ class Upkeep:
     def restore(self) -> None:
         """Bring everything that the catalog names to life; the caller holds the lock.
 
-        An object of which that is impossible stays behind, with what reads it (`problems`).
+        An object of which that is impossible stays behind, with what reads it (`problems`): its
+        definition, or what its topics hold, is not what it was.
         Errors: Determinate, Indeterminate: the cluster does not answer. Nothing is asked for
         then, for replicas would drop what was left out.
         """
         catalog = self._keeper.catalog.sync()
         described = []
+        self._objects.attach(catalog.ordered())
         for item in catalog.ordered():
             if self._asked.issuperset(item.inputs):
                 try:
                     described.append(self._objects.establish(item))
-                except (InvalidUsage, InvalidStatement, Corrupt) as error:
+                except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
                     self._note(item, error)
                 else:
                     self._asked.add(item.id)
@@ -153,30 +160,20 @@ class Upkeep:
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
-                    self._objects.abolish(item)
-                    self._keeper.controller.forget(item.id)
-        self._let_go()
+                    self._remove(item)
+        catalog = self._keeper.catalog.state
+        self._history.let_go([each for each in catalog.ordered() if each.id in self._asked])
 
-    def _let_go(self) -> None:
-        """Move the catalog's holds as the policy says, but not past a read in progress."""
-        shards, moves = self._keeper.shards, list[tuple[str, Body]]()
-        for item in self._keeper.catalog.state.ordered():
-            if item.kind == "sink" or item.id not in self._asked:
-                continue
-            state = shards.state(item.id)
-            held = state.capabilities.get(catalog_hold(item.id))
-            if held is None:
-                continue
-            wish = policy(state.upper, held.frontier, self._retain_ms)
-            target = self._allowed(item.id, wish) if wish else held.frontier
-            if held.frontier.strictly_precedes(target):
-                hold = catalog_hold(item.id)
-                moves.append(
-                    (item.id, Downgrade(collection=item.id, capability=hold, frontier=target))
-                )
-        if moves:
-            shards.submit(moves)
-
-    def _allowed(self, collection: CollectionId, wish: Antichain) -> Antichain:
-        reading = self._keeper.guards.frontier(collection)
-        return wish.meet(frontier(reading.time)) if not reading.is_empty else wish
+    def _remove(self, item: Item) -> None:
+        """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
+        try:
+            self._objects.abolish(item)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            log.warning(
+                "object cannot be removed, will try again",
+                extra={"id": item.id, "object": item.name, "cause": str(error)},
+            )
+        else:
+            self._keeper.controller.forget(item.id)

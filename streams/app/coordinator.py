@@ -10,6 +10,7 @@ from streams.adapter.server import serve
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms, until_told
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.choices import topic_choices
 from streams.replica.crash import Crash
 
 log = logging.getLogger(__name__)
@@ -20,12 +21,14 @@ _LOOK_EVERY_S = 0.5
 def run(service: Service) -> int:
     """Coordinate until told to stop; the exit code."""
     stopping = until_told()
-    broker = KafkaBroker(service.kafka)
+    choices = topic_choices(service.topics)
+    broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(
         namespace=service.namespace,
         instance=service.instance,
         buckets=service.buckets,
         retain_ms=service.retain_ms,
+        data_partitions=choices.data_partitions,
     )
     cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     directory = Path(service.directory)

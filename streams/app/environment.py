@@ -1,4 +1,4 @@
-"""An environment: a broker, a coordinator and one replica, started and ended together.
+"""An environment: a broker, a coordinator, one replica, compaction and storage, as one.
 
 Its directory holds everything that is not in Kafka: the embedded broker's data, the replica's
 state (a cache), the processes' output, and `environment.json`, which says how to reach it.
@@ -21,6 +21,7 @@ from streams.app.client import Answer, Client
 from streams.app.processes import Child
 from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage
+from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 
@@ -40,12 +41,14 @@ class Settings:
 
     directory: Path
     brokers: str = ""
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
     driver_memory: str = "1g"
     timings: bool = False
+    retain_ms: int = 3_600_000
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -87,13 +90,13 @@ class Environment:
 
     def _start(self) -> None:
         directory = self.settings.directory
-        directory.mkdir(parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(_exclusive(directory))
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
         port = _port(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
-        for name in ("coordinator", "replica"):
+        for name in ("coordinator", "replica", "compaction", "storage"):
             self._start_service(name, port)
         _write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
@@ -102,7 +105,7 @@ class Environment:
         """The user's cluster, or a broker of our own."""
         if self.settings.brokers:
             extra = tuple(sorted(self.settings.client.items()))
-            return ClientSettings(self.settings.brokers, extra)
+            return reachable(ClientSettings(self.settings.brokers, extra))
         self._say("starting Kafka")
         self.broker = EmbeddedBroker(directory)
         self._stack.callback(self.broker.stop)
@@ -119,7 +122,9 @@ class Environment:
             master=settings.master,
             driver_memory=settings.driver_memory,
             timings=settings.timings,
+            retain_ms=settings.retain_ms,
             client=settings.client,
+            topics=settings.topics,
             points=settings.points,
         )
         config = directory / f"{name}.json"
@@ -131,7 +136,7 @@ class Environment:
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
-            frozenset({FENCED}) if name == "coordinator" else frozenset(),
+            frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
         )
         self.children[name] = child
         self._stack.callback(child.stop)
@@ -150,7 +155,10 @@ class Environment:
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
-        """`kill -9` one of `coordinator`, `replica`, or `all`; they come back by themselves."""
+        """`kill -9` one of `coordinator`, `replica`, `compaction`, `storage`, or `all`.
+
+        They come back.
+        """
         for each in self.children.values():
             if name in {each.name, "all"}:
                 each.kill()
@@ -158,7 +166,8 @@ class Environment:
     @property
     def successor(self) -> str:
         """What to say when another environment has taken over this namespace; else empty."""
-        if not any(each.is_over for each in self.children.values()):
+        coordinator = self.children.get("coordinator")
+        if coordinator is None or not coordinator.is_over:
             return ""
         where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
         return f"another environment has taken over {where}"
@@ -175,10 +184,38 @@ class Environment:
         self.stop()
 
 
+def reachable(settings: ClientSettings) -> ClientSettings:
+    """The settings, with which a broker has answered: else each service would fail on its own.
+
+    Errors: InvalidUsage when they are refused, Determinate when nobody answers.
+    """
+    broker = KafkaBroker(settings)
+    try:
+        broker.topics.names()
+    finally:
+        broker.close()
+    return settings
+
+
 def find(directory: Path) -> tuple[Client, ClientSettings, str]:
     """The client, the Kafka settings and the namespace of a running environment.
 
     Errors: InvalidUsage when no environment runs in the directory.
+    """
+    kafka, namespace = reach(directory)
+    client = Client(json.loads((directory / _FILE).read_text())["url"])
+    if not client.is_healthy():
+        raise InvalidUsage(
+            f"the environment in {directory} does not answer at {client.url}: is"
+            " 'slackwater up' still running?"
+        )
+    return client, kafka, namespace
+
+
+def reach(directory: Path) -> tuple[ClientSettings, str]:
+    """The Kafka settings and the namespace of an environment, whether or not it runs.
+
+    Errors: InvalidUsage when there is none in the directory.
     """
     file = directory / _FILE
     if not file.exists():
@@ -187,14 +224,8 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
             f" {directory}'"
         )
     value = json.loads(file.read_text())
-    client = Client(value["url"])
-    if not client.is_healthy():
-        raise InvalidUsage(
-            f"the environment in {directory} does not answer at {client.url}: is"
-            " 'slackwater up' still running?"
-        )
     settings = tuple(sorted(value["client"].items()))
-    return client, ClientSettings(value["bootstrap"], settings), value["namespace"]
+    return ClientSettings(value["bootstrap"], settings), value["namespace"]
 
 
 def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
@@ -206,6 +237,7 @@ def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: in
     }
     file = directory / _FILE
     file.touch(mode=0o600)  # client settings may hold secrets
+    file.chmod(0o600)  # also when it was there before
     file.write_text(json.dumps(value, indent=2) + "\n")
 
 

@@ -28,14 +28,27 @@ app = typer.Typer(
 app.command()(up)
 app.command()(sql)
 
-# The demo and the benchmarks load the engine, which takes seconds: only where they are wanted,
-# or where all commands are listed.
-if asked_for(sys.argv[1:]) not in {"up", "sql", "coordinator", "replica"}:
-    from streams.app.bench import command as bench
-    from streams.app.demo import command as demo
+# The demo and the benchmarks load the engine, which takes seconds, and looking into shards
+# and storage load DuckDB: only where they are wanted, or where all commands are listed.
+wanted = asked_for(sys.argv[1:])
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
+    from streams.app.storage import storage
 
-    app.command()(demo.demo)
-    app.add_typer(bench.app, name="bench")
+    app.command()(storage)
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"}:
+    from streams.app.shard import command as shard
+
+    app.add_typer(shard.app, name="shard")
+    if wanted != "shard":
+        from streams.app.bench import command as bench
+        from streams.app.compact import compact
+        from streams.app.demo import command as demo
+        from streams.app.torture import command as torture
+
+        app.command()(compact)
+        app.command()(demo.demo)
+        app.add_typer(bench.app, name="bench")
+        app.add_typer(torture.app, name="torture")
 
 Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
 
@@ -50,6 +63,12 @@ def coordinator(config: Config) -> None:
 def replica(config: Config) -> None:
     """Run a replica as its supervisor says."""
     raise typer.Exit(_run("replica", config))
+
+
+@app.command(hidden=True)
+def compaction(config: Config) -> None:
+    """Compact now and then, as its supervisor says."""
+    raise typer.Exit(_run("compaction", config))
 
 
 def _run(name: str, config: Path) -> int:

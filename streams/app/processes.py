@@ -118,7 +118,7 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **self.environment},
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one call of the C library, made before exec
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one call of the C library, made before exec
             )
 
 
@@ -140,5 +140,6 @@ def end_with_input() -> None:
     threading.Thread(target=watch, name="parent", daemon=True).start()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that made it is gone (Linux)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

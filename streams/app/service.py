@@ -1,4 +1,4 @@
-"""What the two services of an environment are told, as one file that the supervisor writes.
+"""What the services of an environment are told, as one file that the supervisor writes.
 
 Apart from the services themselves (`streams.app.services`), so that the shell need not load
 Spark and the planner to read it.
@@ -17,7 +17,11 @@ FENCED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What either service is told; `points` say where a test wants it to die."""
+    """What a service is told.
+
+    `topics` are pairs as `streams.kafka.choices` reads them; `points` say where a test wants
+    the service to die.
+    """
 
     bootstrap: str
     directory: str
@@ -29,8 +33,10 @@ class Service:
     master: str = "local[2,4]"
     driver_memory: str = "1g"
     retain_ms: int = 3_600_000
+    compact_every_s: float = 30.0
     timings: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    topics: Mapping[str, str] = field(default_factory=dict)
     points: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -42,6 +48,7 @@ class Service:
         """Keep it as JSON, readable by the owner alone: it may hold secrets."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch(mode=0o600)
+        path.chmod(0o600)  # also when it was there before
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 

@@ -1,7 +1,7 @@
-"""What the two services of an environment have in common: clock, names, log lines, their end.
+"""What the services of an environment have in common: clock, names, log lines, their end.
 
-Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`), and is told
-everything by one JSON file (`streams.app.service`).
+Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
+`streams.app.compaction`), and is told everything by one JSON file (`streams.app.service`).
 """
 
 import logging
@@ -45,9 +45,14 @@ class _Fields(logging.Formatter):
 
 
 def until_told() -> threading.Event:
-    """Set when the process is asked to end. Its end also follows the parent's."""
-    configure_logging()
+    """As `until_signalled`, of a process whose end also follows its parent's."""
     end_with_input()
+    return until_signalled()
+
+
+def until_signalled() -> threading.Event:
+    """Set when the process is asked to end; from now on log lines are for people."""
+    configure_logging()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

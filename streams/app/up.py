@@ -7,68 +7,145 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from streams.app.environment import MASTER, Environment, Settings
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidStatement, InvalidUsage
+from streams.kafka.choices import topic_choices
+from streams.plan.durations import milliseconds
 
 DIRECTORY = Path(".slackwater")
 
 
-def client_settings(pairs: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` pairs as settings. Errors: typer.BadParameter."""
-    for pair in pairs:
-        if "=" not in pair:
-            raise typer.BadParameter(f"expected NAME=VALUE, got {pair.split('=')[0]}")
-    return dict(pair.split("=", 1) for pair in pairs)
+ClientOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--client",
+        help="A librdkafka setting, NAME=VALUE, or @FILE with one a line. May be repeated.",
+    ),
+]
 
 
-def up(
+def client_settings(given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` pairs, and those of `@FILE`s, as settings; the last of a name counts.
+
+    A file keeps secrets off the command line, which everybody on the machine can read. What is
+    wrong is never shown: it may be a secret.
+
+    Errors: typer.BadParameter.
+    """
+    pairs: list[str] = []
+    for each in given:
+        pairs += lines_of(Path(each[1:])) if each.startswith("@") else [each]
+    return named(pairs)
+
+
+def lines_of(file: Path) -> list[str]:
+    """The lines of a file but the empty ones and comments, without spaces around `=`.
+
+    Errors: typer.BadParameter.
+    """
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except (OSError, ValueError) as cause:
+        raise typer.BadParameter(f"expected a file of NAME=VALUE lines at {file}") from cause
+    told = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    return [f"{name.strip()}{equals}{value.strip()}" for name, equals, value in told]
+
+
+def named(pairs: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` pairs by name. Errors: typer.BadParameter."""
+    split = [pair.partition("=") for pair in pairs]
+    for number, (name, equals, _) in enumerate(split, 1):
+        if not equals or not name.strip():
+            raise typer.BadParameter(
+                f"expected NAME=VALUE, but number {number} is something else"
+            )
+    return {name.strip(): value for name, _, value in split}
+
+
+def chosen_topics(given: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` pairs that choose something of our topics. Errors: typer.BadParameter."""
+    pairs = named(given)
+    try:
+        topic_choices(pairs)
+    except InvalidUsage as error:
+        raise typer.BadParameter(str(error)) from error
+    return pairs
+
+
+def duration(text: str) -> int:
+    """The milliseconds of a duration. Errors: typer.BadParameter."""
+    try:
+        return milliseconds(text)
+    except InvalidStatement as error:
+        raise typer.BadParameter(f"{error.message}: {error.hint}") from error
+
+
+def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     brokers: Annotated[
         str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
     ] = "",
     directory: Annotated[
         Path, typer.Option(help="Where the environment keeps its files.")
     ] = DIRECTORY,
-    client: Annotated[
+    client: ClientOption = None,
+    topic: Annotated[
         list[str] | None,
-        typer.Option("--client", help="A librdkafka setting, NAME=VALUE. May be repeated."),
+        typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE. See below."),
     ] = None,
     namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
+    retain: Annotated[
+        str, typer.Option(help="How much history is kept, unless an object says otherwise.")
+    ] = "1 hour",
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
-    Broker (unless --brokers), coordinator and one replica; whichever dies is started again.
+    Broker (unless --brokers), coordinator, one replica, compaction, and the service of the
+    command topics; whichever dies is started again.
 
     Examples:
         slackwater up
         slackwater up --brokers kafka.example:9092 --client security.protocol=SSL
+        slackwater up --brokers kafka.example:9092 --client @client.properties
+        slackwater up --brokers kafka.example:9092 --topic replication.factor=5
+            --topic min.insync.replicas=3 --topic data.partitions=8
+            --topic data.segment.bytes=16777216 --topic output.delete.retention.ms=604800000
     """
-    console = Console(stderr=True)
     settings = Settings(
         directory=directory.absolute(),
         brokers=brokers,
         client=client_settings(client or []),
+        topics=chosen_topics(topic or []),
         namespace=namespace,
         master=master or MASTER,
+        retain_ms=duration(retain),
     )
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
-    environment = Environment(settings, say=lambda text: console.print(f"[dim]{text}[/]"))
+    console = Console(stderr=True)
     try:
-        with environment:
-            console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
-            console.print(f"SQL          [green]{environment.client.url}/sql[/]")
-            console.print(f"logs         {settings.directory / 'logs'}")
-            shell = f"slackwater sql --directory {settings.directory.absolute()}"
-            text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
-            console.print(text, soft_wrap=True)
-            _stay(environment, stopping)
+        _run(settings, console)
     except KeyboardInterrupt:
         console.print("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
+        console.print("[red]error:[/]", Text(str(error)), highlight=False)
         raise typer.Exit(1) from error
+
+
+def _run(settings: Settings, console: Console) -> None:
+    """The environment, until told to stop. Errors: InvalidUsage, Determinate."""
+    stopping = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    with Environment(
+        settings, say=lambda text: console.print(f"[dim]{text}[/]")
+    ) as environment:
+        console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
+        console.print(f"SQL          [green]{environment.client.url}/sql[/]")
+        console.print(f"logs         {settings.directory / 'logs'}")
+        shell = f"slackwater sql --directory {settings.directory.absolute()}"
+        text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
+        console.print(text, soft_wrap=True)
+        _stay(environment, stopping)
 
 
 def _stay(environment: Environment, stopping: threading.Event) -> None:

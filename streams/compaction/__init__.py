@@ -1,1 +1,1 @@
-"""Merges batches up to since and swaps the result in; to come with the compaction job."""
+"""Merges batches up to since and swaps the result in; reclaims what nothing names any more."""

@@ -17,9 +17,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Indeterminate
 from streams.ids import Topic
+from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.clients import ANSWER_TIMEOUT_S
 from streams.kafka.faults import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.topics import (
+    EXCHANGED,
     SINGLE_BROKER,
     Durability,
     Found,
@@ -27,6 +29,7 @@ from streams.kafka.topics import (
     TopicKind,
     TopicSpec,
     differences,
+    exchange_problems,
     refuse,
     settings_of,
 )
@@ -40,13 +43,14 @@ _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIM
 class KafkaTopics:
     """Topics behind one admin client.
 
-    Without a `durability` it is three copies, two of them in sync, on any cluster but a single
-    broker; that one is worth what it is worth, and says so.
+    Where no durability was chosen it is three copies, two of them in sync, on any cluster but a
+    single broker; that one is worth what it is worth, and says so.
     """
 
-    def __init__(self, admin: AdminClient, durability: Durability | None) -> None:
+    def __init__(self, admin: AdminClient, choices: TopicChoices = DEFAULTS) -> None:
         self._admin = admin
-        self._durability = durability
+        self._durability = choices.durability
+        self._chosen = choices.settings
         self._lock = threading.Lock()  # one change of topics at a time
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
@@ -61,6 +65,7 @@ class KafkaTopics:
             old = [spec for spec in specs if spec.name in there or spec.name in raced]
             self._verify(old, durability)
             self._await({spec.name for spec in specs})
+            self._verify_exchange(specs)
 
     def delete(self, topics: Sequence[Topic]) -> None:
         """Delete and wait until the names are free."""
@@ -80,16 +85,25 @@ class KafkaTopics:
 
     def describe(self, topic: Topic) -> TopicInfo | None:
         """Identity and partitions of a topic, if it exists."""
+        return self.describe_all([topic]).get(topic)
+
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """Identity and partitions of those that exist."""
+        infos: dict[Topic, TopicInfo] = {}
+        if not topics:
+            return infos
         answers = self._admin.describe_topics(
-            TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S
+            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
         )
-        try:
-            found = answers[topic].result()
-        except KafkaException as error:
-            if cause_of(error).code() in GONE:
-                return None
-            raise read_fault(f"describe topic {topic}", error) from error
-        return TopicInfo(str(found.topic_id), len(found.partitions))
+        for name, answer in answers.items():
+            try:
+                found = answer.result()
+            except KafkaException as error:
+                if cause_of(error).code() in GONE:
+                    continue
+                raise read_fault(f"describe topic {name}", error) from error
+            infos[Topic(name)] = TopicInfo(str(found.topic_id), len(found.partitions))
+        return infos
 
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""
@@ -121,7 +135,8 @@ class KafkaTopics:
         """Those that somebody else made in the meantime."""
         if not specs:
             return frozenset()
-        wanted = [_new_topic(spec, durability) for spec in specs]
+        chosen = self._chosen
+        wanted = [_new_topic(spec, durability, chosen.get(spec.kind, {})) for spec in specs]
         raced = set()
         for name, answer in self._admin.create_topics(wanted, **_REQUEST).items():
             try:
@@ -136,15 +151,27 @@ class KafkaTopics:
         ours = [spec for spec in specs if spec.kind is not TopicKind.RAW]
         if not ours:
             return
+        found = self._found([spec.name for spec in ours])
+        refuse({spec.name: differences(spec, durability, found[spec.name]) for spec in ours})
+
+    def _verify_exchange(self, specs: Sequence[TopicSpec]) -> None:
+        """Commands and responses, whoever made them: they have to fit each other."""
+        pair = {spec.kind: spec.name for spec in specs if spec.kind in EXCHANGED}
+        if pair.keys() != EXCHANGED:
+            return
+        found = self._found(list(pair.values()))
+        wrong = exchange_problems({kind: found[name] for kind, name in pair.items()})
+        refuse({pair[kind]: [problem] for kind, problem in wrong.items()})
+
+    def _found(self, names: Sequence[Topic]) -> Mapping[Topic, Found]:
         topics = self._metadata().topics
-        settings = self._settings([spec.name for spec in ours])
-        problems = {}
-        for spec in ours:
-            partitions = topics[spec.name].partitions.values()
+        settings = self._settings(names)
+        found = {}
+        for name in names:
+            partitions = topics[name].partitions.values()
             copies = min((len(each.replicas) for each in partitions), default=0)
-            found = Found(len(partitions), copies, settings[spec.name])
-            problems[spec.name] = differences(spec, durability, found)
-        refuse(problems)
+            found[name] = Found(len(partitions), copies, settings[name])
+        return found
 
     def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:
         asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
@@ -167,12 +194,12 @@ class KafkaTopics:
             _pause(deadline, "create topics")
 
 
-def _new_topic(spec: TopicSpec, durability: Durability) -> NewTopic:
+def _new_topic(spec: TopicSpec, durability: Durability, chosen: Mapping[str, str]) -> NewTopic:
     return NewTopic(
         spec.name,
         num_partitions=spec.partitions,
         replication_factor=durability.replication,
-        config=settings_of(spec.kind, durability),
+        config=settings_of(spec.kind, durability, chosen),
     )
 
 

@@ -9,8 +9,7 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -18,7 +17,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, ChunkWrite, Unanswered
 from streams.kafka.sender import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
@@ -32,17 +31,11 @@ _PACE: Mapping[str, clients.Setting] = {
     "queued.min.messages": 1000,
     "queued.max.messages.kbytes": 16 << 10,  # per partition: reading on beyond what was asked
 }
+_FEW_OF_EACH = {"fetch.message.max.bytes": 64 << 10}  # a larger record comes all the same
 _SWEEP = 8  # unwanted records in a row that cost less to read over than a seek
 _AT_ONCE = 500
 _POLL_S = 1.0
-
-
-class ChunkWrite(NamedTuple):
-    """Bodies, given with their row counts, and where they go."""
-
-    topic: Topic
-    bodies: Sequence[tuple[bytes, int]]
-    headers: Mapping[str, bytes]
+_NAMED = 4  # topics that an error names, at most
 
 
 class KafkaChunks:
@@ -62,10 +55,7 @@ class KafkaChunks:
         return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """Store the bodies of many topics in one flush; the references of each, in order.
-
-        Errors: as `write`; then any of them may have been stored, as orphans.
-        """
+        """Store the bodies of many topics in one flush."""
         with self._lock:
             partitions = [uuid.uuid4().int % self._count(each.topic) for each in wanted]
         missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
@@ -93,8 +83,23 @@ class KafkaChunks:
             return []
         with self._lock:
             self._count(topic)  # a topic that does not exist would be waited for
-            bodies = _Sweep(self._client(), topic, refs).run()
-        return [bodies[ref.partition, ref.offset] for ref in refs]
+            bodies = _Sweep(self._client(), {topic: refs}).run()
+        return [bodies[topic, ref.partition, ref.offset] for ref in refs]
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """Bodies of many topics in one sweep, by a reader that reads little beyond them."""
+        consumer = clients.consumer(self._settings, _MEANING, {**_PACE, **_FEW_OF_EACH})
+        try:
+            _require(consumer, wanted)
+            bodies = _Sweep(consumer, wanted).run()
+        finally:
+            consumer.close()
+        return {
+            topic: [bodies[topic, ref.partition, ref.offset] for ref in refs]
+            for topic, refs in wanted.items()
+        }
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write a tombstone for each."""
@@ -151,24 +156,25 @@ class _Sweep:
     partition without any is no longer assigned.
     """
 
-    def __init__(self, consumer: Consumer, topic: Topic, refs: Iterable[ChunkRef]) -> None:
+    def __init__(self, consumer: Consumer, wanted: Mapping[Topic, Iterable[ChunkRef]]) -> None:
         self._consumer = consumer
-        self._topic = topic
-        self._wanted: dict[int, deque[ChunkRef]] = {}
-        for ref in sorted(set(refs), key=_place):
-            self._wanted.setdefault(ref.partition, deque()).append(ref)
-        self._bodies: dict[tuple[int, int], bytes] = {}
+        self._topics = ", ".join(wanted) if len(wanted) < _NAMED else f"{len(wanted)} topics"
+        self._wanted: dict[tuple[Topic, int], deque[ChunkRef]] = {}
+        for topic, refs in wanted.items():
+            for ref in sorted(set(refs), key=_place):
+                self._wanted.setdefault((topic, ref.partition), deque()).append(ref)
+        self._bodies: dict[tuple[Topic, int, int], bytes] = {}
 
-    def run(self) -> dict[tuple[int, int], bytes]:
+    def run(self) -> dict[tuple[Topic, int, int], bytes]:
         starts = [
-            TopicPartition(self._topic, partition, queue[0].offset)
-            for partition, queue in self._wanted.items()
+            TopicPartition(topic, partition, queue[0].offset)
+            for (topic, partition), queue in self._wanted.items()
         ]
         try:
             self._consumer.assign(starts)
             self._read()
         except KafkaException as error:
-            raise read_fault(f"fetch chunks of {self._topic}", error) from error
+            raise read_fault(f"fetch chunks of {self._topics}", error) from error
         finally:
             self._consumer.unassign()
         return self._bodies
@@ -182,34 +188,47 @@ class _Sweep:
                 for message in [first, *self._consumer.consume(_AT_ONCE, 0)]:
                     self._take(message)
             elif time.monotonic() > deadline:
-                raise Determinate(f"fetch chunks of {self._topic}: no answer in time")
+                raise Unanswered(f"fetch chunks of {self._topics}: no answer in time")
 
     def _take(self, message: Message) -> None:
         partition = message.partition()
-        queue = self._wanted.get(-1 if partition is None else partition)
+        place = Topic(message.topic() or ""), -1 if partition is None else partition
+        queue = self._wanted.get(place)
         if queue is None:  # a partition that is done, or an event of the whole client
             return
         wanted, error, offset = queue[0], message.error(), message.offset() or 0
         if error is not None:
             if error.code() in GONE | OUT_OF_RANGE | {END_OF_PARTITION}:
-                raise self._missing(wanted, error.str())
-            raise read_fault(f"fetch chunks of {self._topic}", error)
+                raise _missing(place[0], wanted, error.str())
+            raise read_fault(f"fetch chunks of {place[0]}", error)
         if offset > wanted.offset:
-            raise self._missing(wanted, f"the next record is at {offset}")
+            raise _missing(place[0], wanted, f"the next record is at {offset}")
         if offset == wanted.offset:
-            self._bodies[wanted.partition, offset] = checked(self._topic, wanted, message)
+            self._bodies[*place, offset] = checked(place[0], wanted, message)
             queue.popleft()
-            self._move_on(wanted.partition, offset, queue)
+            self._move_on(place, offset, queue)
 
-    def _move_on(self, partition: int, offset: int, queue: deque[ChunkRef]) -> None:
+    def _move_on(self, place: tuple[Topic, int], offset: int, queue: deque[ChunkRef]) -> None:
         if not queue:
-            del self._wanted[partition]
-            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+            del self._wanted[place]
+            self._consumer.incremental_unassign([TopicPartition(*place)])
         elif queue[0].offset > offset + _SWEEP:
-            self._consumer.seek(TopicPartition(self._topic, partition, queue[0].offset))
+            self._consumer.seek(TopicPartition(*place, queue[0].offset))
 
-    def _missing(self, wanted: ChunkRef, why: str) -> Corrupt:
-        return Corrupt(f"chunk {_name(self._topic, wanted)} is missing: {why}")
+
+def _missing(topic: Topic, wanted: ChunkRef, why: str) -> Corrupt:
+    return Corrupt(f"chunk {_name(topic, wanted)} is missing: {why}")
+
+
+def _require(consumer: Consumer, topics: Collection[Topic]) -> None:
+    """Errors: Determinate for a topic that does not exist; it would be waited for."""
+    try:
+        there = consumer.list_topics(timeout=clients.ANSWER_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise read_fault("look up data topics", error) from error
+    for topic in topics:
+        if topic not in there:
+            raise Determinate(f"topic {topic} does not exist")
 
 
 def _place(ref: ChunkRef) -> tuple[int, int]:

@@ -7,12 +7,15 @@ reader asks, and how long a newly followed topic may have to wait its turn.
 
 import gc
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
+from streams.errors import InvalidUsage
+from streams.kafka.faults import cause_of
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 
@@ -22,6 +25,7 @@ ANSWER_TIMEOUT_S = 30.0
 _log = logging.getLogger("streams.kafka.librdkafka")
 
 Setting = str | int | bool
+T = TypeVar("T")
 
 _CONNECTION: Mapping[str, Setting] = {
     "socket.nagle.disable": True,
@@ -67,7 +71,7 @@ def producer(
         **choices,
     }
     sure: dict[str, Setting] = {"acks": "all", "enable.idempotence": True, **guarantees}
-    return Producer(settings.client(defaults, sure), logger=_log)
+    return _made(settings, lambda: Producer(settings.client(defaults, sure), logger=_log))
 
 
 def consumer(
@@ -92,9 +96,21 @@ def consumer(
         "auto.offset.reset": "error",
         **guarantees,
     }
-    return Consumer(settings.client(defaults, sure), logger=_log)
+    return _made(settings, lambda: Consumer(settings.client(defaults, sure), logger=_log))
 
 
 def admin(settings: ClientSettings) -> AdminClient:
     """A client that makes and describes topics."""
-    return AdminClient(dict(settings.client(_CONNECTION, {})), logger=_log)
+    return _made(
+        settings, lambda: AdminClient(dict(settings.client(_CONNECTION, {})), logger=_log)
+    )
+
+
+def _made(settings: ClientSettings, make: Callable[[], T]) -> T:
+    """A client. Errors: InvalidUsage when librdkafka refuses the settings."""
+    try:
+        return make()
+    except KafkaException as error:
+        told = settings.masked(cause_of(error).str())
+    # raised here, not above: the cause may show a secret
+    raise InvalidUsage(f"client settings are refused: {told}")

@@ -8,6 +8,7 @@ Indeterminate; saying so too often costs a read, saying it too seldom costs a wr
 from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
+from streams.kafka.log import Unanswered
 
 _REFUSED = frozenset(
     {
@@ -47,6 +48,23 @@ OUT_OF_RANGE = frozenset(
 
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
+UNANSWERED = frozenset(
+    {
+        KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
+        KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- as above
+        KafkaError._RESOLVE,  # noqa: SLF001 -- as above
+        KafkaError._TIMED_OUT,  # noqa: SLF001 -- as above
+        KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 -- as above
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Nobody answered, or somebody who cannot now: another time may be better."""
+
 _MISUSE = frozenset(
     {
         KafkaError.INVALID_CONFIG,
@@ -56,6 +74,16 @@ _MISUSE = frozenset(
         KafkaError._INVALID_ARG,  # noqa: SLF001 -- as above
     }
 )
+
+
+_HINTS = {
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        ": choose replication.factor and min.insync.replicas as the cluster can give them"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        ": grant this client's user READ, WRITE and DESCRIBE on the topic"
+    ),
+}
 
 
 def cause_of(error: KafkaException) -> KafkaError:
@@ -69,17 +97,23 @@ def cause_of(error: KafkaException) -> KafkaError:
 def write_fault(doing: str, error: KafkaError) -> Determinate | Indeterminate:
     """What a failed write means."""
     kind = Determinate if error.code() in _REFUSED else Indeterminate
-    return kind(f"{doing}: {error.str()} ({error.name()})")
+    return kind(_said(doing, error))
 
 
 def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
     """What a failed read means: it had no effect."""
     cause = cause_of(error) if isinstance(error, KafkaException) else error
-    return Determinate(f"{doing}: {cause.str()} ({cause.name()})")
+    kind = Unanswered if cause.code() in UNANSWERED else Determinate
+    return kind(_said(doing, cause))
 
 
 def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
     """What a refused or failed change of topics means; all of ours may be repeated."""
     cause = cause_of(error)
-    text = f"{doing}: {cause.str()} ({cause.name()})"
+    text = _said(doing, cause)
     return InvalidUsage(text) if cause.code() in _MISUSE else Indeterminate(text)
+
+
+def _said(doing: str, cause: KafkaError) -> str:
+    """What failed of what, and what to do where that is known."""
+    return f"{doing}: {cause.str()} ({cause.name()}){_HINTS.get(cause.code(), '')}"

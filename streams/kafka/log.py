@@ -10,8 +10,8 @@ order of offsets is the only order there is.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
@@ -27,13 +27,26 @@ class Entry:
     value: bytes
 
 
+Limit = int | float | str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """No value of the column is below `low` or above `high`; NULL and NaN may be there too."""
+
+    low: Limit
+    high: Limit
+
+
 @dataclass(frozen=True, slots=True)
 class ChunkRef:
     """Where a chunk lies and what must be found there.
 
     `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32 of its value (the
     IEEE polynomial, as in zlib, gzip and `java.util.zip.CRC32`: at hand in every language); a
-    reader checks both. `rows` counts updates, errors included; `size` is in bytes.
+    reader checks both. `rows` counts updates, errors included; `size` is in bytes. `ranges`, if
+    they are known, bound the values of each column, so that a reader may leave the chunk where
+    it is; they are no part of its identity.
     """
 
     partition: int
@@ -42,6 +55,7 @@ class ChunkRef:
     checksum: int
     rows: int
     size: int
+    ranges: tuple[Range | None, ...] = field(default=(), compare=False)
 
 
 class Truncated(Determinate):
@@ -53,6 +67,10 @@ class Truncated(Determinate):
 
     def __str__(self) -> str:
         return f"log {self.topic} cannot be read from offset {self.position}: {self.reason}"
+
+
+class Unanswered(Determinate):
+    """No broker answers, or none that may: nothing was done, and asking again may help."""
 
 
 class WronglyTimed(Corrupt):
@@ -72,8 +90,12 @@ class WronglyTimed(Corrupt):
 class Tail(Protocol):
     """One reader that follows many logs at once, each from its own offset."""
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow `topic` from `start` on. Errors: InvalidUsage when already followed."""
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs, each from its start on.
+
+        Errors: InvalidUsage when one is already followed, Determinate when one does not exist;
+        then none of them is.
+        """
 
     def remove(self, topic: Topic) -> None:
         """Stop following `topic`; what was read of it but not yet polled is discarded."""
@@ -84,6 +106,9 @@ class Tail(Protocol):
         Errors: `Truncated` when the log no longer holds the position, or the topic is gone
         (rule 12), `WronglyTimed` (rule 11); that topic is followed no more, the others are.
         """
+
+    def silent_ms(self) -> int:
+        """For how long no broker has answered, as the last poll saw it; 0 when one does."""
 
     def close(self) -> None:
         """Release the connection."""
@@ -101,11 +126,22 @@ class Logs(Protocol):
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """The first offset still held and the offset the next record will get."""
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """The bounds of many logs, by a few questions however many they are."""
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """A reader that follows the given logs."""
 
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete the records below `before` for good (DeleteRecords)."""
+
+
+class ChunkWrite(NamedTuple):
+    """Bodies, given with their row counts, and where they go."""
+
+    topic: Topic
+    bodies: Sequence[tuple[bytes, int]]
+    headers: Mapping[str, bytes]
 
 
 class Chunks(Protocol):
@@ -120,12 +156,23 @@ class Chunks(Protocol):
         under a new key (rule 6), so that an error leaves at worst orphans.
         """
 
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Write the bodies of many topics in one flush; the references of each, in order.
+
+        Errors: as `write`; then any of them may have been stored, as orphans.
+        """
+
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """The bodies, in the order asked for.
 
         Errors: Corrupt when a record is missing, or is not the one that was written: key and
         checksum are checked, and a higher offset in its place means missing.
         """
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """A few chunks of each of many topics at once. Errors: as `fetch`."""
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write a tombstone for each chunk: the broker reclaims it in its own time."""

@@ -3,21 +3,30 @@
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import cause_of, read_fault
+from streams.kafka.faults import GONE, cause_of, read_fault
 from streams.kafka.log import Tail
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
-from streams.kafka.tail import MEANING, PACE, KafkaTail
+from streams.kafka.tail import COMMITTED, MEANING, PACE, KafkaTail
 
-_SETTLING_S = 0.02
+T = TypeVar("T")
+
+_SETTLING_S, _SETTLING_MOST_S = 0.02, 0.5
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_MANY = 8  # logs, from which on asking for all at once costs less than asking for each
 _UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
@@ -48,6 +57,27 @@ class KafkaLogs:
             low, high = _watermarks(consumer, topic)
         return Offset(low), Offset(high)
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """Bounds of many logs: a look at all topics, then two questions to their leaders."""
+        if len(topics) < _MANY:
+            return {topic: self.bounds(topic) for topic in topics}
+        self._require(topics)
+        lows = self._offsets(topics, _EARLIEST)
+        highs = self._offsets(topics, _LATEST)
+        return {topic: (lows[topic], highs[topic]) for topic in topics}
+
+    def _offsets(self, topics: Sequence[Topic], which: OffsetSpec) -> Mapping[Topic, Offset]:
+        asked = {TopicPartition(topic, 0): which for topic in topics}
+
+        def ask() -> Mapping[Topic, Offset]:
+            answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
+            return {
+                Topic(place.topic): Offset(answer.result().offset)
+                for place, answer in answers.items()
+            }
+
+        return _settled(ask, f"bounds of {len(topics)} logs")
+
     def _require(self, topics: Collection[Topic]) -> None:
         with self._lock:
             _require_logs(self._lookup(), topics)
@@ -61,6 +91,10 @@ class KafkaLogs:
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
         return KafkaTail(self._settings, starts, self._require)
+
+    def committed(self, topic: Topic, start: Offset) -> Tail:
+        """Follow a topic that others write, without what they take back."""
+        return KafkaTail(self._settings, {topic: start}, self._require, COMMITTED)
 
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete records for good. Errors: Determinate beyond the log's end."""
@@ -82,18 +116,32 @@ class KafkaLogs:
 
 
 def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
-    """The bounds of a log. A topic made a moment ago has a leader that does not know it yet."""
-    deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+    place = TopicPartition(topic, 0)
+
+    def ask() -> tuple[int, int]:
+        try:
+            return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            if cause_of(error).code() in GONE:
+                # said, too, when nobody has told the client yet; then this fails as unanswered
+                consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+            raise
+
+    return _settled(ask, f"bounds of log {topic}")
+
+
+def _settled(ask: Callable[[], T], doing: str) -> T:
+    """What is answered. A topic made a moment ago has a leader that does not know it yet."""
+    deadline, pause_s = time.monotonic() + clients.ANSWER_TIMEOUT_S, _SETTLING_S
     while True:
         try:
-            return consumer.get_watermark_offsets(
-                TopicPartition(topic, 0), timeout=clients.ANSWER_TIMEOUT_S
-            )
+            return ask()
         except KafkaException as error:
             unsettled = cause_of(error).code() in _UNSETTLED
             if not unsettled or time.monotonic() > deadline:
-                raise read_fault(f"bounds of log {topic}", error) from error
-            time.sleep(_SETTLING_S)
+                raise read_fault(doing, error) from error
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _SETTLING_MOST_S)  # it has much to do, so ask less
 
 
 def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:

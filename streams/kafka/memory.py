@@ -16,11 +16,11 @@ from streams.errors import (
     SlackwaterError,
 )
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Entry, Tail, Truncated, WronglyTimed
+from streams.kafka.log import ChunkRef, ChunkWrite, Entry, Tail, Truncated, WronglyTimed
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
 
-_APPEND_TIMED = frozenset({TopicKind.LOG, TopicKind.DATA})
+_APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
 
 
 class MemoryTail:
@@ -30,17 +30,17 @@ class MemoryTail:
         self._store = store
         self._next: dict[Topic, int] = {}
         self._ids: dict[Topic, str] = {}
-        for topic, start in starts.items():
-            self.add(topic, start)
+        self.add(starts)
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow one more log; it has to exist."""
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs; they have to exist."""
         with self._store.changed:
-            if topic in self._next:
-                raise InvalidUsage(f"log {topic} is already followed")
-            self._store.log(topic)
-            self._ids[topic] = self._store.topic(topic).id
-            self._next[topic] = start
+            for topic in starts:
+                if topic in self._next:
+                    raise InvalidUsage(f"log {topic} is already followed")
+                self._store.log(topic)
+            self._ids.update({topic: self._store.topic(topic).id for topic in starts})
+            self._next.update(starts)
 
     def remove(self, topic: Topic) -> None:
         """Follow one log less; passed over when it is not followed."""
@@ -92,6 +92,10 @@ class MemoryTail:
             return f"it ends at offset {log.end}"
         return ""
 
+    def silent_ms(self) -> int:
+        """Memory always answers."""
+        return 0
+
     def close(self) -> None:
         """Follow nothing any more."""
         self._next.clear()
@@ -130,6 +134,10 @@ class MemoryLogs:
             log = self.store.log(topic)
             return Offset(log.low), Offset(log.end)
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """Bounds of many logs."""
+        return {topic: self.bounds(topic) for topic in topics}
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
         return MemoryTail(self.store, starts)
@@ -149,23 +157,30 @@ class MemoryLogs:
 class MemoryChunks:
     """Chunk bodies in compacted topics of a `Store`."""
 
-    def __init__(self, store: Store | None = None) -> None:
+    def __init__(
+        self, store: Store | None = None, fresh: Callable[[], uuid.UUID] = uuid.uuid4
+    ) -> None:
         self.store = store or Store()
+        self._fresh = fresh
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
         """Append the bodies side by side to one partition."""
         with self.store.changed:
-            number = uuid.uuid4().int % len(self.store.topic(topic).partitions)
+            number = self._fresh().int % len(self.store.topic(topic).partitions)
             partition = self.store.partition(topic, number)
             refs = []
             for body, rows in bodies:
-                key = uuid.uuid4().hex
+                key = self._fresh().hex
                 self.store.check(topic, key.encode(), body)
                 offset = partition.append(0, key.encode(), body, headers)
                 refs.append(ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body)))
             return tuple(refs)
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """Append the bodies of each."""
+        return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, checked as on a broker."""
@@ -188,6 +203,12 @@ class MemoryChunks:
             )
         return record.value
 
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """Bodies of many topics."""
+        return {topic: self.fetch(topic, refs) for topic, refs in wanted.items()}
+
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write tombstones and compact the topic at once."""
         with self.store.changed:
@@ -198,12 +219,17 @@ class MemoryChunks:
 
 
 class MemoryBroker:
-    """A whole broker in memory: logs, chunks and topics over one store."""
+    """A whole broker in memory: logs, chunks and topics over one store.
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.store = Store()
+    With a `fresh` that is seeded everything about it is repeatable.
+    """
+
+    def __init__(
+        self, now_ms: Callable[[], int], fresh: Callable[[], uuid.UUID] = uuid.uuid4
+    ) -> None:
+        self.store = Store(fresh)
         self.logs = MemoryLogs(now_ms, self.store)
-        self.chunks = MemoryChunks(self.store)
+        self.chunks = MemoryChunks(self.store, fresh)
         self.topics: Topics = self.store
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ on `changed`.
 import threading
 import uuid
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.errors import Determinate, InvalidUsage
@@ -95,7 +95,8 @@ class StoredTopic:
 class Store:
     """All topics of one broker in memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, fresh: Callable[[], uuid.UUID] = uuid.uuid4) -> None:
+        self._fresh = fresh
         self.changed = threading.Condition(threading.RLock())
         self._topics: dict[Topic, StoredTopic] = {}
         self.sessions: dict[str, int] = {}  # transactional id -> epoch of its newest session
@@ -107,7 +108,7 @@ class Store:
             for spec in specs:
                 if spec.name not in self._topics:
                     parts = tuple(Partition() for _ in range(spec.partitions))
-                    self._topics[spec.name] = StoredTopic(spec, uuid.uuid4().hex, parts)
+                    self._topics[spec.name] = StoredTopic(spec, self._fresh().hex, parts)
 
     def _problems(self, spec: TopicSpec) -> Sequence[str]:
         if not spec.name or len(spec.name) > _LONGEST_NAME or not _LEGAL.issuperset(spec.name):
@@ -131,6 +132,11 @@ class Store:
         with self.changed:
             stored = self._topics.get(topic)
             return None if stored is None else TopicInfo(stored.id, len(stored.partitions))
+
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """Identity and partitions of those that exist."""
+        found = {topic: self.describe(topic) for topic in topics}
+        return {topic: info for topic, info in found.items() if info is not None}
 
     def names(self) -> frozenset[Topic]:
         """All topics."""
@@ -166,7 +172,8 @@ class Store:
         if kind in {TopicKind.DATA, TopicKind.OUTPUT} and key is None:
             raise Determinate(f"topic {topic} is compacted: a record needs a key")
         size = len(value or b"") + len(key or b"")
-        limit = MAXIMUM_RECORD_BYTES if kind in {TopicKind.LOG, TopicKind.DATA} else 1 << 20
+        small = kind in {TopicKind.OUTPUT, TopicKind.RAW}
+        limit = 1 << 20 if small else MAXIMUM_RECORD_BYTES
         if size > limit:
             raise Determinate(
                 f"record for topic {topic} is too large: {size} bytes, at most {limit}"

@@ -13,12 +13,22 @@ from streams.errors import InvalidUsage
 HIDDEN = "********"
 
 # Substrings of the librdkafka settings that hold secrets.
-_SECRET = ("password", "secret", "sasl.jaas", "key.pem", "token", "oauthbearer.config")
+_SECRET = (
+    "password",
+    "passphrase",
+    "secret",
+    "private.key",
+    "sasl.jaas",
+    "key.pem",
+    "token",
+    "oauthbearer.config",
+)
 
 # A guarantee hangs on each of these: nobody may pass another value.
 _OURS = frozenset(
     {
         "acks",
+        "allow.auto.create.topics",
         "auto.offset.reset",
         "bootstrap.servers",
         "enable.auto.commit",
@@ -27,6 +37,7 @@ _OURS = frozenset(
         "enable.partition.eof",
         "group.id",
         "isolation.level",
+        "metadata.broker.list",
         "request.required.acks",
         "transactional.id",
     }
@@ -54,6 +65,13 @@ class ClientSettings:
     def __repr__(self) -> str:
         shown = tuple((k, HIDDEN if is_secret(k) else v) for k, v in self.extra)
         return f"ClientSettings(bootstrap={self.bootstrap!r}, extra={shown!r})"
+
+    def masked(self, text: str) -> str:
+        """The text without the secrets among these settings."""
+        secrets = {value for name, value in self.extra if is_secret(name) and value}
+        for secret in sorted(secrets, key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return text
 
     def client(
         self,

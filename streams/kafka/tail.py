@@ -5,8 +5,9 @@ a time and is not fair about it: beside a thread that polls in a loop, another o
 never come through. So `add` and `remove` leave word, and the poll, which never sleeps for long,
 sees to it.
 
-Readers are `read_uncommitted`: the order of offsets alone decides (rule 1), and nobody's
-abandoned transaction may hold up a log.
+Readers of logs are `read_uncommitted`: the order of offsets alone decides (rule 1), and
+nobody's abandoned transaction may hold up a log. What others write for us to act on is read
+`COMMITTED`: what they take back was never said (rule 30).
 """
 
 import logging
@@ -14,6 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -26,13 +28,14 @@ from confluent_kafka import (
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import OUT_OF_RANGE, read_fault
+from streams.kafka.faults import GONE, OUT_OF_RANGE, read_fault
 from streams.kafka.log import Entry, Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 
 log = logging.getLogger(__name__)
 
 MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
+COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
 PACE: Mapping[str, clients.Setting] = {
     "fetch.wait.max.ms": 100,
     "fetch.message.max.bytes": 1 << 20,
@@ -41,6 +44,7 @@ PACE: Mapping[str, clients.Setting] = {
 _AT_ONCE = 10_000  # entries handed out by one poll
 _NAP_S = 0.05  # how long word of `add` and `remove` may lie unread
 _LOOK_EVERY_S = 3.0  # how often followed topics are looked up
+_LOOK_SHARE = 100  # a look that takes long, at many topics, comes so much more rarely
 _LOOK_TIMEOUT_S = 1.0
 
 
@@ -55,9 +59,10 @@ class KafkaTail:
         settings: ClientSettings,
         starts: Mapping[Topic, Offset],
         require: Callable[[Collection[Topic]], None],
+        meaning: Mapping[str, clients.Setting] = MEANING,
     ) -> None:
         self._require = require
-        self._consumer = clients.consumer(settings, MEANING, PACE)
+        self._consumer = clients.consumer(settings, meaning, PACE)
         self._polling = threading.Lock()  # whoever holds it may use the consumer
         self._lock = threading.Lock()  # guards _next and _moves
         self._next: dict[Topic, int] = {}
@@ -65,6 +70,7 @@ class KafkaTail:
         self._failures: deque[SlackwaterError] = deque()
         self._look_at = time.monotonic() + _LOOK_EVERY_S
         self._unseen: frozenset[Topic] = frozenset()
+        self._silent_since: float | None = None
         self._closed = False
         if starts:
             require(starts)
@@ -73,14 +79,15 @@ class KafkaTail:
                 [TopicPartition(topic, 0, start) for topic, start in starts.items()]
             )
 
-    def add(self, topic: Topic, start: Offset) -> None:
-        """Follow one more log; it has to exist."""
-        self._require([topic])
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow more logs; they have to exist."""
+        self._require(starts)
         with self._lock:
-            if topic in self._next:
-                raise InvalidUsage(f"log {topic} is already followed")
-            self._next[topic] = start
-            self._moves.append((topic, start))
+            for topic in starts:
+                if topic in self._next:
+                    raise InvalidUsage(f"log {topic} is already followed")
+            self._next.update(starts)
+            self._moves.extend(starts.items())
 
     def remove(self, topic: Topic) -> None:
         """Follow one log less; passed over when it is not followed."""
@@ -96,7 +103,7 @@ class KafkaTail:
             left = deadline - time.monotonic()
             with self._polling:
                 entries = self._poll(max(0.0, min(left, _NAP_S)))
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 break
         return entries
 
@@ -117,11 +124,12 @@ class KafkaTail:
     def _move(self) -> None:
         with self._lock:
             moves, self._moves = self._moves, []
-        for topic, start in moves:
-            if start is None:
-                self._consumer.incremental_unassign([TopicPartition(topic, 0)])
+        for is_end, run in groupby(moves, key=_is_end):
+            places = [TopicPartition(topic, 0, start or 0) for topic, start in run]
+            if is_end:
+                self._consumer.incremental_unassign(places)
             else:
-                self._consumer.incremental_assign([TopicPartition(topic, 0, start)])
+                self._consumer.incremental_assign(places)
 
     def _entries(self, messages: Sequence[Message]) -> tuple[Entry, ...]:
         entries = []
@@ -147,13 +155,20 @@ class KafkaTail:
         return Entry(topic, Offset(offset), at_ms, message.value() or b"")
 
     def _note(self, topic: Topic, error: KafkaError) -> None:
-        """Keep what cannot heal for the next poll; the client itself sees to the rest."""
-        if topic in self._next and (error.code() in OUT_OF_RANGE or not error.retriable()):
+        """Keep what cannot heal for the next poll; the client itself sees to the rest.
+
+        A topic that a broker does not know may be there all the same: the next look decides. A
+        right that was taken away may be given back.
+        """
+        if topic in self._next and error.code() in OUT_OF_RANGE:
             self._leave(topic, Truncated(topic, self._next[topic], error.str()))
         elif error.fatal():
             self._failures.append(read_fault("follow logs", error))
         else:
-            log.warning("log reader is waiting", extra={"topic": topic, "cause": error.str()})
+            if error.code() in GONE:
+                self._unseen |= {topic}
+            cause = str(read_fault(f"follow {topic}", error))
+            log.warning("log reader is waiting", extra={"topic": topic, "cause": cause})
 
     def _leave(self, topic: Topic, failure: SlackwaterError) -> None:
         """The caller holds the lock."""
@@ -162,25 +177,54 @@ class KafkaTail:
         self._moves.append((topic, None))
 
     def _look(self) -> None:
-        """Notice deleted topics, which the client waits for without a word.
+        """Notice deleted topics and silent brokers, both of which the client bears in silence.
 
-        One lookup may have asked a broker that lags; what is missing twice is gone.
+        One lookup may have asked a broker that lags, and does not tell of topics that we have
+        no right to: what is missing twice is gone if asked for by its name it is, too.
         """
-        if time.monotonic() < self._look_at:
+        began = time.monotonic()
+        if began < self._look_at:
             return
         try:
             there = self._consumer.list_topics(timeout=_LOOK_TIMEOUT_S).topics.keys()
+            self._silent_since = None
         except KafkaException:
             there = self._next.keys()  # nobody answers: nothing is known
+            self._silent_since = self._silent_since or began
         with self._lock:
             unseen = frozenset(self._next.keys() - there)
-            for topic in unseen & self._unseen:
+        gone = [topic for topic in unseen & self._unseen if self._is_gone(topic)]
+        with self._lock:
+            for topic in self._next.keys() & gone:
                 self._leave(topic, Truncated(topic, self._next[topic], "the topic is gone"))
-            self._unseen = unseen
-        self._look_at = time.monotonic() + _LOOK_EVERY_S
+        self._unseen = unseen
+        now = time.monotonic()
+        self._look_at = now + max(_LOOK_EVERY_S, (now - began) * _LOOK_SHARE)
+
+    def _is_gone(self, topic: Topic) -> bool:
+        """Whether a broker that is asked for this topic says that there is none."""
+        try:
+            found = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
+        except KafkaException:
+            return False
+        error = None if found is None else found.error
+        if error is None:
+            return found is None
+        self._note(topic, error)
+        return error.code() in GONE
+
+    def silent_ms(self) -> int:
+        """For how long no lookup was answered; one is made every few seconds."""
+        since = self._silent_since
+        return 0 if since is None else int((time.monotonic() - since) * 1000) + 1
 
     def close(self) -> None:
         """Release the connection; polls return at once."""
         self._closed = True
         with self._polling:
             self._consumer.close()
+
+
+def _is_end(move: tuple[Topic, Offset | None]) -> bool:
+    """Whether a log is to be left."""
+    return move[1] is None

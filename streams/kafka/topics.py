@@ -25,19 +25,29 @@ class TopicKind(StrEnum):
     DATA = "data"
     OUTPUT = "output"
     RAW = "raw"
+    COMMANDS = "commands"
+    RESPONSES = "responses"
+
+
+ORDERED = frozenset({TopicKind.LOG, TopicKind.COMMANDS, TopicKind.RESPONSES})
+"""The kinds whose order is the truth: they have one partition."""
+
+
+EXCHANGED = frozenset({TopicKind.COMMANDS, TopicKind.RESPONSES})
+"""The kinds that answer each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it has to be. A log has one partition: its order is the truth."""
+    """A topic as it has to be."""
 
     name: Topic
     partitions: int
     kind: TopicKind
 
     def __post_init__(self) -> None:
-        if self.partitions < 1 or (self.kind is TopicKind.LOG and self.partitions != 1):
-            expected = "1" if self.kind is TopicKind.LOG else "at least 1"
+        if self.partitions < 1 or (self.kind in ORDERED and self.partitions != 1):
+            expected = "1" if self.kind in ORDERED else "at least 1"
             raise InvalidUsage(
                 f"{self.kind} topic {self.name}: "
                 f"expected {expected} partitions, found {self.partitions}"
@@ -101,9 +111,14 @@ class Topics(Protocol):
     def describe(self, topic: Topic) -> TopicInfo | None:
         """What a topic is; None when there is none."""
 
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """What each topic is, by one question; those that there are not are left out."""
+
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""
 
+
+RETENTION_MS = "retention.ms"
 
 _HOUR_MS = 3_600_000
 
@@ -116,6 +131,14 @@ _COMPACTED = {
     "max.compaction.lag.ms": str(6 * _HOUR_MS),
     "delete.retention.ms": str(24 * _HOUR_MS),
     "retention.bytes": "-1",
+}
+
+_EXCHANGED = {
+    "cleanup.policy": "delete",
+    "retention.bytes": "-1",
+    "segment.ms": str(24 * _HOUR_MS),
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(MAXIMUM_RECORD_BYTES),
 }
 
 _BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
@@ -134,6 +157,9 @@ _BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
     },
     TopicKind.OUTPUT: _COMPACTED,
     TopicKind.RAW: {},
+    TopicKind.COMMANDS: {**_EXCHANGED, "retention.ms": str(7 * 24 * _HOUR_MS)},
+    # what was answered is known from the responses: they outlive what they answer
+    TopicKind.RESPONSES: {**_EXCHANGED, "retention.ms": str(14 * 24 * _HOUR_MS)},
 }
 
 # What an existing topic must agree in; segment sizes and lags are the operator's to tune.
@@ -148,16 +174,54 @@ _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
     TopicKind.DATA: ("cleanup.policy", "retention.bytes", "unclean.leader.election.enable"),
     TopicKind.OUTPUT: ("cleanup.policy",),
     TopicKind.RAW: (),
+    TopicKind.COMMANDS: ("cleanup.policy", "message.timestamp.type"),
+    TopicKind.RESPONSES: ("cleanup.policy", "retention.bytes", "message.timestamp.type"),
 }
 
 
-def settings_of(kind: TopicKind, durability: Durability) -> dict[str, str]:
-    """The settings a topic of this kind is made with."""
+def retention_of(kind: TopicKind) -> str:
+    """How long the records of a kind are kept unless chosen otherwise; ms, -1 for ever."""
+    return _BY_KIND[kind][RETENTION_MS]
+
+
+def short_memory(commands_ms: int, responses_ms: int) -> str:
+    """What is wrong with how long commands and responses are kept; empty when nothing is.
+
+    The responses are all that is known of which commands were carried out: a command that is
+    still there when its response is gone would be carried out again. Records go by whole
+    segments, and a response is younger than its command, so twice as long is enough.
+
+    Units: milliseconds, -1 for ever.
+    """
+    if responses_ms == -1:
+        return ""
+    if commands_ms != -1 and responses_ms >= 2 * commands_ms:
+        return ""
+    least = "-1" if commands_ms == -1 else f"at least {2 * commands_ms}"
+    return (
+        f"expected {least}, twice what commands are kept (or -1, for ever), found"
+        f" {responses_ms}: a command whose response is gone would be carried out again"
+    )
+
+
+def exchange_problems(found: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, str]:
+    """How existing topics of commands and of responses, both given, do not fit each other."""
+    commands, responses = found[TopicKind.COMMANDS], found[TopicKind.RESPONSES]
+    wrong = short_memory(
+        int(commands.settings[RETENTION_MS]), int(responses.settings[RETENTION_MS])
+    )
+    return {TopicKind.RESPONSES: f"{RETENTION_MS}: {wrong}"} if wrong else {}
+
+
+def settings_of(
+    kind: TopicKind, durability: Durability, chosen: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """The settings a topic of this kind is made with; what was `chosen` wins over ours."""
     safety = {
         "unclean.leader.election.enable": "false",
         "min.insync.replicas": str(durability.min_insync),
     }
-    return {**_BY_KIND[kind], **safety}
+    return {**_BY_KIND[kind], **(chosen or {}), **safety}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +236,13 @@ class Found:
 def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[str, ...]:
     """How an existing topic falls short of what is asked for, one phrase each.
 
-    A raw topic is the user's: whatever it is configured as, we only read it.
+    A raw topic is the user's: whatever it is configured as, we only read it. A data topic may
+    have any number of partitions: a chunk is found again by the one it was written to.
     """
     if spec.kind is TopicKind.RAW:
         return ()
     wrong = []
-    if found.partitions != spec.partitions:
+    if found.partitions != spec.partitions and spec.kind is not TopicKind.DATA:
         wrong.append(f"partitions: expected {spec.partitions}, found {found.partitions}")
     wanted = settings_of(spec.kind, durability)
     wrong.extend(

@@ -10,6 +10,7 @@ from enum import Enum
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
+from streams.plan.durations import milliseconds
 from streams.plan.physical import Column
 from streams.plan.tokens import Cursor, split, tokenize
 
@@ -20,6 +21,14 @@ class Kind(Enum):
     SOURCE = "SOURCE"
     VIEW = "MATERIALIZED VIEW"
     SINK = "SINK"
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """How much history is kept: as old as `ms` by the clock, or behind the newest time."""
+
+    ms: int
+    behind_upper: bool
 
 
 class Envelope(Enum):
@@ -40,6 +49,7 @@ class CreateSource:
     envelope: Envelope
     keys: tuple[str, ...]  # of UPSERT, spelled like the columns
     if_not_exists: bool
+    retain: "Retain | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +59,7 @@ class CreateMaterializedView:
     name: str
     query: str
     if_not_exists: bool
+    retain: "Retain | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +98,15 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True)
+class Alter:
+    """Keep another amount of an object's history; None: what the environment keeps."""
+
+    kind: Kind
+    name: str
+    retain: Retain | None
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """Remove an object."""
 
@@ -109,6 +129,7 @@ Statement = (
     | Select
     | Subscribe
     | Show
+    | Alter
     | Drop
     | Explain
 )
@@ -116,14 +137,22 @@ Statement = (
 _SOURCE_USAGE = (
     "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...') (column type, ...)"
     " FORMAT JSON [ENVELOPE NONE | UPSERT (KEY (columns))]"
+    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')]"
 )
-_VIEW_USAGE = "CREATE MATERIALIZED VIEW [IF NOT EXISTS] name AS SELECT ..."
+_VIEW_USAGE = (
+    "CREATE MATERIALIZED VIEW [IF NOT EXISTS] name"
+    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')] AS SELECT ..."
+)
 _SINK_USAGE = (
     "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"
 )
 _SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
 _SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS"
+_ALTER_USAGE = (
+    "ALTER SOURCE | MATERIALIZED VIEW name"
+    " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
+)
 _DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK [IF EXISTS] name"
 _EXPLAIN_USAGE = "EXPLAIN SELECT ..."
 
@@ -163,6 +192,7 @@ def _create_source(cursor: Cursor) -> Statement:
     columns = _columns(cursor)
     cursor.expect("FORMAT", "JSON")
     envelope, keys = _envelope(cursor, columns)
+    retain = _retain(cursor) if cursor.accept("WITH") else None
     return CreateSource(
         name=name,
         topic=topic,
@@ -171,7 +201,18 @@ def _create_source(cursor: Cursor) -> Statement:
         envelope=envelope,
         keys=keys,
         if_not_exists=if_not_exists,
+        retain=retain,
     )
+
+
+def _retain(cursor: Cursor) -> Retain:
+    """`(RETAIN HISTORY FOR '...')` or `(LAG BEHIND UPPER '...')`."""
+    cursor.expect("(")
+    behind_upper = cursor.choose(("RETAIN HISTORY", "LAG BEHIND")) == "LAG BEHIND"
+    cursor.expect("UPPER" if behind_upper else "FOR")
+    ms = milliseconds(cursor.string("a duration in quotes, as '1 hour'"))
+    cursor.expect(")")
+    return Retain(ms, behind_upper)
 
 
 def _kafka(cursor: Cursor) -> tuple[str, dict[str, str]]:
@@ -249,8 +290,9 @@ def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tu
 def _create_view(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a view name")
+    retain = _retain(cursor) if cursor.accept("WITH") else None
     cursor.expect("AS")
-    return CreateMaterializedView(name, _query(cursor), if_not_exists)
+    return CreateMaterializedView(name, _query(cursor), if_not_exists, retain)
 
 
 def _query(cursor: Cursor) -> str:
@@ -302,6 +344,15 @@ def _show(cursor: Cursor) -> Statement:
     return Show(_PLURALS[cursor.choose(tuple(_PLURALS))])
 
 
+def _alter(cursor: Cursor) -> Statement:
+    kind = _KINDS[cursor.choose((Kind.SOURCE.value, Kind.VIEW.value))]
+    name = cursor.name("a name")
+    if cursor.choose(("SET", "RESET")) == "SET":
+        return Alter(kind, name, _retain(cursor))
+    cursor.expect("(", "RETAIN", "HISTORY", ")")
+    return Alter(kind, name, None)
+
+
 def _drop(cursor: Cursor) -> Statement:
     kind = _KINDS[cursor.choose(tuple(_KINDS))]
     if_exists = cursor.accept("IF", "EXISTS")
@@ -314,6 +365,7 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE SINK": (_SINK_USAGE, _create_sink),
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
     "SHOW": (_SHOW_USAGE, _show),
+    "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
     "EXPLAIN": (_EXPLAIN_USAGE, lambda cursor: Explain(_query(cursor))),
 }

@@ -11,12 +11,17 @@ upper whatever of it was left to append (rule 16). Somebody else may have been f
                  same (rules 16, 18)
     a source     the attempt is void: its chunks are orphans, its state stays where it was, and
                  the next decision sees where the shard is now (rule 18)
+
+A collector may have been faster too (rule 7). Then nothing has happened: the same is done once
+more, which writes its chunks anew. When what a build has staged is not whole any more, for its
+lease ran out, or because a slice that was staged is done again, the build begins anew.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
 from typing import assert_never
 
 from streams.compute.reclocking import Tick
@@ -33,10 +38,12 @@ from streams.replica.work import Quiet, Unit
 from streams.storage.events import Append, Body, Offsets, Stage
 from streams.storage.outcomes import (
     Appended,
+    ChunksReclaimed,
     Fenced,
     OffsetsMismatch,
     Outcome,
     Staged,
+    UnknownStage,
     UpperMismatch,
 )
 
@@ -45,9 +52,26 @@ log = logging.getLogger(__name__)
 STAGE_LEASE_MS = 3_600_000
 
 
+class Fate(Enum):
+    """What became of an attempt."""
+
+    COUNTS = auto()
+    LOST = auto()
+    """Somebody else was faster with something else, or what it awaits did not count."""
+    UNCORRECTED = auto()
+    """Another version has written the shard last (rule 24)."""
+    RECLAIMED = auto()
+    """A collector may have taken its chunks: it is done again."""
+    UNSTAGED = auto()
+    """What was staged is gone, in part at least: the build begins anew."""
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """One dataflow's events of a commit, and what happens when they count."""
+    """One dataflow's events of a commit, and what happens when they count.
+
+    `staged` is how many chunks stand under `to_stage` when all is well.
+    """
 
     flow: Flow
     bounds: tuple[Antichain, Antichain] | None
@@ -57,15 +81,15 @@ class Attempt:
     offsets: tuple[Offsets, Offsets] | None = None
     stages: tuple[str, ...] = ()
     to_stage: str | None = None
+    staged: int = 0
     failure: str | None = None
     fenced: bool = False
-    lost: bool = False
-    uncorrected: bool = False
+    fate: Fate = Fate.COUNTS
 
     @property
     def counts(self) -> bool:
         """Whether what it stands for has come to be, through it or through another."""
-        return self.failure is None and not self.lost and not self.uncorrected
+        return self.failure is None and self.fate is Fate.COUNTS
 
     def body(self) -> Body | None:
         """The event to append; None when there is nothing left to do."""
@@ -145,7 +169,7 @@ class Committer:
             if left:
                 self.scheduler.crash("between-waves")
         for each in left:
-            each.lost = True
+            each.fate = Fate.LOST
 
     def _settle(self, wave: Sequence[Attempt]) -> None:
         open_ = list(wave)
@@ -164,15 +188,7 @@ class Committer:
     def _settled(self, attempt: Attempt, outcome: Outcome) -> bool:
         """Take note of an outcome; False when there is something to append again."""
         match outcome:
-            case Appended() | Staged():
-                return True
-            case UpperMismatch() | OffsetsMismatch() if attempt.offsets is not None:
-                attempt.lost = True
-                return True
-            case UpperMismatch() if self._is_foreign(attempt.flow):
-                attempt.uncorrected = True
-                return True
-            case UpperMismatch(current=current):
+            case UpperMismatch(current=current) if self._may_go_on(attempt):
                 assert attempt.bounds is not None
                 lower, upper = attempt.bounds[0].join(current), attempt.bounds[1]
                 attempt.bounds = (lower, upper) if lower.strictly_precedes(upper) else None
@@ -180,10 +196,39 @@ class Committer:
             case Fenced(fingerprint=fingerprint):
                 attempt.failure = f"another version has taken over: {fingerprint}"
                 attempt.fenced = True
-                return True
             case _:
-                attempt.failure = f"the append was refused: {outcome}"
-                return True
+                fate = self._fate_after(attempt, outcome)
+                if fate is None:
+                    attempt.failure = f"the append was refused: {outcome}"
+                else:
+                    attempt.fate = fate
+        return True
+
+    def _may_go_on(self, attempt: Attempt) -> bool:
+        """Whether what the shard has got meanwhile is the same as the attempt's."""
+        return attempt.offsets is None and not self._is_foreign(attempt.flow)
+
+    def _fate_after(self, attempt: Attempt, outcome: Outcome) -> Fate | None:
+        """What an outcome means that ends the attempt; None when it should not have come."""
+        match outcome:
+            case Appended():
+                return Fate.COUNTS
+            case Staged():
+                return Fate.COUNTS if self._is_whole(attempt) else Fate.UNSTAGED
+            case UpperMismatch() | OffsetsMismatch():
+                return Fate.LOST if attempt.offsets is not None else Fate.UNCORRECTED
+            case ChunksReclaimed():
+                return Fate.RECLAIMED
+            case UnknownStage():
+                return Fate.UNSTAGED
+            case _:
+                return None
+
+    def _is_whole(self, attempt: Attempt) -> bool:
+        """Whether all that was staged so far is there, and nothing twice."""
+        group = self.scheduler.shards.group_state(attempt.flow.description.group)
+        found = group.stages.get(attempt.to_stage or "")
+        return found is not None and len(found.chunks) == attempt.staged
 
     def _is_foreign(self, flow: Flow) -> bool:
         """Whether another version has written a view's shard last (rule 24)."""
@@ -206,16 +251,37 @@ class Committer:
             for attempt in attempts:
                 if attempt.failure is not None:
                     self.scheduler.fail(attempt.flow, attempt.failure, for_good=attempt.fenced)
-                elif attempt.uncorrected:
-                    self.scheduler.fail(attempt.flow, "another version of it was faster")
-                    self.scheduler.restart([attempt.flow])
-                elif not attempt.counts:
-                    _give_up(attempt.flow)
                 else:
-                    attempt.flow.trouble = None
-                    attempt.flow.apart = max(0, attempt.flow.apart - 1)
-                    attempt.counted()
+                    self._settle_fate(attempt)
         self.recorder.record(attempt.flow for attempt in attempts)
+
+    def _settle_fate(self, attempt: Attempt) -> None:
+        flow = attempt.flow
+        match attempt.fate:
+            case Fate.COUNTS:
+                flow.trouble = None
+                flow.apart = max(0, flow.apart - 1)
+                attempt.counted()
+            case Fate.LOST:
+                _give_up(flow)
+            case Fate.UNCORRECTED:
+                self.scheduler.fail(flow, "another version of it was faster")
+                self.scheduler.restart([flow])
+            case Fate.RECLAIMED:
+                log.info("chunks were reclaimed, will write anew", extra={"dataflow": flow.id})
+            case Fate.UNSTAGED:
+                log.warning("staged chunks are gone", extra={"dataflow": flow.id})
+                self._begin_anew(flow)
+            case _:
+                assert_never(attempt.fate)
+
+    def _begin_anew(self, flow: Flow) -> None:
+        """Build from the first slice on: of a view as after a restart, with nothing stored."""
+        if flow.is_source:
+            _give_up(flow)
+            return
+        self.recorder.store.put_build(flow.id, flow.fingerprint, None)
+        self.scheduler.restart([flow])
 
     def _attempt(self, unit: Unit, result: Result) -> Attempt:
         flow, chunks = unit.flow, tuple(result.chunks)
@@ -228,7 +294,7 @@ class Committer:
                     counted=lambda: _move(flow, after),
                     awaits=unit.awaits,
                     chunks=chunks,
-                    uncorrected=self._is_foreign(flow),
+                    fate=self._fate(flow),
                 )
             case "ingest":
                 assert unit.ingest is not None
@@ -251,6 +317,9 @@ class Committer:
         runs = report.merge(unit.flow.plan, own.runs, result)
         return OwnState(own.incarnation, unit.step.upper, runs, offsets)
 
+    def _fate(self, flow: Flow) -> Fate:
+        return Fate.UNCORRECTED if self._is_foreign(flow) else Fate.COUNTS
+
     def _open_part(self, flow: Flow, move: Step | Idle) -> tuple[Antichain, Antichain] | None:
         return clip(move, self.scheduler.shards.state(flow.id).upper)
 
@@ -260,12 +329,13 @@ class Committer:
         runs = report.merge(flow.plan, build.runs, result)
         after = replace(build, done=build.done + 1, runs=runs)
         if after.done < len(build.slices):
-            staged = replace(after, staged=build.staged or bool(chunks))
+            staged = replace(after, staged=build.staged + len(chunks))
             return Attempt(
                 flow=flow,
                 bounds=None,
                 chunks=chunks,
-                to_stage=build.stage if chunks else None,
+                to_stage=build.stage if staged.staged else None,  # without chunks: renewed
+                staged=staged.staged,
                 counted=lambda: _put_build(flow, staged),
             )
         bounds = self._open_part(flow, unit.step) if build.writes else None
@@ -277,7 +347,7 @@ class Committer:
             stages=(build.stage,) if build.staged else (),
             offsets=_offsets(build),
             counted=lambda: _finish_build(flow, after),
-            uncorrected=self._is_foreign(flow) and not is_whole,
+            fate=Fate.COUNTS if is_whole else self._fate(flow),
         )
 
     def _quiet(self, quiet: Quiet) -> Attempt:
@@ -298,7 +368,7 @@ class Committer:
                     bounds=self._open_part(flow, move),
                     counted=lambda: _move(flow, after),
                     awaits=quiet.awaits,
-                    uncorrected=self._is_foreign(flow),
+                    fate=self._fate(flow),
                 )
             case _:
                 assert_never(move)

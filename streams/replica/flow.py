@@ -20,7 +20,7 @@ from enum import Enum
 from streams.compute.checkpoints import Checkpoint
 from streams.compute.description import DataflowDescription
 from streams.compute.reclocking import Ingest, Position
-from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.plan.physical import Dataflow
 from streams.progress import Antichain
 from streams.replica.descriptor import Load, Runs
@@ -64,8 +64,8 @@ class Record:
 class Build:
     """Work on one interval in several micro-batches, of which only the last one appends.
 
-    `runs` is the state after the `done` slices; their output is `staged` under the name
-    `stage`, if there is any. Without `writes` it is thrown away: the shard has it. `ingest` is
+    `runs` is the state after the `done` slices; their output are the `staged` chunks under the
+    name `stage`. Without `writes` it is thrown away: the shard has it. `ingest` is
     given for the first interval of a source, whose loads are messages; `offsets` is the binding
     at `upper`, for any source.
     """
@@ -80,7 +80,7 @@ class Build:
     done: int = 0
     runs: Mapping[int, Runs] = field(default_factory=dict)
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
-    staged: bool = False
+    staged: int = 0
     ingest: Ingest | None = None
     offsets: Offsets | None = None
 
@@ -100,7 +100,8 @@ class Flow:
 
     `blocked_by` names the imports whose uppers it waits for. While `apart` is not 0 it was in a
     micro-batch that killed workers, and is stepped alone, so many times more. `cost_ms` is the
-    time that its last step took of workers.
+    time that its last step took of workers. `read_from` says at which offset of its log each
+    import stood when the micro-batch under way was decided.
     """
 
     description: DataflowDescription
@@ -118,7 +119,7 @@ class Flow:
     recorded_ms: int = 0
     blocked_by: tuple[CollectionId, ...] = ()
     apart: int = 0
-    held: Antichain | None = None
+    read_from: Mapping[CollectionId, Offset] = field(default_factory=dict)
     cost_ms: float = 0.0
     groups: frozenset[str] = field(init=False)
     """The groups that it reads and writes."""

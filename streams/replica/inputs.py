@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.compute.stepping import Input, InputBatch
-from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.ids import MINIMUM_TIME, CollectionId, Offset, Timestamp
 from streams.progress import Antichain, frontier
 from streams.replica.descriptor import ChunkLoad
 from streams.replica.flow import Flow
@@ -27,6 +27,7 @@ class View:
 
     shards: Shards
     states: dict[CollectionId, CollectionState] = field(default_factory=dict)
+    offsets: dict[CollectionId, Offset] = field(default_factory=dict)
     inputs: dict[tuple[CollectionId, Antichain], Input] = field(default_factory=dict)
     found: dict[tuple[CollectionId, Timestamp, Timestamp], tuple[Piece, ...]] = field(
         default_factory=dict
@@ -35,8 +36,18 @@ class View:
     def state(self, collection: CollectionId) -> CollectionState:
         """The state of a collection."""
         if collection not in self.states:
+            group = self.shards.group_of(collection)
+            # the offset first: what the state says is not older
+            self.offsets[collection] = self.shards.group_state(group).upto
             self.states[collection] = self.shards.state(collection)
         return self.states[collection]
+
+    def read_from(self, flow: Flow) -> Mapping[CollectionId, Offset]:
+        """At which offset the log of each import of a flow stood, or earlier."""
+        ids = [each.collection for each in flow.description.imports]
+        for each in ids:
+            self.state(each)
+        return {each: self.offsets[each] for each in ids}
 
     def of_flow(self, flow: Flow, own: Antichain) -> list[Input]:
         """The imports of a view whose state stands at `own`."""

@@ -146,7 +146,8 @@ class Scheduler:
     def _begin(self, lane: Lane, asked: float) -> MicroBatch | None:
         if self.stopping or not self.is_open:
             return None
-        units, quiet = self._choose(lane.name)
+        view = View(self.shards)
+        units, quiet = self._choose(lane.name, view)
         if not units:
             return None
         lane.seq += 1
@@ -165,7 +166,7 @@ class Scheduler:
         )
         descriptor.write(self.store.directory, self._describe(batch, tasks))
         for flow in batch.flows():
-            flow.busy = True
+            flow.busy, flow.read_from = True, view.read_from(flow)
         lane.current = batch
         return batch
 
@@ -179,9 +180,8 @@ class Scheduler:
             crash=self.crash,
         )
 
-    def _choose(self, lane: LaneName) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
-        budgets = self.config.budgets
-        view, now_ms = View(self.shards), self.now_ms()
+    def _choose(self, lane: LaneName, view: View) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        budgets, now_ms = self.config.budgets, self.now_ms()
         match lane:
             case "steady":
                 _, far = self._divided()
@@ -302,7 +302,10 @@ class Scheduler:
         log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": message})
         if for_good:
             flow.phase = Phase.FAILED
-        elif attempts == ATTEMPTS_BEFORE_REBUILD and not flow.is_source:
+        elif attempts % ATTEMPTS_BEFORE_REBUILD == 0 and flow.is_source:
+            if flow.build is not None:  # of what it was to read something may be gone
+                flow.build, flow.phase = None, Phase.RUNNING
+        elif attempts == ATTEMPTS_BEFORE_REBUILD:
             flow.records = ()
             self.store.forget(flow.id)
             self.restart([flow])

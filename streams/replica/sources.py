@@ -32,6 +32,7 @@ from streams.compute.reclocking import (
     Tick,
 )
 from streams.ids import Timestamp, Topic
+from streams.progress import frontier
 from streams.replica import work
 from streams.replica.descriptor import ChunkLoad, RawLoad, Replay
 from streams.replica.flow import Build, Flow, OwnState, Phase
@@ -236,11 +237,14 @@ def _catch_up(flow: Flow, view: View, at: Position, slice_bytes: int) -> Build:
 
     State at a frontier that counted equals the shard's contents there, so the updates of
     [own, shard) are all it lacks; from empty state that is the shard's whole history. They are
-    read as messages, in the order of their times; a slice takes batches whole.
+    read as messages, in the order of their times; a slice takes batches whole. Where since has
+    reached the frontier of the state, history was advanced onto it: then from empty state.
     """
     own, source = flow.own, flow.description.source
     assert own is not None
     assert source is not None
+    if not view.state(flow.id).since.less_equal(Timestamp(own.frontier.time - 1)):
+        own = OwnState("", frontier(flow.description.as_of), {}, {})
     topic = view.shards.data_topic(flow.id)
     replay = Replay(source, flow.description.columns)
     lower, upper = own.frontier.time, at.frontier.time

@@ -25,9 +25,9 @@ from streams.progress import frontier
 from streams.replica import builds
 from streams.replica.checkpoints import Store, hydration_of
 from streams.replica.flow import Build, Flow, OwnState, Phase
+from streams.replica.holds import acquire
 from streams.replica.inputs import View
 from streams.replica.scheduler import Scheduler
-from streams.storage.events import Acquire, Right
 from streams.storage.outcomes import Acquired
 
 log = logging.getLogger(__name__)
@@ -74,14 +74,7 @@ class Starter:
             shards.close(group)  # if it failed, to begin with it anew
         shards.open(*sorted(flow.groups))
         wanted = [
-            (
-                each.group,
-                Acquire(
-                    collection=each.collection,
-                    capability=flow.holds[each.collection],
-                    right=Right.READ,
-                ),
-            )
+            (each.group, acquire(flow, each, shards.group_state(each.group).upto))
             for each in description.imports
             if flow.holds[each.collection] not in shards.state(each.collection).capabilities
         ]

@@ -11,20 +11,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streams.compute.checkpoints import removable
-from streams.compute.stepping import holds
 from streams.errors import SlackwaterError
-from streams.ids import CapabilityId, CollectionId
-from streams.progress import Antichain
 from streams.replica import views
 from streams.replica.checkpoints import Store
 from streams.replica.commit import Committer
-from streams.replica.flow import Flow, Phase, run_names
+from streams.replica.flow import Phase, run_names
+from streams.replica.holds import Holder
 from streams.replica.inputs import View
 from streams.replica.lane import Lane
 from streams.replica.recording import Recorder
 from streams.replica.scheduler import Scheduler
 from streams.replica.work import Quiet
-from streams.storage.events import Body, Downgrade
 from streams.storage.upkeep import keep_small
 
 log = logging.getLogger(__name__)
@@ -87,7 +84,7 @@ class Keeper:
     def run_once(self) -> None:
         """Do what is due."""
         for name, every_s, duty in (
-            ("holds", HOLDS_EVERY_S, self._downgrade),
+            ("holds", HOLDS_EVERY_S, Holder(self.scheduler).move),
             ("records", RECORDS_EVERY_S, self._record),
             ("garbage", GARBAGE_EVERY_S, self._collect),
             ("lanes", LANES_EVERY_S, self._revive),
@@ -110,30 +107,6 @@ class Keeper:
             flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
             self.recorder.record(flows)
 
-    def _downgrade(self) -> None:
-        """Move the holds on the imports up to what a restart could still need (rule 17)."""
-        with self.scheduler.lock:
-            wanted = [
-                (flow, to)
-                for flow in self.scheduler.flows.values()
-                if (to := self._hold(flow)) is not None and to != flow.held
-            ]
-        events: list[tuple[str, Body]] = []
-        for flow, to in wanted:
-            events.extend(_downgrades(flow, to))
-        if events:
-            self.scheduler.shards.submit(events)
-        for flow, to in wanted:
-            flow.held = to
-
-    def _hold(self, flow: Flow) -> Antichain | None:
-        if flow.is_source or flow.own is None or flow.phase is Phase.STARTING:
-            return None
-        upper = self.scheduler.upper(flow)
-        if upper is None or flow.build is not None:
-            return None  # nothing moves before a hydration is done
-        return holds([each.checkpoint for each in flow.records], upper)
-
     def _collect(self) -> None:
         """Delete run files that nothing names (rule 19)."""
         with self.scheduler.lock:
@@ -146,24 +119,10 @@ class Keeper:
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
             records = [each.checkpoint for flow in flows for each in flow.records]
             starting = any(flow.phase is Phase.STARTING for flow in flows)
-        if not starting:  # a flow that is looking for its records may still name any of them
+        # whoever is still to look for records may name any of them, and so may a dataflow
+        # that this process, just started, was not told of yet
+        if not starting and self.store.stored() <= {flow.id for flow in flows}:
             self.store.delete_runs(removable(found, records, used))
-
-
-def _downgrades(flow: Flow, to: Antichain) -> list[tuple[str, Body]]:
-    """The dataflow's own hold on each import, and this replica's."""
-
-    def both(collection: CollectionId, shared: CapabilityId) -> tuple[CapabilityId, ...]:
-        return (shared, flow.holds[collection])
-
-    return [
-        (
-            each.group,
-            Downgrade(collection=each.collection, capability=capability, frontier=to),
-        )
-        for each in flow.description.imports
-        for capability in both(each.collection, each.hold)
-    ]
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ micro-batch is given up, leaves orphans and nothing worse.
 from collections.abc import Sequence
 
 from schemas import chunk
-from streams.kafka.chunks import ChunkWrite, KafkaChunks
-from streams.kafka.log import ChunkRef
+from streams.kafka.chunks import KafkaChunks
+from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
 from streams.trace.kernel import arrow_schema, empty_table

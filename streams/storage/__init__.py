@@ -1,1 +1,20 @@
-"""Shards: collections that vary over time, durable on Kafka, their fold, handles and reads."""
+"""Shards: durable collections in Kafka topics, their frontiers, capabilities and readers.
+
+`Storage` is their face; it is loaded when asked for, for whoever only folds a log needs no
+client of a broker.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streams.storage.storage import Storage
+
+__all__ = ["Storage"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Storage":
+        from streams.storage.storage import Storage  # noqa: PLC0415  # see above
+
+        return Storage
+    raise AttributeError(f"module {__name__} has no attribute {name}")

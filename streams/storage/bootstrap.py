@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.log import Chunks, Entry, Logs, Truncated
+from streams.kafka.log import ChunkRef, Chunks, Entry, Logs, Truncated
+from streams.kafka.patience import is_worth_waiting
 from streams.storage import rollup
 from streams.storage.events import Rollup
 from streams.storage.group import Group, decode
@@ -18,8 +19,17 @@ from streams.storage.records import ROLLUP
 from streams.storage.state import State
 
 POLL_MS = 100
-PATIENCE = 100
-"""Empty polls in a row after which a log that should hold more counts as unreadable."""
+MANY = 4
+"""Groups, from which on their Rollups are fetched at once."""
+
+PATIENCE = 300
+"""Empty polls in a row after which a log that should hold more counts as unreadable, if brokers
+answer at all: a partition may be without a leader for a while.
+"""
+
+
+Bodies = Mapping[tuple[Topic, tuple[ChunkRef, ...]], list[bytes]]
+"""Bodies of chunks, by topic and references."""
 
 
 def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
@@ -27,11 +37,13 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
 
     Errors: Truncated, Corrupt, Determinate.
     """
-    bounds = {group.names.log: logs.bounds(group.names.log) for group in groups}
+    bounds = logs.bounds_all([group.names.log for group in groups])
     entries = read_all(logs, bounds)
+    found = {group.names.log: rollups(entries[group.names.log]) for group in groups}
+    ahead = fetched_ahead(chunks, groups, found)
     for group in groups:
         low = bounds[group.names.log][0]
-        group.state = newest_state(chunks, group, low, entries[group.names.log])
+        group.state = newest_state(chunks, group, low, found[group.names.log], ahead)
         if group.state.group:
             group.uuid = group.state.group
         for entry in entries[group.names.log]:
@@ -52,7 +64,7 @@ def read_all(
         while missing:
             found = tail.poll(POLL_MS)
             silence = 0 if found else silence + 1
-            if silence > PATIENCE:
+            if silence > PATIENCE and not is_worth_waiting(tail):
                 raise Determinate(f"logs cannot be read to their ends: {sorted(missing)}")
             for entry in found:
                 entries[entry.topic].append(entry)
@@ -63,18 +75,42 @@ def read_all(
     return entries
 
 
-def newest_state(chunks: Chunks, group: Group, low: Offset, entries: Sequence[Entry]) -> State:
-    """The state from which the entries fold on.
+def fetched_ahead(
+    chunks: Chunks, groups: Sequence[Group], found: Mapping[Topic, Sequence[Rollup]]
+) -> Bodies:
+    """The newest Rollup of each of many groups, fetched at once; nothing when that fails.
+
+    Then some are gone, and each is looked for by itself.
+    """
+    newest = {
+        group.names.data: found[group.names.log][0].chunks
+        for group in groups
+        if found[group.names.log]
+    }
+    if len(newest) < MANY:
+        return {}
+    try:
+        bodies = chunks.fetch_all(newest)
+    except (Corrupt, Determinate):
+        return {}
+    return {(topic, refs): bodies[topic] for topic, refs in newest.items()}
+
+
+def newest_state(
+    chunks: Chunks, group: Group, low: Offset, found: Sequence[Rollup], ahead: Bodies
+) -> State:
+    """The state from which the entries of the log fold on: of the furthest Rollup there is.
 
     Errors: Truncated when neither a Rollup nor the log itself reaches back far enough; Corrupt
     when a Rollup's chunks are there but are not what it says.
     """
     problem = f"it begins at offset {low} and no rollup covers what is before"
-    for event in rollups(entries):
+    for event in found:
         if event.upto + 1 < low:
             break
+        place = group.names.data, event.chunks
         try:
-            bodies = chunks.fetch(group.names.data, event.chunks)
+            bodies = ahead[place] if place in ahead else chunks.fetch(*place)
         except Corrupt as cause:
             problem = f"rollup at {event.upto} cannot be read: {cause}"
             continue

@@ -10,9 +10,11 @@ from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset
 from streams.storage.outcomes import (
     Acquired,
+    Advanced,
     Appended,
     BatchesChanged,
     ChunksReclaimed,
+    Cloned,
     Created,
     Decision,
     Downgraded,
@@ -20,6 +22,7 @@ from streams.storage.outcomes import (
     Fenced,
     Misuse,
     OffsetsMismatch,
+    Overtaken,
     Reclaimed,
     Refused,
     Replaced,
@@ -27,6 +30,8 @@ from streams.storage.outcomes import (
     RollupSuperseded,
     Staged,
     Stale,
+    TokenMismatch,
+    Transferred,
     UnknownCapability,
     UnknownCollection,
     UnknownStage,
@@ -77,12 +82,14 @@ def fields(outcome: Decision) -> Record:
             return {"frontiers": [frontier_record(each) for each in uppers]}
         case UpperMismatch(current, collection):
             return {"frontiers": [frontier_record(current)], "subject": collection}
-        case Acquired(frontier) | Downgraded(frontier):
+        case (
+            Acquired(frontier) | Cloned(frontier) | Transferred(frontier) | Downgraded(frontier)
+        ):
             return {"frontiers": [frontier_record(frontier)]}
         case OffsetsMismatch(current, collection):
             return {"offsets": offset_records(current), "subject": collection}
-        case RolledUp(truncate):
-            return {"number": truncate}
+        case RolledUp(number) | Advanced(number):
+            return {"number": number}
         case _:
             return text_fields(outcome)
 
@@ -92,7 +99,9 @@ Texts = (
     | UnknownStage
     | WrongGroup
     | UnknownCollection
+    | Overtaken
     | UnknownCapability
+    | TokenMismatch
     | Refused
     | Created
     | ChunksReclaimed
@@ -111,11 +120,16 @@ def text_fields(outcome: Texts) -> Record:
     match outcome:
         case Fenced(fingerprint, collection):
             return {"text": fingerprint, "subject": collection}
-        case UnknownStage(text) | WrongGroup(text) | UnknownCapability(text):
+        case (
+            UnknownStage(text)
+            | WrongGroup(text)
+            | UnknownCapability(text)
+            | TokenMismatch(text)
+        ):
             return {"text": text}
         case Refused(reason):
             return {"text": reason.value}
-        case UnknownCollection(collection):
+        case UnknownCollection(collection) | Overtaken(collection):
             return {"subject": collection}
         case (
             Created()
@@ -157,13 +171,18 @@ def to_outcome(record: Record) -> Decision:
         "WrongGroup": WrongGroup(text),
         "UnknownCapability": UnknownCapability(text),
         "UnknownCollection": UnknownCollection(subject),
+        "Overtaken": Overtaken(subject),
         "OffsetsMismatch": OffsetsMismatch(to_offsets(record["offsets"]) or {}, subject),
+        "TokenMismatch": TokenMismatch(text),
         "RolledUp": RolledUp(Offset(record["number"])),
+        "Advanced": Advanced(record["number"]),
         "Appended": Appended(frontiers),
     }
     if frontiers:
         made["UpperMismatch"] = UpperMismatch(frontiers[0], subject)
         made["Acquired"] = Acquired(frontiers[0])
+        made["Cloned"] = Cloned(frontiers[0])
+        made["Transferred"] = Transferred(frontiers[0])
         made["Downgraded"] = Downgraded(frontiers[0])
     if name not in made:
         raise Corrupt(f"rollup: expected the name of an outcome, actual {name} {text}")

@@ -6,6 +6,7 @@ It never changes: another schema is another collection.
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from streams.errors import InvalidUsage
 
@@ -14,19 +15,27 @@ from streams.errors import InvalidUsage
 class Description:
     """`columns` are (name, DuckDB type) in order; `keys` name the columns of a unique key.
 
-    `kind` says what feeds the collection: a table, a source, a view.
+    `kind` says what feeds the collection: a table, a source, a view. `required` names the
+    columns that hold no NULL.
     """
 
     columns: tuple[tuple[str, str], ...]
     keys: tuple[str, ...] = ()
     kind: str = "view"
+    required: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        missing = set(self.keys) - {name for name, _ in self.columns}
-        if missing:
-            raise InvalidUsage(
-                f"description: expected keys among the columns, actual {missing}"
-            )
+        for what, named in (("keys", self.keys), ("required", self.required)):
+            missing = set(named) - {name for name, _ in self.columns}
+            if missing:
+                raise InvalidUsage(
+                    f"description: expected {what} among the columns, actual {missing}"
+                )
+
+    @property
+    def is_user_fed(self) -> bool:
+        """Whether users write to the collection, and not the system (rule 3)."""
+        return self.kind == "table"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -39,22 +48,28 @@ class Description:
         return tuple(type_ for _, type_ in self.columns)
 
 
-def dumps(description: Description) -> str:
-    """The description as JSON; equal descriptions give equal text."""
+def dumps(description: Description, creator: str = "") -> str:
+    """The description as JSON; equal descriptions, by equal creators, give equal text."""
     columns = [{"name": name, "type": type_} for name, type_ in description.columns]
     value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
+    if description.required:
+        value["required"] = list(description.required)
+    if creator:
+        value["creator"] = creator
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def loads(text: str) -> Description:
-    """The description in JSON text.
+    """The description in JSON text; asked for at every write, so it is read once.
 
     Errors: InvalidUsage when the text is no description.
     """
     try:
         value = json.loads(text)
         columns = tuple((each["name"], each["type"]) for each in value["columns"])
-        return Description(columns, tuple(value["keys"]), value["kind"])
+        required = tuple(value.get("required", ()))
+        return Description(columns, tuple(value["keys"]), value["kind"], required)
     except (ValueError, KeyError, TypeError) as cause:
         raise InvalidUsage(
             f"description: expected columns, keys, kind, actual {text}"

@@ -24,6 +24,11 @@ Offsets = Mapping[int, int]
 """The next offset to read of each partition of a raw topic."""
 
 
+def write_capability(collection: CollectionId) -> CapabilityId:
+    """The write capability by which the system itself writes to a collection (rule 3)."""
+    return CapabilityId(f"{collection}.write")
+
+
 class Right(Enum):
     """What a capability entitles to."""
 
@@ -35,8 +40,9 @@ class Right(Enum):
 class Create:
     """Bind an id to a description. Since and upper both start at `frontier`.
 
-    `write` names the critical write capability that comes with it (rule 3); `read`, when
-    given, the critical read capability of the catalog object (rule 4).
+    `write` names the write capability that comes with it (rule 3); `read`, when given, the read
+    capability of the catalog object (rule 4). Both are critical, or leased for `lease_ms`; with
+    `is_write_critical` that is the read capability's lease alone.
     """
 
     collection: CollectionId
@@ -44,6 +50,8 @@ class Create:
     frontier: Timestamp
     write: CapabilityId
     read: CapabilityId | None = None
+    lease_ms: int | None = None
+    is_write_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,8 @@ class Part:
     `from_offsets` and `to_offsets` continue a source binding (rule 18), both or neither.
     `fingerprint` is empty where no computation made the updates. One that the log has not seen
     takes over from the one before, which is fenced for ever: to go back to an older version is
-    to take over once more, under a fingerprint of its own (rule 24).
+    to take over once more, under a fingerprint of its own (rule 24). `token` is what the
+    capability is fenced by, if it is.
     """
 
     collection: CollectionId
@@ -65,13 +74,47 @@ class Part:
     from_offsets: Offsets | None = None
     to_offsets: Offsets | None = None
     fingerprint: str = ""
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """A write capability that an Append presents beside its parts, and does not move."""
+
+    collection: CollectionId
+    capability: CapabilityId
+    frontier: Antichain
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Link chunks and move uppers; every part counts or none does."""
+    """Link chunks and move uppers; every part counts or none does.
+
+    Its `renewals` have to be valid as well, where they say; their leases begin anew.
+
+    `read_upto`, when given, says that its writer has looked at the collections up to this
+    offset of the log and that the updates hang on what was there: it counts only if no updates
+    were linked to them since (rule 28).
+    """
 
     parts: tuple[Part, ...]
+    read_upto: Offset | None = None
+    renewals: tuple[Renewal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """Say of a whole group that nothing happens in [lower, upper) any more (rule 14).
+
+    Every collection whose system write capability stands at `lower` or before goes on to
+    `upper`, as if by an empty Append. Passed over are those that the system does not write,
+    that it has written beyond `lower` already, or that another write capability, below `upper`,
+    keeps back.
+    """
+
+    lower: Timestamp
+    upper: Timestamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +164,8 @@ class Acquire:
     """Make a capability: a read one at `frontier` or since, a write one at upper.
 
     `plan` is the oldest log offset whose chunks its holder still reads, None when it reads none
-    (rule 10). Without a lease the capability is critical: it never expires.
+    (rule 10). Without a lease the capability is critical: it never expires. A `token` fences
+    it: whoever exercises the capability presents the token that it has at that moment.
     """
 
     collection: CollectionId
@@ -130,6 +174,32 @@ class Acquire:
     frontier: Timestamp | None = None
     lease_ms: int | None = None
     plan: Offset | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clone:
+    """Make a second capability with the rights of a live one: kind, frontier, lease, token.
+
+    `lease_ms`, when given, is the clone's lease: a critical capability may have leased clones,
+    and never the other way round.
+    """
+
+    collection: CollectionId
+    capability: CapabilityId
+    clone: CapabilityId
+    lease_ms: int | None = None
+    token: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """Give a live capability another id: whoever held it under the old one holds it no more."""
+
+    collection: CollectionId
+    capability: CapabilityId
+    to: CapabilityId
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +207,17 @@ class Downgrade:
     """Move a capability forward, to `frontier`; renews its lease and moves its plan.
 
     A frontier that it has already passed moves nothing, so this is the heartbeat too. For a
-    write capability it says that nothing happened in between.
+    write capability it says that nothing happened in between. `new_token`, when given, is
+    compared and set: it takes the place of `token`, and whoever presents that is fenced; then a
+    frontier that was passed already is misuse.
     """
 
     collection: CollectionId
     capability: CapabilityId
     frontier: Antichain
     plan: Offset | None = None
+    token: str = ""
+    new_token: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +230,7 @@ class Drop:
 
     collection: CollectionId
     capability: CapabilityId | None = None
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +242,10 @@ class Rollup:
     hash: str
 
 
-Body = Create | Append | Stage | Reclaim | Replace | Acquire | Downgrade | Drop | Rollup
+Grant = Acquire | Clone | Transfer | Downgrade | Drop
+"""What is asked of one capability."""
+
+Body = Create | Append | Advance | Stage | Reclaim | Replace | Grant | Rollup
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,18 +11,27 @@ defect of ours ends the pump, and every group with it (`Following.defect`).
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
+from streams.kafka.patience import is_worth_waiting
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, WrongGroup
+from streams.storage.status import Status
 
 log = logging.getLogger(__name__)
 
-POLL_MS = 20
+POLL_MS = 50
+"""How long one poll waits when nothing comes; what comes ends it. An idle client wakes so
+often, and one more group may have to wait so long until it is followed.
+"""
+
 RETRY_S = 0.2
+PATIENCE_MS = 30_000
+"""How long brokers that answer may take until what is durable is read back."""
 
 
 class Following:
@@ -38,6 +47,9 @@ class Following:
         self._by_log: dict[Topic, Group] = {}
         self._awaited: dict[EventId, Outcome | None] = {}
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
+        self._watchers: list[Callable[[Status], None]] = []
+        self._told = Status()
+        self._news = False  # whether a group has failed, or a failed one was left
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
         self._polling = threading.RLock()
@@ -60,6 +72,7 @@ class Following:
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
+                self._news = self._news or group.failure is not None
                 del self._by_log[group.names.log]
                 self._moves.append((group.names.log, None))
                 self.changed.notify_all()
@@ -77,19 +90,56 @@ class Following:
         return group
 
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether the predicate came true in time; it is looked at after every fold."""
+        """Whether the predicate came true in time; it is looked at after every fold.
+
+        Without a pump there is one poll at least, however short the time: what can be known is.
+        """
         deadline = time.monotonic() + timeout_ms / 1000
+        is_due = self._thread is None
         while True:
             with self.changed:
                 if predicate():
                     return True
                 left = deadline - time.monotonic()
-                if left <= 0 or self._closed:
+                if (left <= 0 and not is_due) or self._closed:
                     return False
                 if self._thread is not None:
                     self.changed.wait(left)
                     continue
-            self.advance(min(POLL_MS, int(left * 1000) + 1))
+            self.advance(min(POLL_MS, max(0, int(left * 1000)) + 1))
+            is_due = False
+
+    def await_answered(self, predicate: Callable[[], bool]) -> bool:
+        """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
+
+        That is waited for as well, for as long as it is worth while.
+        """
+        while not self.wait(predicate, PATIENCE_MS):
+            if not self.is_silence():
+                return False
+        return True
+
+    def is_silence(self) -> bool:
+        """Whether no broker answers, and waiting for one is worth while."""
+        return not self._closed and is_worth_waiting(self._tail)
+
+    def status(self) -> Status:
+        """How things stand with the brokers and with the groups."""
+        failed = {
+            name: str(group.failure)
+            for name, group in list(self.groups.items())
+            if group.failure is not None
+        }
+        return Status(self._tail.silent_ms(), failed)
+
+    def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
+        """Call back when brokers fall silent or answer again, and when a group fails.
+
+        Returns what ends it. The callback runs where the fold runs: it must be short.
+        """
+        with self.changed:
+            self._watchers.append(callback)
+        return lambda: self._watchers.remove(callback)
 
     def expect(self, ids: Sequence[EventId]) -> None:
         """Remember what becomes of these events, until `forget`."""
@@ -123,9 +173,10 @@ class Following:
                 entries = self._tail.poll(wait_ms)
             except (Truncated, WronglyTimed) as failure:
                 self.fail(failure.topic, failure)
-                return
+                entries = ()
             if entries:
                 self._fold(entries)
+        self._tell()
 
     def close(self) -> None:
         """Follow nothing any more; waiters return."""
@@ -150,17 +201,42 @@ class Following:
                 self._fail_all(defect)  # else waiters would wait for ever
                 return
 
+    def _tell(self) -> None:
+        """Tell whoever watches, if something changed that is worth telling."""
+        told = self._told
+        if not self._news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
+            return  # the path of every poll: no look at a thousand groups
+        with self.changed:
+            self._news = False
+            self._told = now = self.status()
+            watchers = tuple(self._watchers)
+        if now.silent_ms and not told.silent_ms:
+            log.warning("no broker answers: waiting")
+        if told.silent_ms and not now.silent_ms:
+            log.info("the brokers answer again")
+        for watcher in watchers:
+            watcher(now)
+
     def _move(self) -> None:
         with self.changed:
             moves, self._moves = self._moves, []
-        for topic, start in moves:
-            try:
-                if start is None:
+        for is_end, run in groupby(moves, key=_is_end):
+            if is_end:
+                for topic, _ in run:
                     self._tail.remove(topic)
+            else:
+                self._add({topic: start for topic, start in run if start is not None})
+
+    def _add(self, starts: Mapping[Topic, Offset]) -> None:
+        """Follow logs, all at once; when that fails one by one, to learn which one it was."""
+        try:
+            self._tail.add(starts)
+        except SlackwaterError as failure:
+            for topic, start in starts.items():
+                if len(starts) == 1:
+                    self.fail(topic, failure)
                 else:
-                    self._tail.add(topic, start)
-            except SlackwaterError as failure:
-                self.fail(topic, failure)
+                    self._add({topic: start})
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
@@ -195,6 +271,7 @@ class Following:
             if group is not None and group.failure is None:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
+                self._news = True
                 self._moves.append((topic, None))
             self.changed.notify_all()
 
@@ -208,3 +285,8 @@ class Following:
         with self.changed:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
+
+
+def _is_end(move: tuple[Topic, Offset | None]) -> bool:
+    """Whether a log is to be left."""
+    return move[1] is None

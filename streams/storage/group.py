@@ -67,7 +67,7 @@ class Group:
             return None
         if entry.offset > expected:
             raise Corrupt(
-                f"log {entry.topic}: expected offset {expected}, actual {entry.offset}"
+                f"log {entry.topic}/0: expected offset {expected}, actual {entry.offset}"
             )
         event = decode(entry)
         self.state, outcome = step(self.state, event, entry.offset, entry.at_ms)
@@ -94,7 +94,7 @@ class Group:
         actual = rollup.hash_of(rollup.encode(mine))
         if actual != body.hash:
             raise Corrupt(
-                f"log {entry.topic}@{entry.offset}: expected a rollup of the state at"
+                f"log {entry.topic}/0@{entry.offset}: expected a rollup of the state at"
                 f" {body.upto} with hash {actual}, actual {body.hash}"
             )
 
@@ -115,4 +115,4 @@ def decode(entry: Entry) -> Event:
     try:
         return records.decode(entry.value)
     except Corrupt as cause:
-        raise Corrupt(f"log {entry.topic}@{entry.offset}: {cause}") from cause
+        raise Corrupt(f"log {entry.topic}/0@{entry.offset}: {cause}") from cause

@@ -5,7 +5,9 @@ nothing is read but the arguments. So the outcome of an event is decided by its 
 log alone (rule 1), and a writer learns it by reading its own event back.
 
     an event counts at most once        copies by id, stale ones by `seen`      rule 1
+    and so does a command               its outcome is kept (`window.Kept`)
     an Append meets its capability      `streams.storage.appends`               rules 2, 18, 24
+    an Advance speaks for idle ones     `streams.storage.advances`              rule 14
     frontiers follow capabilities       `streams.storage.rights`                rules 3, 4, 5
     chunks outlive what names them      `streams.storage.retention`             rules 7 to 10
     leases end by the log's own clock   here                                    rule 11
@@ -16,10 +18,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from streams.ids import CollectionId, Offset
-from streams.storage import appends, retention, rights
+from streams.storage import advances, appends, retention, rights
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
+    Clone,
     Create,
     Downgrade,
     Drop,
@@ -28,10 +32,11 @@ from streams.storage.events import (
     Replace,
     Rollup,
     Stage,
+    Transfer,
 )
 from streams.storage.outcomes import Decision, Stale, WrongGroup
 from streams.storage.state import CollectionState, StagedChunks, State, settled
-from streams.storage.window import Decided, is_stale
+from streams.storage.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
 """How far one record may move the clock: an outage must not end every lease (rule 11)."""
@@ -46,14 +51,24 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     state = tick(state, offset, at_ms)
     if state.group and event.group != state.group:
         return state, WrongGroup(expected=state.group)
-    if is_stale(event.seen, offset):
-        return state, Stale()
-    known = None if event.seen == offset - 1 else state.window.find(event.id, event.seen)
+    known = recall(state, event, offset)
     if known is not None:
         return state, known
     state, outcome = decide(state, event, offset)
-    window = state.window.record(Decided(event.id, offset, outcome))
-    return state.moved(window=window), outcome
+    decided = Decided(event.id, offset, outcome)
+    if event.id.startswith(COMMAND):
+        return state.moved(kept=state.kept.record(decided)), outcome
+    return state.moved(window=state.window.record(decided)), outcome
+
+
+def recall(state: State, event: Event, offset: Offset) -> Decision | None:
+    """What was decided for an earlier copy, or that it may have been forgotten."""
+    if event.id.startswith(COMMAND):
+        known = state.kept.find(event.id)
+        return Stale() if known is None and is_stale(event.seen, offset) else known
+    if is_stale(event.seen, offset):
+        return Stale()
+    return None if event.seen == offset - 1 else state.window.find(event.id, event.seen)
 
 
 def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]:
@@ -63,7 +78,9 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
             return appends.append(state, body, offset)
         case Create() as body:
             return rights.create(state, body, event.group)
-        case Acquire() | Downgrade() | Drop() as body:
+        case Advance() as body:
+            return advances.pass_time(state, body, offset)
+        case Acquire() | Clone() | Transfer() | Downgrade() | Drop() as body:
             return rights.decide(state, body, offset)
         case Stage() | Reclaim() | Replace() | Rollup() as body:
             return retention.decide(state, body, offset)

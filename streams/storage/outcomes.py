@@ -31,6 +31,13 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Advanced:
+    """So many collections of the group went on; the others were passed over (rule 14)."""
+
+    collections: int
+
+
+@dataclass(frozen=True, slots=True)
 class UpperMismatch:
     """The capability stood at `current`, not at the Append's lower: somebody was faster."""
 
@@ -57,6 +64,16 @@ class Fenced:
 @dataclass(frozen=True, slots=True)
 class ChunksReclaimed:
     """The event named a chunk that the collector may have taken (rule 7)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Updates were linked after what the Append's writer had read of the collection (rule 28).
+
+    Or they were merged since, which looks the same.
+    """
+
+    collection: CollectionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +106,20 @@ class BatchesChanged:
 @dataclass(frozen=True, slots=True)
 class Acquired:
     """The capability is live and stands at `frontier`."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Cloned:
+    """The clone is live and stands at `frontier`."""
+
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """The capability is live under its new id alone, and stands at `frontier`."""
 
     frontier: Antichain
 
@@ -143,6 +174,13 @@ class UnknownCapability:
     capability: str
 
 
+@dataclass(frozen=True, slots=True)
+class TokenMismatch:
+    """The capability is fenced by `token`, which is not the one that was presented."""
+
+    token: str
+
+
 class Misuse(StrEnum):
     """Which rule an event broke.
 
@@ -163,6 +201,9 @@ class Misuse(StrEnum):
     BEYOND_SINCE = "a replace advances times to since at most"
     BEYOND_UPPER = "a replace stays below upper"
     MID_STRETCH = "a rollup covers the log up to the end of a stretch"
+    TAKEN_NAME = "a capability is given a name that none has"
+    FENCED_LEASE = "a token fences a critical capability only"
+    BACKWARD_DOWNGRADE = "a token is set together with a frontier that was not passed yet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,16 +216,20 @@ class Refused:
 Decision = (
     Created
     | Appended
+    | Advanced
     | UpperMismatch
     | OffsetsMismatch
     | Fenced
     | ChunksReclaimed
+    | Overtaken
     | UnknownStage
     | Staged
     | Reclaimed
     | Replaced
     | BatchesChanged
     | Acquired
+    | Cloned
+    | Transferred
     | Downgraded
     | Dropped
     | RolledUp
@@ -193,6 +238,7 @@ Decision = (
     | WrongGroup
     | UnknownCollection
     | UnknownCapability
+    | TokenMismatch
     | Refused
 )
 """What the fold answers."""

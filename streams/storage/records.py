@@ -1,6 +1,10 @@
 """Events as bytes and back: the one place that knows both the dataclasses and the Avro fields.
 
 `decode` is on the path of every record of every log, so it builds its values directly.
+
+A kind of event may have several forms, `shard_x` and `shard_x_2`. It is written in the oldest
+one that says all of it: whoever uses nothing new is understood by every reader there ever was,
+and its bytes stay what they were.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,24 +14,29 @@ from schemas import codec
 from schemas.codec import Record
 from streams.errors import Corrupt
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, Antichain
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
     BatchName,
     Body,
+    Clone,
     Create,
     Downgrade,
     Drop,
     Event,
+    Grant,
     Offsets,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
     Stage,
+    Transfer,
 )
 
 ROLLUP = "shard_rollup"
@@ -56,12 +65,14 @@ def body_record(body: Body) -> tuple[str, Record]:
     """The schema's name and the fields beside the envelope."""
     match body:
         case Append():
-            return "shard_append", {"parts": [part_record(part) for part in body.parts]}
+            return append_record(body)
+        case Advance(lower, upper):
+            return "shard_advance", {"lower": lower, "upper": upper}
         case Create():
-            return "shard_create", create_record(body)
+            return create_record(body)
         case Replace():
-            return "shard_replace", replace_record(body)
-        case Acquire() | Downgrade() | Drop():
+            return replace_record(body)
+        case Acquire() | Clone() | Transfer() | Downgrade() | Drop():
             return right_record(body)
         case Stage() | Reclaim() | Rollup():
             return retention_record(body)
@@ -69,19 +80,52 @@ def body_record(body: Body) -> tuple[str, Record]:
             assert_never(body)
 
 
-def create_record(body: Create) -> Record:
-    """The fields of a Create."""
+def append_record(body: Append) -> tuple[str, Record]:
+    """The schema and fields of an Append."""
+    parts = [part_record(part) for part in body.parts]
+    is_new = any(part.token or has_ranges(part.chunks) for part in body.parts)
+    is_newest = bool(body.renewals) or body.read_upto is not None
+    if not is_new and not is_newest:
+        return "shard_append", {"parts": parts}
+    for part, record in zip(body.parts, parts, strict=True):
+        record["token"] = part.token
+        record["chunks"] = ranged_records(part.chunks)
+    if not is_newest:
+        return "shard_append_2", {"parts": parts}
+    renewals = [renewal_record(each) for each in body.renewals]
+    newest = {"renewals": renewals, "read_upto": body.read_upto}
+    return "shard_append_3", {"parts": parts, **newest}
+
+
+def renewal_record(renewal: Renewal) -> Record:
+    """The fields of a renewal."""
     return {
+        "collection": renewal.collection,
+        "capability": renewal.capability,
+        "frontier": renewal.frontier.time,
+        "token": renewal.token,
+    }
+
+
+def create_record(body: Create) -> tuple[str, Record]:
+    """The schema and fields of a Create."""
+    record: Record = {
         "collection": body.collection,
         "description": body.description,
         "frontier": body.frontier,
         "read": body.read,
         "write": body.write,
     }
+    if body.lease_ms is None:
+        return "shard_create", record
+    record["lease_ms"] = body.lease_ms
+    if not body.is_write_critical:
+        return "shard_create_2", record
+    return "shard_create_3", {**record, "is_write_critical": True}
 
 
-def replace_record(body: Replace) -> Record:
-    """The fields of a Replace."""
+def replace_record(body: Replace) -> tuple[str, Record]:
+    """The schema and fields of a Replace."""
     names = [
         {
             "offset": name.offset,
@@ -91,33 +135,48 @@ def replace_record(body: Replace) -> Record:
         }
         for name in body.replaced
     ]
-    return {
+    is_ranged = has_ranges(body.chunks)
+    record: Record = {
         "collection": body.collection,
         "replaced": names,
-        "chunks": chunk_records(body.chunks),
+        "chunks": ranged_records(body.chunks) if is_ranged else chunk_records(body.chunks),
         "since": body.since,
     }
+    return "shard_replace_2" if is_ranged else "shard_replace", record
 
 
-def right_record(body: Acquire | Downgrade | Drop) -> tuple[str, Record]:
+def right_record(body: Grant) -> tuple[str, Record]:
     """The schema and fields of an event about a capability."""
-    names = {"collection": body.collection, "capability": body.capability}
+    names: Record = {"collection": body.collection, "capability": body.capability}
+    token: Record = {"token": body.token} if body.token else {}
     match body:
         case Acquire():
-            return "shard_acquire", {
-                **names,
-                "right": body.right.value,
-                "frontier": body.frontier,
-                "lease_ms": body.lease_ms,
-                "plan": body.plan,
-            }
+            name, own = "shard_acquire", acquire_record(body)
+        case Clone():
+            own = {"clone": body.clone, "lease_ms": body.lease_ms, "token": body.token}
+            return "shard_clone", {**names, **own}
+        case Transfer():
+            return "shard_transfer", {**names, "to": body.to, "token": body.token}
         case Downgrade():
-            moved = {"frontier": frontier_record(body.frontier), "plan": body.plan}
-            return "shard_downgrade", {**names, **moved}
+            name = "shard_downgrade"
+            own = {"frontier": frontier_record(body.frontier), "plan": body.plan}
+            if body.token or body.new_token is not None:
+                token = {"token": body.token, "new_token": body.new_token}
         case Drop():
-            return "shard_drop", dict(names)
+            name, own = "shard_drop", {}
         case _:
             assert_never(body)
+    return name + ("_2" if token else ""), {**names, **own, **token}
+
+
+def acquire_record(body: Acquire) -> Record:
+    """The fields of an Acquire beside its names and token."""
+    return {
+        "right": body.right.value,
+        "frontier": body.frontier,
+        "lease_ms": body.lease_ms,
+        "plan": body.plan,
+    }
 
 
 def retention_record(body: Stage | Reclaim | Rollup) -> tuple[str, Record]:
@@ -182,6 +241,30 @@ def chunk_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
     ]
 
 
+def has_ranges(chunks: tuple[ChunkRef, ...]) -> bool:
+    """Whether the ranges of some chunk are known."""
+    return any(chunk.ranges for chunk in chunks)
+
+
+def ranged_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
+    """References to chunks, with their ranges."""
+    records = chunk_records(chunks)
+    for chunk, record in zip(chunks, records, strict=True):
+        if chunk.ranges:
+            record["ranges"] = [
+                None if each is None else {"low": each.low, "high": each.high}
+                for each in chunk.ranges
+            ]
+    return records
+
+
+def to_ranges(records: list[Record | None] | None) -> tuple[Range | None, ...]:
+    """The ranges of a field; none when they are not known."""
+    if records is None:
+        return ()
+    return tuple(None if each is None else Range(each["low"], each["high"]) for each in records)
+
+
 def to_frontier(value: int | None) -> Antichain:
     """The frontier of a field."""
     return EMPTY if value is None else Antichain((Timestamp(value),))
@@ -204,6 +287,7 @@ def to_chunks(records: list[Record]) -> tuple[ChunkRef, ...]:
             record["checksum"],
             record["rows"],
             record["size"],
+            to_ranges(record.get("ranges")),
         )
         for record in records
     ])  # fmt: skip
@@ -221,6 +305,24 @@ def to_part(record: Record) -> Part:
         from_offsets=to_offsets(record["from_offsets"]),
         to_offsets=to_offsets(record["to_offsets"]),
         fingerprint=record["fingerprint"],
+        token=record.get("token", ""),
+    )
+
+
+def to_append(record: Record) -> Append:
+    """An Append."""
+    parts = tuple(to_part(part) for part in record["parts"])
+    renewals = tuple(to_renewal(each) for each in record.get("renewals", ()))
+    return Append(parts, record.get("read_upto"), renewals)
+
+
+def to_renewal(record: Record) -> Renewal:
+    """A capability that an Append presents beside its parts."""
+    return Renewal(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        frontier=Antichain((Timestamp(record["frontier"]),)),
+        token=record["token"],
     )
 
 
@@ -232,6 +334,8 @@ def to_create(record: Record) -> Create:
         frontier=Timestamp(record["frontier"]),
         write=CapabilityId(record["write"]),
         read=record["read"],
+        lease_ms=record.get("lease_ms"),
+        is_write_critical=record.get("is_write_critical", False),
     )
 
 
@@ -258,7 +362,34 @@ def to_acquire(record: Record) -> Acquire:
         frontier=record["frontier"],
         lease_ms=record["lease_ms"],
         plan=record["plan"],
+        token=record.get("token", ""),
     )
+
+
+def to_clone(record: Record) -> Clone:
+    """A Clone."""
+    return Clone(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        clone=CapabilityId(record["clone"]),
+        lease_ms=record["lease_ms"],
+        token=record["token"],
+    )
+
+
+def to_transfer(record: Record) -> Transfer:
+    """A Transfer."""
+    return Transfer(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        to=CapabilityId(record["to"]),
+        token=record["token"],
+    )
+
+
+def to_drop(record: Record) -> Drop:
+    """A Drop."""
+    return Drop(record["collection"], record["capability"], record.get("token", ""))
 
 
 def to_downgrade(record: Record) -> Downgrade:
@@ -268,6 +399,8 @@ def to_downgrade(record: Record) -> Downgrade:
         capability=CapabilityId(record["capability"]),
         frontier=to_frontier(record["frontier"]),
         plan=record["plan"],
+        token=record.get("token", ""),
+        new_token=record.get("new_token"),
     )
 
 
@@ -285,13 +418,26 @@ def to_stage(record: Record) -> Stage:
 
 
 DECODERS: Mapping[str, Callable[[Record], Body]] = {
-    "shard_append": lambda record: Append(tuple(to_part(part) for part in record["parts"])),
+    "shard_append": to_append,
+    "shard_append_2": to_append,
+    "shard_append_3": to_append,
+    "shard_advance": lambda record: Advance(
+        Timestamp(record["lower"]), Timestamp(record["upper"])
+    ),
     "shard_create": to_create,
+    "shard_create_2": to_create,
+    "shard_create_3": to_create,
     "shard_stage": to_stage,
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,
+    "shard_replace_2": to_replace,
     "shard_acquire": to_acquire,
+    "shard_acquire_2": to_acquire,
+    "shard_clone": to_clone,
+    "shard_transfer": to_transfer,
     "shard_downgrade": to_downgrade,
-    "shard_drop": lambda record: Drop(record["collection"], record["capability"]),
+    "shard_downgrade_2": to_downgrade,
+    "shard_drop": to_drop,
+    "shard_drop_2": to_drop,
     ROLLUP: to_rollup,
 }

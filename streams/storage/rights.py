@@ -1,7 +1,7 @@
 """Collections come, capabilities come, move and go. Pure.
 
-A capability belongs to whoever presents its id; replicas of one dataflow share one. It moves
-forward only, and never comes back once dropped or expired.
+A capability belongs to whoever presents its id, and its token if it has one; replicas of one
+dataflow share one. It moves forward only, and never comes back once dropped or expired.
 """
 
 from collections.abc import Mapping
@@ -12,19 +12,31 @@ from streams.ids import CapabilityId, Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.appends import advance, seal_if_last, with_collection
 from streams.storage.batches import Batch, Trace
-from streams.storage.events import Acquire, Create, Downgrade, Drop, Right
+from streams.storage.events import (
+    Acquire,
+    Clone,
+    Create,
+    Downgrade,
+    Drop,
+    Grant,
+    Right,
+    Transfer,
+)
 from streams.storage.outcomes import (
     Acquired,
+    Cloned,
     Created,
     Decision,
     Downgraded,
     Dropped,
     Misuse,
     Refused,
+    TokenMismatch,
+    Transferred,
     UnknownCapability,
     UnknownCollection,
 )
-from streams.storage.state import Capability, CollectionState, State, settled
+from streams.storage.state import Capability, CollectionState, State, forgotten, settled
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
@@ -37,9 +49,12 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
             return state, Refused(Misuse.OTHER_DESCRIPTION)
         return state, Created()
     start = frontier(body.frontier)
-    capabilities = {body.write: Capability(Right.WRITE, start)}
+    lease = body.lease_ms
+    expires = None if lease is None else state.clock_ms + lease
+    writing = (None, None) if body.is_write_critical else (lease, expires)
+    capabilities = {body.write: Capability(Right.WRITE, start, None, *writing)}
     if body.read is not None:
-        capabilities[body.read] = Capability(Right.READ, start)
+        capabilities[body.read] = Capability(Right.READ, start, None, lease, expires)
     created = CollectionState(
         id=body.collection,
         description=body.description,
@@ -48,20 +63,33 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
         batches=Trace(),
         capabilities=capabilities,
     )
-    return with_collection(replace(state, group=group), created), Created()
+    bound = with_collection(replace(state, group=group), created)
+    return with_expiry(bound, expires), Created()
 
 
-def decide(
-    state: State, body: Acquire | Downgrade | Drop, offset: Offset
-) -> tuple[State, Decision]:
-    """The state after a capability was asked for, moved or given up."""
+def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
+    """The state after a capability was asked for, passed on, moved or given up."""
     collection = state.collections.get(body.collection)
     if collection is None or collection.is_dropped:
         gone = isinstance(body, Drop) and collection is not None
         return state, Dropped() if gone else UnknownCollection(body.collection)
+    held = None if body.capability is None else collection.capabilities.get(body.capability)
+    if held is not None and held.token != body.token:
+        return state, TokenMismatch(held.token)
+    return granted(state, collection, body, offset)
+
+
+def granted(
+    state: State, collection: CollectionState, body: Grant, offset: Offset
+) -> tuple[State, Decision]:
+    """The state after whoever asks was found to be entitled."""
     match body:
         case Acquire():
             return acquire(state, collection, body)
+        case Clone():
+            return clone(state, collection, body)
+        case Transfer():
+            return transfer(state, collection, body)
         case Downgrade():
             return downgrade(state, collection, body, offset)
         case Drop():
@@ -75,6 +103,8 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     old = collection.capabilities.get(body.capability)
     if old is not None and old.right is not body.right:
         return state, Refused(Misuse.OTHER_RIGHT)
+    if body.token and body.lease_ms is not None:
+        return state, Refused(Misuse.FENCED_LEASE)
     start = old.frontier if old is not None else first_frontier(collection, body)
     if start.is_empty:
         return state, Acquired(EMPTY)
@@ -82,7 +112,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     lease_ms = old.lease_ms if old is not None else body.lease_ms
     expires = None if lease_ms is None else state.clock_ms + lease_ms
     plan = later_plan(old, body.plan)
-    made = Capability(body.right, start, plan, lease_ms, expires)
+    made = Capability(body.right, start, plan, lease_ms, expires, body.token)
     capabilities = {**collection.capabilities, body.capability: made}
     state = with_collection(
         state, settled(collection, capabilities, collection.batches, collection.source)
@@ -99,6 +129,40 @@ def first_frontier(collection: CollectionState, body: Acquire) -> Antichain:
     return collection.since.join(frontier(body.frontier))
 
 
+def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State, Decision]:
+    """Make a second capability where a live one stands."""
+    old = collection.capabilities.get(body.capability)
+    if old is None:
+        return state, UnknownCapability(body.capability)
+    if body.clone in collection.capabilities:
+        return state, Refused(Misuse.TAKEN_NAME)
+    lease_ms = old.lease_ms if body.lease_ms is None else body.lease_ms
+    expires = None if lease_ms is None else state.clock_ms + lease_ms
+    token = old.token if lease_ms is None else ""
+    # its holder begins to read later: what the original's plan protects is not the clone's
+    made = Capability(old.right, old.frontier, None, lease_ms, expires, token)
+    capabilities = {**collection.capabilities, body.clone: made}
+    # nothing moves: a second capability where one stood already
+    moved = replace(collection, capabilities=capabilities)
+    return with_expiry(with_collection(state, moved), expires), Cloned(old.frontier)
+
+
+def transfer(
+    state: State, collection: CollectionState, body: Transfer
+) -> tuple[State, Decision]:
+    """Put a capability under another id; its lease starts anew."""
+    old = collection.capabilities.get(body.capability)
+    if old is None:
+        return state, UnknownCapability(body.capability)
+    if body.to in collection.capabilities:
+        return state, Refused(Misuse.TAKEN_NAME)
+    expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
+    capabilities = {**collection.capabilities, body.to: replace(old, expires_ms=expires)}
+    del capabilities[body.capability]
+    moved = replace(collection, capabilities=capabilities)
+    return with_expiry(with_collection(state, moved), expires), Transferred(old.frontier)
+
+
 def downgrade(
     state: State, collection: CollectionState, body: Downgrade, offset: Offset
 ) -> tuple[State, Decision]:
@@ -108,12 +172,16 @@ def downgrade(
         return state, UnknownCapability(body.capability)
     if body.frontier.is_empty:
         return state, Refused(Misuse.EMPTY_DOWNGRADE)
+    misuse = None if body.new_token is None else unfit_token(old, body)
+    if misuse is not None:
+        return state, Refused(misuse)
     target = old.frontier.join(body.frontier)
+    token = old.token if body.new_token is None else body.new_token
     expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
     plan = later_plan(old, body.plan)
     capabilities: Mapping[CapabilityId, Capability] = {
         **collection.capabilities,
-        body.capability: Capability(old.right, target, plan, old.lease_ms, expires),
+        body.capability: Capability(old.right, target, plan, old.lease_ms, expires, token),
     }
     moved = replace(collection, capabilities=capabilities)
     if old.right is Right.WRITE and target != old.frontier:
@@ -124,6 +192,13 @@ def downgrade(
     else:
         moved = settled(moved, capabilities, moved.batches, moved.source)
     return with_expiry(with_collection(state, moved), expires), Downgraded(target)
+
+
+def unfit_token(old: Capability, body: Downgrade) -> Misuse | None:
+    """Whether a token may not be set."""
+    if old.lease_ms is not None:
+        return Misuse.FENCED_LEASE
+    return None if old.frontier.precedes(body.frontier) else Misuse.BACKWARD_DOWNGRADE
 
 
 def later_plan(old: Capability | None, new: Offset | None) -> Offset | None:
@@ -150,16 +225,9 @@ def drop(
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:
     """The collection keeps its id, so that nobody takes it again, and nothing else."""
-    chunks = tuple(chunk for batch in collection.batches for chunk in batch.chunks)
-    husk = CollectionState(
-        id=collection.id,
-        description=collection.description,
-        since=EMPTY,
-        upper=EMPTY,
-        batches=Trace(),
-        capabilities={},
-    )
-    state = with_collection(state, husk)
+    # in the order of the log, which is the same for whoever folded only a part of it
+    chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
+    state = with_collection(state, forgotten(collection.id, collection.description))
     return replace(state, superseded=state.superseding(offset, chunks))
 
 

@@ -21,26 +21,37 @@ from streams.storage.machine import first_expiry
 from streams.storage.records import (
     chunk_records,
     frontier_record,
+    has_ranges,
     offset_records,
+    ranged_records,
     to_chunks,
     to_frontier,
     to_offsets,
 )
 from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
-from streams.storage.window import window_of
+from streams.storage.window import kept_of, window_of
 
 SCHEMA = "shard_state"
+WIDER = "shard_state_2"
+"""The form of a state in which some capability has a token or some linked chunk ranges; the
+oldest that holds a state is taken, so that equal states go on having equal bytes.
+"""
+
+KEEPING = "shard_state_3"
+"""The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
 
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
+    kept = [decided.to_record(each) for each in state.kept]
+    is_wider = bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
         "upto": state.upto,
         "clock_ms": state.clock_ms,
-        "collections": [collection_record(each) for each in collections],
+        "collections": [collection_record(each, is_wider=is_wider) for each in collections],
         "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
         "floor": offset_records(state.floor),
         "stages": [
@@ -56,7 +67,15 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
-    return codec.encode(SCHEMA, record)
+    if kept:
+        return codec.encode(KEEPING, {**record, "kept": kept})
+    return codec.encode(WIDER if is_wider else SCHEMA, record)
+
+
+def needs_wider(collection: CollectionState) -> bool:
+    """Whether the collection has something that the older form cannot say."""
+    has_token = any(each.token for each in collection.capabilities.values())
+    return has_token or any(has_ranges(batch.chunks) for batch in collection.batches)
 
 
 def hash_of(body: bytes) -> str:
@@ -90,7 +109,7 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body)
-    if name != SCHEMA:
+    if name not in {SCHEMA, WIDER, KEEPING}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -103,6 +122,7 @@ def decode(body: bytes) -> State:
         clock_ms=record["clock_ms"],
         collections=collections,
         window=window_of(decided.from_record(each) for each in record["decided"]),
+        kept=kept_of(decided.from_record(each) for each in record.get("kept", ())),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
@@ -117,7 +137,7 @@ def decode(body: bytes) -> State:
     )
 
 
-def collection_record(collection: CollectionState) -> Record:
+def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:
     """One collection's fields."""
     ordered = sorted(collection.batches, key=attrgetter("offset", "part"))
     return {
@@ -134,6 +154,7 @@ def collection_record(collection: CollectionState) -> Record:
                 "plan": each.plan,
                 "lease_ms": each.lease_ms,
                 "expires_ms": each.expires_ms,
+                **({"token": each.token} if is_wider else {}),
             }
             for id_, each in sorted(collection.capabilities.items())
         ],
@@ -151,7 +172,7 @@ def batch_record(batch: Batch) -> Record:
         "lower": batch.lower,
         "upper": frontier_record(batch.upper),
         "since": batch.since,
-        "chunks": chunk_records(batch.chunks),
+        "chunks": ranged_records(batch.chunks),
         "source": offset_records(batch.source),
     }
 
@@ -165,6 +186,7 @@ def to_collection(record: Record) -> CollectionState:
             each["plan"],
             each["lease_ms"],
             each["expires_ms"],
+            each.get("token", ""),
         )
         for each in record["capabilities"]
     }

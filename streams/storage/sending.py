@@ -6,11 +6,11 @@ so the log counts one of them (rule 1). A copy that comes back as stale did noth
 followed the log would have seen an earlier one; so the event is made anew and sent.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
-from streams.ids import EventId
+from streams.ids import EventId, Offset
 from streams.kafka.log import Logs
 from streams.storage import records
 from streams.storage.events import Body, Event
@@ -18,11 +18,27 @@ from streams.storage.following import Following
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, Stale, Unavailable
 
-PATIENCE_MS = 30_000
-"""How long a durable event may take to be read back."""
-
 RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
+
+
+class Unread(Indeterminate):
+    """The group has failed: whether the event counted cannot be read."""
+
+
+def unread(reason: str) -> Unread:
+    """What to raise for an event of a group that has failed: it may have counted."""
+    return Unread(f"the event's outcome cannot be read: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An event with a name that is given, of somebody who had folded up to `seen`."""
+
+    group: str
+    body: Body
+    id: EventId
+    seen: Offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +56,7 @@ class Sending:
     logs: Logs
     following: Following
     new_id: Callable[[], str]
+    resend_ms: tuple[int, ...] = RESEND_MS
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events with one flush, and say what became of each.
@@ -57,24 +74,40 @@ class Sending:
                     del open_[number]
         return [outcomes[number] for number in range(len(events))]
 
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """As `submit`, of named events; what is stale is said to be so, not made anew."""
+        sent = [
+            Sent(group, Event(each.id, group.uuid, each.seen, each.body))
+            for each in attempts
+            for group in (self._group(each.group),)
+        ]
+        return self._send(sent)
+
     def _make(self, name: str, body: Body) -> Sent:
+        group = self._group(name)
+        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+
+    def _group(self, name: str) -> Group:
         group = self.following.groups.get(name)
         if group is None:
             raise InvalidUsage(f"group {name} is not open")
-        return Sent(group, Event(EventId(self.new_id()), group.uuid, group.state.upto, body))
+        return group
 
     def _send(self, sent: Sequence[Sent]) -> list[Outcome]:
         ids = [each.event.id for each in sent]
         self.following.expect(ids)
         try:
             self._append(sent)
-            self._await_outcomes(sent, PATIENCE_MS)
+            self.following.await_answered(lambda: self._all_known(sent))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
         found = [outcome for outcome in outcomes if outcome is not None]
         if len(found) < len(ids):
-            raise Indeterminate(f"{len(ids) - len(found)} events were appended, not read back")
+            raise Indeterminate(
+                f"{len(ids) - len(found)} events were appended, not read back, and may have"
+                " counted: see what the log says of them before trying again"
+            )
         return found
 
     def _outcome(self, sent: Sent) -> Outcome | None:
@@ -94,7 +127,7 @@ class Sending:
             each.event.id: (each.group.names.log, records.encode(each.event)) for each in sent
         }
         doubt: Indeterminate | None = None
-        for wait_ms in (*RESEND_MS, 0):
+        for wait_ms in self._waits():
             unseen = [values[each.event.id] for each in sent if self._outcome(each) is None]
             try:
                 if unseen:
@@ -106,10 +139,15 @@ class Sending:
                     raise
             else:
                 return
-            self._await_outcomes(sent, wait_ms)
+            self.following.wait(lambda: self._all_known(sent), wait_ms)
         raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
 
-    def _await_outcomes(self, sent: Sequence[Sent], timeout_ms: int) -> None:
-        self.following.wait(
-            lambda: all(self._outcome(each) is not None for each in sent), timeout_ms
-        )
+    def _waits(self) -> Iterator[int]:
+        """The waits before each copy but the last; no copy is the last while nobody answers."""
+        yield from self.resend_ms
+        while self.following.is_silence():
+            yield self.resend_ms[-1]
+        yield 0
+
+    def _all_known(self, sent: Sequence[Sent]) -> bool:
+        return all(self._outcome(each) is not None for each in sent)

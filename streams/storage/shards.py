@@ -17,21 +17,23 @@ import pyarrow as pa
 from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, Logs, Truncated
-from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Truncated
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
-from streams.storage.events import Body, Create, Drop
-from streams.storage.following import Following
+from streams.storage.events import Body, Create, Drop, write_capability
+from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import Group, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
-from streams.storage.sending import PATIENCE_MS, Sending
+from streams.storage.ranges import with_ranges
+from streams.storage.sending import RESEND_MS, Attempt, Sending
 from streams.storage.state import CollectionState, State
+from streams.storage.status import Status
 
+MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
+"""The largest chunk; its record has a key and headers, too."""
 
-def write_capability(collection: CollectionId) -> CapabilityId:
-    """The critical write capability that a collection is created with (rule 3)."""
-    return CapabilityId(f"{collection}.write")
+__all__ = ["Shards", "fresh_uuid", "write_capability"]
 
 
 def fresh_uuid() -> str:
@@ -53,6 +55,7 @@ class Shards:
         pump: bool = False,
         new_id: Callable[[], str] = fresh_uuid,
         data_partitions: int = 4,
+        resend_ms: Sequence[int] = RESEND_MS,
     ) -> None:
         self._topics = topics
         self.chunks = chunks
@@ -61,10 +64,12 @@ class Shards:
         self._opening = threading.Lock()
         self._namespace = namespace
         self._now_ms = now_ms
-        self._sending = Sending(logs, self.following, new_id)
+        self._sending = Sending(logs, self.following, new_id, tuple(resend_ms))
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
+        if not is_name(topic):  # a broker would call the question wrong
+            return None
         info = self._topics.describe(topic)
         return info.id if info is not None else None
 
@@ -84,13 +89,7 @@ class Shards:
 
         Errors: InvalidUsage when the id is bound to something else or was dropped.
         """
-        names = names_of(self._namespace, group)
-        specs = [
-            TopicSpec(names.log, 1, TopicKind.LOG),
-            TopicSpec(names.data, self._partitions, TopicKind.DATA),
-        ]
-        self._topics.create(specs)
-        self.open(group)
+        self.make(group)
         text = description if isinstance(description, str) else dumps(description)
         writer = write or write_capability(collection)
         body = Create(
@@ -102,23 +101,45 @@ class Shards:
             raise InvalidUsage(f"collection {collection} cannot be created: {reason}")
         return self.state(collection)
 
+    def make(self, group: str) -> None:
+        """Make a group's topics, unless they are there, and follow it.
+
+        Errors: InvalidUsage when the topics are there otherwise than they have to be.
+        """
+        names = names_of(self._namespace, group)
+        specs = [
+            TopicSpec(names.log, 1, TopicKind.LOG),
+            TopicSpec(names.data, self._partitions, TopicKind.DATA),
+        ]
+        self._topics.create(specs)
+        self.open(group)
+
+    def identity(self, group: str) -> str | None:
+        """The id of the group's log topic, open or not; None when there is no such group."""
+        return self._identity(names_of(self._namespace, group).log)
+
     def open(self, *groups: str) -> None:
         """Follow groups, each folded to the end its log has now; those open already stay so.
 
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
         with self._opening:
-            fresh = [self._found(name) for name in groups if name not in self.following.groups]
+            wanted = dict.fromkeys(groups)
+            fresh = self._found([each for each in wanted if each not in self.following.groups])
             recover(self.logs, self.chunks, fresh)
             for group in fresh:
                 self.following.follow(group)
 
-    def _found(self, name: str) -> Group:
-        names = names_of(self._namespace, name)
-        info = self._topics.describe(names.log)
-        if info is None:
-            raise InvalidUsage(f"group {name}: there is no topic {names.log}")
-        return Group(names, topic_id=info.id, uuid=info.id)
+    def _found(self, groups: Sequence[str]) -> list[Group]:
+        every = [names_of(self._namespace, each) for each in groups]
+        infos = self._topics.describe_all([names.log for names in every])
+        for names in every:
+            if names.log not in infos:
+                raise InvalidUsage(f"group {names.group}: there is no topic {names.log}")
+        ids = [infos[names.log].id for names in every]
+        return [
+            Group(names, topic_id=id_, uuid=id_) for names, id_ in zip(every, ids, strict=True)
+        ]
 
     def close(self, group: str | None = None) -> None:
         """Follow a group no more; without a name, none of them, and stop."""
@@ -191,6 +212,10 @@ class Shards:
         """Why nothing is followed any more, if so: only a new process helps."""
         return self.following.defect
 
+    def status(self) -> Status:
+        """Whether the brokers answer, and which groups are followed no more, and why."""
+        return self.following.status()
+
     def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
         """Whether the predicate came true in time; it is looked at after every fold."""
         return self.following.wait(predicate, timeout_ms)
@@ -211,12 +236,23 @@ class Shards:
         read to its end; what the group failed of.
         """
         names = self.groups() if collection is None else (self.group_of(collection),)
-        self._await_folded({name: self._last_offset(name) for name in names})
+        self._await_folded(self._last_offsets(names))
 
-    def _last_offset(self, name: str) -> Offset:
-        folded = self.following.group(name).state.upto
-        log = self.names(name).log
-        end = self.logs.bounds(log)[1]
+    def sync_group(self, group: str) -> None:
+        """As `sync`, for one group. Errors: as `sync`."""
+        self._await_folded(self._last_offsets((group,)))
+
+    def _last_offsets(self, groups: Sequence[str]) -> Mapping[str, Offset]:
+        # looked at before the logs: a log that ends by then has lost what was folded
+        folded = {each: self.following.group(each).state.upto for each in groups}
+        logs = {each: self.names(each).log for each in groups}
+        bounds = self.logs.bounds_all(list(logs.values()))
+        return {
+            each: self._last_offset(logs[each], folded[each], bounds[logs[each]][1])
+            for each in groups
+        }
+
+    def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
             failure = Truncated(log, folded + 1, f"it ends at offset {end}")
             self.following.fail(log, failure)
@@ -227,7 +263,7 @@ class Shards:
         def done() -> bool:
             return all(self.following.group(name).state.upto >= upto[name] for name in upto)
 
-        if not self.wait(done, PATIENCE_MS):
+        if not self.following.await_answered(done):
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:
@@ -241,11 +277,41 @@ class Shards:
         """Write updates as chunks, which an Append may then link.
 
         Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
+        Errors: InvalidUsage when a single row is larger than a record can be.
         """
+        body = self._chunks_of(collection, updates, errors)
+        if not body.bodies:
+            return ()
+        refs = self.chunks.write(*body)
+        return refs if errors is not None else with_ranges(refs, updates)
+
+    def write_all(
+        self, writes: Sequence[tuple[CollectionId, pa.Table]]
+    ) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, of many collections with one flush.
+
+        Shape: of each as of `updates`. Errors: as `write`; then nothing was written.
+        """
+        wanted = [self._chunks_of(collection, updates) for collection, updates in writes]
+        stored = self.chunks.write_all(wanted)
+        return [
+            with_ranges(refs, updates)
+            for refs, (_, updates) in zip(stored, writes, strict=True)
+        ]
+
+    def _chunks_of(
+        self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
+    ) -> ChunkWrite:
         names = loads(self.state(collection).description).names
         bodies = chunk.encode(updates, names, errors)
-        topic = self.data_topic(collection)
-        return self.chunks.write(topic, bodies, self.headers(collection)) if bodies else ()
+        # more than one row is never so large
+        largest = max((len(body) for body, _ in bodies), default=0)
+        if largest > MAXIMUM_BODY_BYTES:
+            raise InvalidUsage(
+                f"collection {collection}: expected rows of at most {MAXIMUM_BODY_BYTES} bytes,"
+                f" actual {largest}: split the row or keep its largest value elsewhere"
+            )
+        return ChunkWrite(self.data_topic(collection), bodies, self.headers(collection))
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events to the logs of their groups, and say what became of each.
@@ -257,3 +323,7 @@ class Shards:
         InvalidUsage when a group is not open.
         """
         return self._sending.submit(events)
+
+    def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
+        """As `submit`, of events whose names are given; one that is stale is said to be so."""
+        return self._sending.attempt(attempts)

@@ -24,7 +24,7 @@ from streams.kafka.transactions import Fenced, OutRecord
 from streams.progress import frontier
 from streams.storage.description import loads
 from streams.storage.events import Downgrade
-from streams.storage.read import LAST, check_readable, end, is_complete, load_stable
+from streams.storage.read import LAST, end, is_complete, load_stable
 from streams.storage.shards import Shards
 from streams.storage.sink import NO_KEYS, Hashes
 from streams.storage.sink_progress import Progress, decode, encode, transactions
@@ -206,10 +206,8 @@ class SinkRunner:
         live = NO_KEYS
         if progress.frontier > spec.as_of:
             before = Timestamp(progress.frontier - 1)
-            check_readable(self._shards.state(spec.collection), before)
-            updates, _ = load_stable(
-                self._shards, spec.collection, MINIMUM_TIME, progress.frontier
-            )
+            past = (MINIMUM_TIME, progress.frontier)
+            updates, _ = load_stable(self._shards, spec.collection, past, before)
             live = recorder.live(updates, before)
         return _At(progress, live, progress)
 
@@ -244,11 +242,11 @@ class SinkRunner:
         """The records from the progress on; the first ones are the contents at as_of."""
         spec, lower = self._spec, at.progress.frontier
         if lower > spec.as_of:
-            check_readable(self._shards.state(spec.collection), Timestamp(lower - 1))
-            updates, errors = load_stable(self._shards, spec.collection, lower, upper)
+            interval, held = (lower, upper), Timestamp(lower - 1)
+            updates, errors = load_stable(self._shards, spec.collection, interval, held)
             return recorder.decide(at.live, updates, errors, upper)
-        check_readable(self._shards.state(spec.collection), spec.as_of)
-        updates, errors = load_stable(self._shards, spec.collection, MINIMUM_TIME, upper)
+        past = (MINIMUM_TIME, upper)
+        updates, errors = load_stable(self._shards, spec.collection, past, spec.as_of)
         return recorder.decide(at.live, updates, errors, upper, since=spec.as_of)
 
     def _write(self, before: Progress, interval: Interval) -> Progress:

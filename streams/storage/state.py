@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain, frontier
+from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Trace
 from streams.storage.events import Offsets, Right, Rollup
-from streams.storage.window import Window
+from streams.storage.window import Kept, Window
 
 BEFORE_THE_LOG = Offset(-1)
 NOTHING = Window()
+NOTHING_KEPT = Kept()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Capability:
     """A live right. Its frontier is not empty: a capability to nothing is none.
 
     `lease_ms` and `expires_ms` are None for a critical one. `plan` is the oldest
-    log offset whose chunks its holder still reads, None when it reads none.
+    log offset whose chunks its holder still reads, None when it reads none. `token`, unless it
+    is empty, has to be presented with the id.
     """
 
     right: Right
@@ -37,6 +39,7 @@ class Capability:
     plan: Offset | None = None
     lease_ms: int | None = None
     expires_ms: int | None = None
+    token: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +64,18 @@ class CollectionState:
     def is_dropped(self) -> bool:
         """Whether nobody can read it any more."""
         return self.since.is_empty
+
+
+def forgotten(id_: CollectionId, description: str) -> CollectionState:
+    """What is left of a collection that was dropped: its id, so that nobody takes it again."""
+    return CollectionState(
+        id=id_,
+        description=description,
+        since=EMPTY,
+        upper=EMPTY,
+        batches=Trace(),
+        capabilities={},
+    )
 
 
 def settled(
@@ -122,6 +137,7 @@ class State:
     clock_ms: int = 0
     collections: Mapping[CollectionId, CollectionState] = field(default_factory=dict)
     window: Window = NOTHING
+    kept: Kept = NOTHING_KEPT
     floor: Mapping[int, int] = field(default_factory=dict)
     stages: Mapping[str, StagedChunks] = field(default_factory=dict)
     superseded: tuple[Superseded, ...] = ()
@@ -135,6 +151,7 @@ class State:
         clock_ms: int | None = None,
         collections: Mapping[CollectionId, CollectionState] | None = None,
         window: Window | None = None,
+        kept: Kept | None = None,
     ) -> "State":
         """The state with some of what changes at every event."""
         return State(
@@ -143,6 +160,7 @@ class State:
             clock_ms=self.clock_ms if clock_ms is None else clock_ms,
             collections=self.collections if collections is None else collections,
             window=self.window if window is None else window,
+            kept=self.kept if kept is None else kept,
             floor=self.floor,
             stages=self.stages,
             superseded=self.superseded,

@@ -1,5 +1,7 @@
 """The outcomes a fold remembers: of the last `WINDOW` offsets, found by event id (rule 1).
 
+Those of commands, which a service sends on behalf of clients, are kept longer: `Kept`.
+
 At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
 event at p carries `seen` < p, for its writer had folded no further. So if the outcome was
 forgotten then `seen` < o - WINDOW: that is the test for a stale copy, and it needs no memory.
@@ -27,7 +29,14 @@ class Decided:
     outcome: Decision
 
 
+COMMAND = "command:"
+"""What the id of an event begins with that carries out a command of a client's."""
+
+KEPT = 4096
+"""How many outcomes of such events a fold keeps, however long ago they were decided."""
+
 Block = dict[EventId, Decided]
+Numbered = dict[EventId, tuple[int, Decided]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,9 @@ class Window:
 
     def record(self, decided: Decided) -> "Window":
         """The window with one more outcome, and without blocks that are forgotten."""
-        newest = {**self.newest, decided.id: decided}
+        newest = {**self.newest}
+        newest.pop(decided.id, None)  # an id that is decided anew is the last now
+        newest[decided.id] = decided
         if len(newest) < BLOCK:
             return Window(self.blocks, newest)
         oldest = decided.offset - WINDOW
@@ -79,3 +90,49 @@ def window_of(decided: Iterable[Decided]) -> Window:
     for each in decided:
         window = window.record(each)
     return window
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The outcomes of the last `KEPT` events of commands, found by event id.
+
+    Whoever carries out commands names its events after them. If it is killed between effect and
+    answer, its successor sends the same names, and is told what became of the first (the bound
+    is derived in `streams.storage.commands`). `count` is how many there were, and numbers them.
+    """
+
+    blocks: tuple[Numbered, ...] = ()
+    newest: Numbered = field(default_factory=dict)
+    count: int = 0
+
+    def find(self, id_: EventId) -> Decision | None:
+        """What was decided for this event, if it is one of the last `KEPT`."""
+        for block in (self.newest, *reversed(self.blocks)):
+            found = block.get(id_)
+            if found is not None:
+                number, decided = found
+                return decided.outcome if number >= self.count - KEPT else None
+        return None
+
+    def record(self, decided: Decided) -> "Kept":
+        """One more outcome; blocks that hold only forgotten ones go."""
+        newest = {**self.newest, decided.id: (self.count, decided)}
+        if len(newest) < BLOCK:
+            return Kept(self.blocks, newest, self.count + 1)
+        full = KEPT // BLOCK
+        return Kept((*self.blocks[-full:], newest), {}, self.count + 1)
+
+    def __iter__(self) -> Iterator[Decided]:
+        """The last `KEPT`, in the order of the log."""
+        for block in (*self.blocks, self.newest):
+            for number, decided in block.values():
+                if number >= self.count - KEPT:
+                    yield decided
+
+
+def kept_of(decided: Iterable[Decided]) -> Kept:
+    """What keeps the given outcomes, given in the order of the log."""
+    kept = Kept()
+    for each in decided:
+        kept = kept.record(each)
+    return kept

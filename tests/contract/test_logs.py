@@ -84,13 +84,13 @@ def test_logs_are_added_and_removed_while_others_are_followed(storage, make):
     one, other = make(), make()
     tail = storage.logs.tail({one: START})
     storage.logs.append([(one, b"a"), (other, b"x"), (other, b"y")])
-    tail.add(other, Offset(1))
+    tail.add({other: Offset(1)})
     assert sorted(each.value for each in read(tail, 2)) == [b"a", b"y"]
     tail.remove(one)
     storage.logs.append([(one, b"b"), (other, b"z")])
     assert [each.value for each in read(tail, 1)] == [b"z"]
     assert tail.poll(200) == ()
-    tail.add(one, START)
+    tail.add({one: START})
     assert [each.value for each in read(tail, 2)] == [b"a", b"b"]
     tail.close()
 
@@ -108,7 +108,7 @@ def test_logs_come_and_go_while_another_thread_polls(storage, make):
     thread = threading.Thread(target=pump)
     thread.start()
     for log in logs:
-        tail.add(log, START)
+        tail.add({log: START})
         storage.logs.append([(log, b"a"), (log, b"b")])
     deadline = time.monotonic() + 30
     while len(entries) < 20 and time.monotonic() < deadline:
@@ -130,7 +130,7 @@ def test_a_tail_of_nothing_waits_for_logs(storage, make):
     tail = storage.logs.tail({})
     assert tail.poll(10) == ()
     storage.logs.append([(log, b"a")])
-    tail.add(log, START)
+    tail.add({log: START})
     assert [each.value for each in read(tail, 1)] == [b"a"]
     tail.close()
 
@@ -139,7 +139,7 @@ def test_a_log_is_followed_once(storage, make):
     log = make()
     tail = storage.logs.tail({log: START})
     with pytest.raises(InvalidUsage, match="already followed"):
-        tail.add(log, START)
+        tail.add({log: START})
     tail.close()
 
 
@@ -169,7 +169,7 @@ def test_records_without_the_brokers_append_time_halt_their_log_alone(storage, m
     with pytest.raises(WronglyTimed, match="expected the broker's append time") as raised:
         read(tail, 1)
     assert raised.value.topic == raw
-    tail.add(log, START)
+    tail.add({log: START})
     assert [each.value for each in read(tail, 1)] == [b"a"]
     assert tail.poll(100) == ()
     tail.close()
@@ -194,9 +194,9 @@ def test_a_truncated_position_is_fatal_for_its_log_only(storage, make):
     failure = fails(tail)
     assert (failure.topic, failure.position) == (cut, 0)
     assert "offset 0" in str(failure)
-    tail.add(whole, START)
+    tail.add({whole: START})
     assert [each.value for each in read(tail, 1)] == [b"x"]
-    tail.add(cut, Offset(1))
+    tail.add({cut: Offset(1)})
     assert [each.value for each in read(tail, 1)] == [b"b"]
     tail.close()
 
@@ -242,7 +242,7 @@ def test_an_unknown_log_cannot_be_followed_or_bounded(storage):
         storage.logs.bounds(missing)
     tail = storage.logs.tail({})
     with pytest.raises(Determinate, match="does not exist"):
-        tail.add(missing, START)
+        tail.add({missing: START})
     tail.close()
 
 
@@ -257,3 +257,27 @@ def test_a_topic_of_many_partitions_is_no_log(storage, make):
         storage.logs.bounds(data)
     with pytest.raises(InvalidUsage, match="expected 1 partition, found 2"):
         storage.logs.tail({data: START})
+
+
+def test_the_bounds_of_many_logs_are_those_of_each(storage, make):
+    logs = [make() for _ in range(10)]
+    for number, log in enumerate(logs):
+        storage.logs.append([(log, b"a")] * number)
+    storage.logs.truncate(logs[5], Offset(2))
+    found = storage.logs.bounds_all(logs)
+    assert found == {log: storage.logs.bounds(log) for log in logs}
+    assert (found[logs[0]], found[logs[5]], found[logs[9]]) == ((0, 0), (2, 5), (0, 9))
+    assert storage.logs.bounds_all([]) == {}
+    with pytest.raises(Determinate, match="does not exist"):
+        storage.logs.bounds_all([*logs, Topic("contract.never")])
+
+
+def test_of_several_logs_all_are_followed_or_none(storage, make):
+    one, other = make(), make()
+    tail = storage.logs.tail({})
+    with pytest.raises(Determinate, match="does not exist"):
+        tail.add({one: START, Topic("contract.never"): START})
+    tail.add({one: START, other: START})
+    storage.logs.append([(one, b"a"), (other, b"x")])
+    assert sorted(each.value for each in read(tail, 2)) == [b"a", b"x"]
+    tail.close()

@@ -41,9 +41,15 @@ def test_a_topic_of_another_kind_is_refused(storage, name):
 
 
 def test_a_topic_of_other_partitions_is_refused(storage, name):
-    storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
+    storage.topics.create([TopicSpec(name, 2, TopicKind.OUTPUT)])
     with pytest.raises(InvalidUsage, match="partitions: expected 3, found 2"):
-        storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+        storage.topics.create([TopicSpec(name, 3, TopicKind.OUTPUT)])
+
+
+def test_a_data_topic_keeps_the_partitions_it_has(storage, name):
+    storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
+    storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
+    assert storage.topics.describe(name).partitions == 2
 
 
 def test_a_raw_topic_is_taken_as_it_is(storage, name):
@@ -78,3 +84,10 @@ def test_a_recreated_topic_is_empty_and_has_another_id(storage, name):
     storage.topics.create([spec])
     assert storage.topics.describe(name).id != before.id
     assert storage.logs.bounds(name) == (0, 0)
+
+
+def test_many_topics_are_described_and_those_that_are_not_there_left_out(storage, name):
+    storage.topics.create([TopicSpec(name, 3, TopicKind.OUTPUT)])
+    never = Topic("contract.never")
+    assert storage.topics.describe_all([name, never]) == {name: storage.topics.describe(name)}
+    assert storage.topics.describe_all([]) == {}

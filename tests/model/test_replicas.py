@@ -1,6 +1,7 @@
 """Replicas that race, idle, die and come back are exact at every time."""
 
 import json
+import os
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from streams.ids import CollectionId, Topic
 from streams.replica.config import Budgets
+from streams.replica.flow import Phase
 from streams.replica.scheduler import LANES, LaneName
 from tests.support import judging
 from tests.support.sparkless import Dead, Replica, World
@@ -103,7 +105,8 @@ class Market:
             assert judging.net(errors) == {}
         assert sorted(tables["orders"]["id"].to_pylist()) == list(range(self.sent))
         for name, (query, inputs) in VIEWS.items():
-            since = next(d.as_of for d in world.descriptions if d.export == name)
+            born = next(d.as_of for d in world.descriptions if d.export == name)
+            since = max(born, *(world.since(each) for each in (name, *inputs)))
             upper = min(world.upper(each) for each in (name, *inputs))
             given = {each: tables[each] for each in inputs}
             judging.judge(query, tables[name], given, (since, upper), times=25)
@@ -122,6 +125,28 @@ def test_one_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for _ in range(6):
         market.produce(20)
         settle(market, replica)
+    market.check()
+
+
+def test_a_process_that_just_started_throws_no_state_away(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Before it is told of its dataflows, nothing names the run files that they left."""
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path / "a")
+    for _ in range(3):
+        market.produce(20)
+        settle(market, replica)
+    for file in (tmp_path / "a" / "runs").iterdir():
+        os.utime(file, (0, 0))
+    again = Replica(market.world, "a", tmp_path / "a")
+    again.keeper.run_once()
+    again.follow()
+    again.start()
+    phases = {flow.id: flow.phase for flow in again.scheduler.flows.values()}
+    assert {phases[CollectionId(name)] for name in VIEWS} == {Phase.RUNNING}
+    settle(market, again)
     market.check()
 
 

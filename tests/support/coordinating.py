@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.results import Complete, Failed, Result, Rows
-from streams.ids import Topic
+from streams.ids import CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage.shards import Shards
@@ -31,10 +31,12 @@ class Environment:
     """A broker that outlives coordinators and replicas."""
 
     def __init__(self) -> None:
-        self.broker = MemoryBroker(lambda: NOW)
+        self.brokers_now = NOW
+        self.broker = MemoryBroker(lambda: self.brokers_now)
         self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
         self.numbers = itertools.count()
         self.dying_at = ""
+        self.now = NOW
         self.coordinators: list[Coordinator] = []
         self.replicas: list[FakeReplica] = []
         self.start()
@@ -48,7 +50,7 @@ class Environment:
         self.coordinator = Coordinator(
             CoordinatorSettings(retain_ms=1000),
             Cluster(broker.logs, broker.chunks, broker.topics),
-            now_ms=lambda: NOW,
+            now_ms=lambda: self.now,
             new_id=lambda: f"id{next(self.numbers)}",
             crash=self.crash,
         )
@@ -101,3 +103,7 @@ def with_orders(env: Environment) -> FakeReplica:
     assert isinstance(env.sql(ORDERS)[-1], Complete)
     eventually(lambda: bool(replica.created))
     return replica
+
+
+def since(env: Environment, name: str = "s1") -> int:
+    return int(env.coordinator.shards.state(CollectionId(name)).since.time)

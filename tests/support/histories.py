@@ -13,8 +13,10 @@ from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
     Body,
+    Clone,
     Create,
     Downgrade,
     Drop,
@@ -24,6 +26,8 @@ from streams.storage.events import (
     Replace,
     Right,
     Stage,
+    Transfer,
+    write_capability,
 )
 from streams.storage.machine import step
 from streams.storage.outcomes import Outcome
@@ -38,8 +42,8 @@ class History:
     """A log as drawn so far: (event, append time), what came of each, the states between."""
 
     records: list[tuple[Event, int]] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    states: list[State] = field(default_factory=lambda: [State()])
+    outcomes: list[Outcome] = field(default_factory=list, repr=False)
+    states: list[State] = field(default_factory=lambda: [State()], repr=False)
 
     @property
     def state(self) -> State:
@@ -88,7 +92,15 @@ def bodies(draw: st.DrawFn, state: State, number: int) -> Body:
     kind = draw(st.integers(0, 24))
     match kind:
         case 0 if draw(st.booleans()):
-            return Drop(id_, capability)
+            return Drop(id_, capability, token_of(collection, capability))
+        case 5 | 6:
+            return draw(passed_on(collection, number))
+        case 11:
+            lower = draw(st.integers(0, 60))
+            return Advance(Timestamp(lower), Timestamp(lower + draw(st.integers(0, 9))))
+        case 12:
+            system = write_capability(id_)
+            return Acquire(collection=id_, capability=system, right=Right.WRITE)
         case 1 | 2:
             right = Right.WRITE if capability in {"w", "x"} else Right.READ
             lease = draw(st.sampled_from([None, None, 500, 60_000]))
@@ -101,11 +113,18 @@ def bodies(draw: st.DrawFn, state: State, number: int) -> Body:
                 frontier=wish,
                 lease_ms=lease,
                 plan=plan,
+                token=token_of(collection, capability),
             )
         case 3 | 4:
             target = frontier(draw(st.integers(0, 60)))
             reader = CapabilityId(draw(st.sampled_from(["r", "r", "s", "x"])))
-            return Downgrade(collection=id_, capability=reader, frontier=target)
+            return Downgrade(
+                collection=id_,
+                capability=reader,
+                frontier=target,
+                token=draw(st.sampled_from([token_of(collection, reader)] * 4 + ["b"])),
+                new_token=draw(st.sampled_from([None] * 6 + ["", "a", "b"])),
+            )
         case 7:
             stage = draw(st.sampled_from(["a", "b"]))
             return Stage(stage=stage, chunks=draw(chunks(number)), lease_ms=1_000)
@@ -116,6 +135,25 @@ def bodies(draw: st.DrawFn, state: State, number: int) -> Body:
         case _:
             size = draw(st.integers(1, 2))
             return Append(tuple([draw(parts(state, number)) for _ in range(size)]))
+
+
+def token_of(collection: CollectionState, name: CapabilityId) -> str:
+    held = collection.capabilities.get(name)
+    return held.token if held else ""
+
+
+@st.composite
+def passed_on(draw: st.DrawFn, collection: CollectionState, number: int) -> Body:
+    """Writers are only cloned: then each name still appends each time at most once."""
+    name = CapabilityId(draw(st.sampled_from(CAPABILITIES)))
+    token = token_of(collection, name)
+    fresh = CapabilityId(f"c{number}")
+    if name in {"r", "s"} and draw(st.booleans()):
+        return Transfer(collection=collection.id, capability=name, to=fresh, token=token)
+    lease = draw(st.sampled_from([None, None, 500]))
+    return Clone(
+        collection=collection.id, capability=name, clone=fresh, lease_ms=lease, token=token
+    )
 
 
 @st.composite
@@ -154,6 +192,7 @@ def parts(draw: st.DrawFn, state: State, number: int) -> Part:
         from_offsets=source,
         to_offsets=onward,
         fingerprint=draw(st.sampled_from(["", "", "", "", collection.fingerprint, "v1", "v2"])),
+        token=token_of(collection, name),
     )
 
 

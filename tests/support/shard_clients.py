@@ -1,16 +1,18 @@
 """Clients of one shard `u1` over a broker in memory, and what they append."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
 
 from streams.ids import CollectionId
+from streams.kafka.log import Logs
 from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.description import Description
 from streams.storage.events import Append, Part
+from streams.storage.sending import RESEND_MS
 from streams.storage.shards import Shards, write_capability
 
 U1 = CollectionId("u1")
@@ -23,9 +25,21 @@ def broker() -> MemoryBroker:
 
 
 @contextmanager
-def client(made: MemoryBroker, *, pump: bool = False, **more: object) -> Iterator[Shards]:
-    logs = more.pop("logs", made.logs)
-    opened = Shards(logs, made.chunks, made.topics, now_ms=lambda: 5_000, pump=pump)  # type: ignore[arg-type]  # a Logs
+def client(
+    made: MemoryBroker,
+    *,
+    pump: bool = False,
+    logs: Logs | None = None,
+    resend_ms: Sequence[int] = RESEND_MS,
+) -> Iterator[Shards]:
+    opened = Shards(
+        logs or made.logs,
+        made.chunks,
+        made.topics,
+        now_ms=lambda: 5_000,
+        pump=pump,
+        resend_ms=resend_ms,
+    )
     try:
         yield opened
     finally:

@@ -15,19 +15,23 @@ from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import read, records, rollup
 from streams.storage.events import (
     Acquire,
+    Advance,
     Append,
     BatchName,
     Body,
+    Clone,
     Create,
     Downgrade,
     Drop,
     Event,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
     Stage,
+    Transfer,
 )
 from streams.storage.machine import step
 from streams.storage.outcomes import Outcome
@@ -77,7 +81,8 @@ class ShardScript:
         """Events that change nothing but make the log longer."""
         for _ in range(case.number("events")):
             offset = Offset(self.state.upto + 1)
-            event = Event(EventId(f"noise{offset}"), "g", self.state.upto, Reclaim({}))
+            id_ = EventId(f"{case.get('prefix')}noise{offset}")
+            event = Event(id_, "g", self.state.upto, Reclaim({}))
             self.state, _ = step(self.state, event, offset, self.at_ms)
         return f"upto {self.state.upto}"
 
@@ -145,6 +150,7 @@ def shown(collection: CollectionState) -> list[str]:
         f"  {each.right.value.lower()} {id_} at {each.frontier}"
         + (f" plan {each.plan}" if each.plan is not None else "")
         + (f" until {each.expires_ms}" if each.expires_ms is not None else "")
+        + (f" token {each.token}" if each.token else "")
         for id_, each in collection.capabilities.items()
     ]
     batches = [
@@ -205,11 +211,27 @@ def create(script: ShardScript, case: Case) -> Body:
         frontier=Timestamp(case.number("frontier")),
         write=CapabilityId(case.get("write", "w")),
         read=read_,
+        lease_ms=lease_of(case),
+        is_write_critical="critical-write" in case.arguments,
     )
 
 
 def append(script: ShardScript, case: Case) -> Body:
-    return Append(tuple(part(words) for words in case.lines()))
+    upto = Offset(case.number("read-upto")) if "read-upto" in case.arguments else None
+    lines = case.lines()
+    parts = tuple(part(words) for words in lines if words[0] != "renew")
+    renewals = tuple(renewal(words[1:]) for words in lines if words[0] == "renew")
+    return Append(parts, upto, renewals)
+
+
+def renewal(words: list[str]) -> Renewal:
+    collection, capability, at, *token = words
+    return Renewal(
+        collection=CollectionId(collection),
+        capability=CapabilityId(capability),
+        frontier=bound(at),
+        token="".join(token),
+    )
 
 
 def part(words: list[str]) -> Part:
@@ -225,6 +247,7 @@ def part(words: list[str]) -> Part:
         from_offsets=offsets_of(extra.get("from")),
         to_offsets=offsets_of(extra.get("to")),
         fingerprint=extra.get("fingerprint", ""),
+        token=extra.get("token", ""),
     )
 
 
@@ -259,9 +282,37 @@ def acquire(script: ShardScript, case: Case) -> Body:
         capability=CapabilityId(case.get("read") or case["write"]),
         right=Right.READ if "read" in case.arguments else Right.WRITE,
         frontier=Timestamp(case.number("at-time")) if "at-time" in case.arguments else None,
-        lease_ms=case.number("lease") if "lease" in case.arguments else None,
+        lease_ms=lease_of(case),
         plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+        token=case.get("token"),
     )
+
+
+def lease_of(case: Case) -> int | None:
+    return case.number("lease") if "lease" in case.arguments else None
+
+
+def clone(script: ShardScript, case: Case) -> Body:
+    return Clone(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case["capability"]),
+        clone=CapabilityId(case["as"]),
+        lease_ms=lease_of(case),
+        token=case.get("token"),
+    )
+
+
+def transfer(script: ShardScript, case: Case) -> Body:
+    return Transfer(
+        collection=CollectionId(case["of"]),
+        capability=CapabilityId(case["capability"]),
+        to=CapabilityId(case["to"]),
+        token=case.get("token"),
+    )
+
+
+def advance(script: ShardScript, case: Case) -> Body:
+    return Advance(stamp(case["from"]), stamp(case["to"]))
 
 
 def downgrade(script: ShardScript, case: Case) -> Body:
@@ -270,12 +321,14 @@ def downgrade(script: ShardScript, case: Case) -> Body:
         capability=CapabilityId(case["capability"]),
         frontier=bound(case["to"]),
         plan=Offset(case.number("plan")) if "plan" in case.arguments else None,
+        token=case.get("token"),
+        new_token=case.arguments.get("new-token"),
     )
 
 
 def drop(script: ShardScript, case: Case) -> Body:
     name = CapabilityId(case["capability"]) if "capability" in case.arguments else None
-    return Drop(CollectionId(case["of"]), name)
+    return Drop(CollectionId(case["of"]), name, case.get("token"))
 
 
 def roll_up(script: ShardScript, case: Case) -> Body:
@@ -286,10 +339,13 @@ def roll_up(script: ShardScript, case: Case) -> Body:
 BODIES: dict[str, Callable[[ShardScript, Case], Body]] = {
     "create": create,
     "append": append,
+    "advance": advance,
     "stage": stage,
     "reclaim": reclaim,
     "replace": replace,
     "acquire": acquire,
+    "clone": clone,
+    "transfer": transfer,
     "downgrade": downgrade,
     "drop": drop,
     "rollup": roll_up,

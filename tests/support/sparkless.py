@@ -20,8 +20,6 @@ from streams.compute.description import (
 )
 from streams.compute.reclocking import Ends
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.chunks import ChunkWrite
-from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker, MemoryChunks
 from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.memory_store import Store as MemoryStore
@@ -71,13 +69,6 @@ class Deadly:
             raise Dead(point)
 
 
-class AllChunks(MemoryChunks):
-    """Chunks in memory that are written as a worker's are."""
-
-    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        return [self.write(*each) for each in wanted]
-
-
 @dataclass
 class World:
     """A broker in memory, its clock, and what a coordinator made of it."""
@@ -103,7 +94,7 @@ class World:
         """Let the stages of this process work against this broker."""
         kernel = Kernel()
         resources = Resources(MemoryRawReader(self.broker.store), kernel)
-        chunks = AllChunks(self.broker.store)
+        chunks = MemoryChunks(self.broker.store)
 
         def context(state: str) -> Context:
             return Context(Path(state) / "runs", kernel, lambda: uuid.uuid4().hex)
@@ -193,6 +184,9 @@ class World:
         described = Description(tuple((c.name, c.type) for c in columns), keys, kind)
         self.shards.create(name, CollectionId(name), described, Timestamp(since))
         self.relations[name] = Relation(CollectionId(name), columns)
+
+    def since(self, name: str) -> int:
+        return self.shards.state(CollectionId(name)).since.time
 
     def upper(self, name: str) -> int:
         return self.shards.state(CollectionId(name)).upper.time

@@ -10,6 +10,8 @@ from rich.console import Console
 from streams.app.bench import flow, state
 from streams.app.bench.change import change as measure_change
 from streams.app.bench.figures import Outcome, show, write
+from streams.app.bench.storage.command import PARTS, chosen
+from streams.app.bench.storage.command import storage as measure_storage
 
 app = typer.Typer(
     help="Measure, on an environment of its own on this machine. Figures, not tests.",
@@ -79,9 +81,24 @@ def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
     _report([state.memory(_say, rows)], json)
 
 
+@app.command()
+def storage(
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(PARTS)}.")] = "",
+    scale: Annotated[float, typer.Option(help="How much to write.", min=0.0001)] = 1.0,
+    json: Json = None,
+) -> None:
+    """Appends, reads, opening and compaction of collections on an embedded Kafka, no Spark.
+
+    The targets are stated for a scale of 1; a smaller one gives a short run.
+
+    Example: slackwater bench storage --only append,bulk --json figures.json
+    """
+    _report(measure_storage(chosen(only), scale, _console), json)
+
+
 @app.command(name="all")
 def everything(json: Json = None) -> None:
-    """All of them, one after the other: about six minutes.
+    """All of them, one after the other: about a quarter of an hour.
 
     Example: slackwater bench all --json figures.json
     """
@@ -91,5 +108,6 @@ def everything(json: Json = None) -> None:
         measure_change(_say),
         flow.dataflows(_say, 15),
         state.memory(_say, 1_000_000),
+        *measure_storage(chosen(""), 1.0, _console),
     ]
     _report(outcomes, json)

@@ -13,33 +13,45 @@ Value = float | int | str
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One number. `target` says in words what it should be; `met` is None without one."""
+    """One number. `target` says in words what it should be; `met` is None without one.
+
+    `limit` is the target as a number.
+    """
 
     name: str
     value: Value
     unit: str = ""
     target: str = ""
     met: bool | None = None
+    limit: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The value in terms of its target; None without one."""
+        if self.limit is None or isinstance(self.value, str):
+            return None
+        return self.value / self.limit
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A benchmark's figures and the breakdown of its micro-batches (median ms a phase)."""
+    """A benchmark's figures, and where the time went: the phases of `of`, by lane."""
 
     bench: str
     figures: tuple[Figure, ...]
     breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     note: str = ""
+    of: str = "median of a micro-batch"
 
 
 def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
     """A figure that should not exceed `limit`."""
-    return Figure(name, value, unit, f"<= {limit:g}", value <= limit)
+    return Figure(name, value, unit, f"<= {limit:,g}", value <= limit, limit)
 
 
 def at_least(name: str, value: float, unit: str, limit: float) -> Figure:
     """A figure that should reach `limit`."""
-    return Figure(name, value, unit, f">= {limit:g}", value >= limit)
+    return Figure(name, value, unit, f">= {limit:,.0f}", value >= limit, limit)
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
@@ -63,17 +75,24 @@ def _show_breakdown(outcome: Outcome, console: Console) -> None:
     if not outcome.breakdown:
         return
     phases = list(dict.fromkeys(p for each in outcome.breakdown.values() for p in each))
-    table = Table("lane", *phases, title=f"{outcome.bench}: median of a micro-batch")
+    table = Table("lane", *phases, title=f"{outcome.bench}: {outcome.of}")
     for lane, values in outcome.breakdown.items():
-        table.add_row(lane, *(f"{values.get(phase, 0):,.1f}" for phase in phases))
+        table.add_row(lane, *(f"{values.get(phase, 0):,.2f}" for phase in phases))
     console.print(table)
 
 
 def write(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write the figures as one JSON object, the breakdowns under `breakdown`."""
+    """Write the figures as one JSON object.
+
+    Shape: each figure under its name; beside one with a target, `<name>_target` and
+    `<name>_ratio`, which is the value divided by it. The phases are under `breakdown`.
+    """
     flat: dict[str, object] = {
         figure.name: figure.value for outcome in outcomes for figure in outcome.figures
     }
+    for figure in (each for outcome in outcomes for each in outcome.figures if each.limit):
+        flat[f"{figure.name}_target"] = figure.limit
+        flat[f"{figure.name}_ratio"] = figure.ratio
     flat["breakdown"] = {each.bench: each.breakdown for each in outcomes if each.breakdown}
     flat["targets"] = {
         figure.name: {"target": figure.target, "met": figure.met}

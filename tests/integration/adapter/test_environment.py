@@ -23,6 +23,7 @@ from tests.integration.adapter.support import (
     upper,
 )
 from tests.integration.replica.producing import Feed
+from tests.stranger.client import Client
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -120,6 +121,24 @@ def test_a_subscription_adds_up_to_every_answer(environment, broker) -> None:
 
 def has_passed(environment: Environment, sink: str, moment: int) -> bool:
     return upper(environment, "SINKS", sink) > moment
+
+
+def test_commands_of_strangers_are_answered_and_the_service_comes_back(
+    environment, broker
+) -> None:
+    client = Client(broker.bootstrap, environment.settings.namespace)
+    try:
+        description = '{"columns":[{"name":"a","type":"BIGINT"}],"keys":[],"kind":"table"}'
+        name = f"stranger{next(numbers)}"
+        _, held = client.done("create", collection=name, description=description)
+        before = environment.children["storage"].pid
+        environment.kill("storage")
+        held = client.write(held, 10)
+        assert held["frontier"] == 10
+        assert environment.children["storage"].pid != before
+        assert not environment.successor
+    finally:
+        client.close()
 
 
 def test_a_sink_writes_every_change_once_through_kills(environment, broker) -> None:

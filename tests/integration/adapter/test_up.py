@@ -47,6 +47,18 @@ def answers(directory: Path) -> bool:
     return True
 
 
+def log_of(directory: Path, service: str) -> str:
+    file = directory / "logs" / f"{service}.log"
+    return file.read_text() if file.exists() else ""
+
+
+def compacts(directory: Path, feed: Feed, topic: str) -> bool:
+    """Whether compaction has merged something by itself, of which this makes some more."""
+    feed.send(topic, [{"id": 0, "amount": 0}])
+    time.sleep(1)
+    return "compacted collection=" in log_of(directory, "compaction")
+
+
 def sql(directory: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [*COMMAND, "sql", "--directory", str(directory), "-c", text, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -87,6 +99,8 @@ def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -
         failed = sql(tmp_path, "SELECT nothing FROM v")
         assert failed.returncode == 1
         assert "error: the query failed" in failed.stdout
+        eventually(lambda: compacts(tmp_path, Feed(bootstrap), topic), 180)
+        assert rows(tmp_path, query) == before
         everything = family(first.pid)
         assert len(everything) >= 6
         for pid in everything:

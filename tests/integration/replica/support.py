@@ -23,6 +23,7 @@ from streams.compute.protocol import (
 from streams.compute.writer import CommandWriter
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.choices import TopicChoices
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
 from streams.plan import json as plan_json
@@ -196,7 +197,7 @@ def judge(bench: Bench, view: str, query: str, inputs: Sequence[str]) -> int:
 def open_bench(bootstrap: str) -> Bench:
     kafka = ClientSettings(bootstrap)
     namespace = f"t{uuid.uuid4().hex[:6]}"
-    broker = KafkaBroker(kafka, SINGLE_BROKER)
+    broker = KafkaBroker(kafka, TopicChoices(durability=SINGLE_BROKER))
     shards = Shards(
         broker.logs,
         broker.chunks,

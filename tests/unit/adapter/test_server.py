@@ -138,5 +138,6 @@ def test_status_lists_every_object(server) -> None:
             "status": "running",
             "progress": "",
             "detail": "fine",
+            "retains": None,
         }
     ]

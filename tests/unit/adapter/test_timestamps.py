@@ -9,7 +9,6 @@ from streams.adapter.timestamps import (
     Unreadable,
     birth,
     choose,
-    policy,
 )
 from streams.ids import Timestamp
 from streams.progress import EMPTY, frontier
@@ -65,19 +64,3 @@ def test_an_object_is_born_where_its_holds_allow() -> None:
     assert birth(inputs, [Timestamp(2), Timestamp(3)]) == 6
     assert birth(inputs, [Timestamp(9), Timestamp(3)]) == 9
     assert birth((bounds("a", 4, 4),), [Timestamp(4)]) == 4
-
-
-@pytest.mark.parametrize(
-    ("upper", "held", "retain_ms", "expected"),
-    [
-        (1000, 0, 100, 899),
-        (1000, 890, 100, None),
-        (1000, 888, 100, 899),
-        (50, 0, 100, None),
-        (None, 0, 100, None),
-        (1000, 0, 0, 999),
-    ],
-)
-def test_history_is_let_go_in_tenths_of_the_window(upper, held, retain_ms, expected) -> None:
-    move = policy(EMPTY if upper is None else frontier(upper), frontier(held), retain_ms)
-    assert move == (None if expected is None else frontier(expected))

@@ -137,6 +137,9 @@ class Flaky:
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         return self.logs.bounds(topic)
 
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        return self.logs.bounds_all(topics)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         return self.logs.tail(starts)
 

@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Topic
 from streams.kafka.faults import admin_fault, cause_of, read_fault, write_fault
-from streams.kafka.log import Truncated
+from streams.kafka.log import Truncated, Unanswered
 from streams.kafka.transactions import Fenced
 
 
@@ -31,7 +31,18 @@ def test_a_failed_write_is_determinate_only_when_the_record_itself_was_refused(c
 
 
 def test_a_failed_read_had_no_effect():
-    assert type(read_fault("read", KafkaError(KafkaError._TRANSPORT))) is Determinate
+    assert type(read_fault("read", KafkaError(KafkaError.INVALID_TIMESTAMP))) is Determinate
+
+
+@pytest.mark.parametrize(
+    "code", [KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError.KAFKA_STORAGE_ERROR]
+)
+def test_who_was_not_answered_may_ask_again(code):
+    assert type(read_fault("read", KafkaError(code))) is Unanswered
+
+
+def test_a_write_to_a_full_disk_may_have_had_its_effect():
+    assert type(write_fault("w", KafkaError(KafkaError.KAFKA_STORAGE_ERROR))) is Indeterminate
 
 
 def test_a_wrong_request_for_a_topic_is_misuse_and_the_rest_may_be_repeated():
@@ -49,3 +60,9 @@ def test_an_exception_without_a_cause_is_unknown():
 def test_errors_survive_the_way_from_a_worker(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_right_that_is_missing_is_named():
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    for fault in (read_fault("follow log", denied), write_fault("append", denied)):
+        assert "grant this client's user READ, WRITE and DESCRIBE" in str(fault)

@@ -6,10 +6,10 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
+from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
-from tests.support.faulty import Fault, FaultyChunks, FaultyLogs
 
 LOG = Topic("g.log")
 DATA = Topic("g.data")

@@ -151,3 +151,17 @@ def test_another_arrow_stream_is_corrupt() -> None:
         pass
     with pytest.raises(Corrupt, match="expected columns"):
         chunk.decode(sink.getvalue().to_pybytes())
+
+
+def test_large_rows_among_small_ones_are_cut_apart() -> None:
+    """Slices are of equal numbers of rows, and a few rows may hold nearly all of the bytes."""
+    random = np.random.default_rng(0)
+    large = [random.bytes(chunk.LIMIT).hex() for _ in range(4)]
+    texts = [*large, *(["small"] * 20_000)]
+    table = pa.table(
+        {"c0": texts, "time": pa.array([1] * len(texts)), "diff": pa.array([1] * len(texts))}
+    )
+    bodies = chunk.encode(table, ["text"])
+    assert max(len(body) for body, _ in bodies) < 3 * chunk.LIMIT  # one of them, and some
+    back = pa.concat_tables([chunk.decode(body)[0] for body, _ in bodies])
+    assert back.column("c0").to_pylist() == texts

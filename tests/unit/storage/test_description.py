@@ -19,6 +19,15 @@ def test_a_description_comes_back() -> None:
 def test_keys_are_columns() -> None:
     with pytest.raises(InvalidUsage, match="expected keys among the columns"):
         Description((("a", "INTEGER"),), keys=("b",))
+    with pytest.raises(InvalidUsage, match="expected required among the columns"):
+        Description((("a", "INTEGER"),), required=("b",))
+
+
+def test_what_is_required_is_said_only_when_something_is() -> None:
+    plain = Description((("a", "INTEGER"),), kind="table")
+    assert "required" not in dumps(plain)
+    strict = Description((("a", "INTEGER"),), kind="table", required=("a",))
+    assert loads(dumps(strict)) == strict
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"columns": 1, "keys": [], "kind": "x"}'])

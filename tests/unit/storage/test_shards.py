@@ -8,11 +8,12 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
-from streams.storage import read, records, sending
+from streams.storage import read, records
 from streams.storage.events import Append, Body, Drop, Event, Part, Reclaim
 from streams.storage.outcomes import (
     Appended,
@@ -23,7 +24,6 @@ from streams.storage.outcomes import (
 )
 from streams.storage.shards import Shards, write_capability
 from streams.storage.window import WINDOW
-from tests.support.faulty import Fault, FaultyLogs
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 
@@ -116,16 +116,13 @@ def test_events_of_many_groups_go_with_one_flush(monkeypatch: pytest.MonkeyPatch
     ],
     ids=lambda plan: "-".join(fault.name.lower() for fault in plan),
 )
-def test_an_append_in_doubt_counts_exactly_once(
-    plan: list[Fault], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sending, "RESEND_MS", (1, 1, 1))
+def test_an_append_in_doubt_counts_exactly_once(plan: list[Fault]) -> None:
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
         append(one, 0, 10)
     logs = FaultyLogs(made.logs, plan)
-    with client(made, logs=logs) as one:
+    with client(made, logs=logs, resend_ms=(1, 1, 1)) as one:
         one.open("u1")
         assert append(one, 10, 20, rows("a", time=12)) == Appended((frontier(20),))
         # and what was in doubt may still surface, now or after others have written
@@ -147,12 +144,12 @@ def test_a_failure_before_the_append_had_no_effect() -> None:
         assert append(one, 0, 10) == Appended((frontier(10),))
 
 
-def test_a_doubt_that_stays_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sending, "RESEND_MS", (1, 1))
+def test_a_doubt_that_stays_is_told() -> None:
     made = broker()
     with client(made) as one:
         one.create("u1", U1, DESCRIPTION, Timestamp(0))
-    with client(made, logs=FaultyLogs(made.logs, [Fault.INSTEAD] * 3)) as one:
+    logs = FaultyLogs(made.logs, [Fault.INSTEAD] * 3)
+    with client(made, logs=logs, resend_ms=(1, 1)) as one:
         one.open("u1")
         with pytest.raises(Indeterminate):
             append(one, 0, 10)
@@ -281,7 +278,7 @@ def spoil_times(made: MemoryBroker) -> None:
 @pytest.mark.parametrize(
     ("spoil", "kind", "said"),
     [
-        (spoil_record, Corrupt, r"log sw\.u1\.log@2: avro header"),
+        (spoil_record, Corrupt, r"log sw\.u1\.log/0@2: avro header"),
         (spoil_topic, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
         (spoil_start, Truncated, r"log sw\.u1\.log cannot be read from offset 2"),
         (spoil_times, Corrupt, r"log sw\.u1\.log at offset 2: expected the broker's append"),
@@ -401,3 +398,12 @@ def test_a_group_is_opened_once_whoever_asks() -> None:
         for thread in threads:
             thread.join()
         assert append(one, 0, 10) == Appended((frontier(10),))
+
+
+def test_who_has_no_time_to_wait_is_told_what_can_be_known() -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        other.open("u1")
+        append(one, 0, 10)
+        assert other.wait(lambda: other.state(U1).upper == frontier(10), 0)

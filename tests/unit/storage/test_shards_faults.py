@@ -6,7 +6,6 @@ most once, whenever what was in doubt surfaces.
 
 import itertools
 from collections import Counter
-from unittest.mock import patch
 
 import pyarrow as pa
 from hypothesis import given, settings
@@ -14,14 +13,14 @@ from hypothesis import strategies as st
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
+from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
-from streams.storage import read, rollup, sending
+from streams.storage import read, rollup
 from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards, write_capability
-from tests.support.faulty import Fault, FaultyLogs
 
 U1 = CollectionId("u1")
 FAULTS = st.sampled_from([Fault.NONE, Fault.NONE, Fault.AFTER, Fault.INSTEAD, Fault.BEFORE])
@@ -73,18 +72,20 @@ def test_every_write_counts_as_told(
     ticks = itertools.count(1_000, 10)
     made = MemoryBroker(lambda: next(ticks))
     logs = [FaultyLogs(made.logs), FaultyLogs(made.logs)]
-    clients = [Shards(each, made.chunks, made.topics, now_ms=lambda: 0) for each in logs]
+    clients = [
+        Shards(each, made.chunks, made.topics, now_ms=lambda: 0, resend_ms=(0, 0))
+        for each in logs
+    ]
     for each in clients:
         each.create("u1", U1, Description((("name", "VARCHAR"),)), Timestamp(0))
     told: dict[str, str] = {}
-    with patch.object(sending, "RESEND_MS", (0, 0)):
-        for number, (who, faults, width, looks, surfaces) in enumerate(writes):
-            if looks:
-                clients[who].sync()
-            logs[who]._plan = iter(faults)
-            told[f"w{number}"] = write(clients[who], f"w{number}", width)
-            if surfaces:
-                logs[who].surface()
+    for number, (who, faults, width, looks, surfaces) in enumerate(writes):
+        if looks:
+            clients[who].sync()
+        logs[who].plan(faults)
+        told[f"w{number}"] = write(clients[who], f"w{number}", width)
+        if surfaces:
+            logs[who].surface()
     for log in logs:
         log.surface()
     for each in clients:

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from streams.errors import Corrupt
-from streams.ids import Offset, Timestamp, Topic
+from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.storage import read, rollup, upkeep
-from streams.storage.events import Replace, Rollup
+from streams.storage.events import Advance, Replace, Rollup
 from streams.storage.outcomes import (
     RolledUp,
     Unavailable,
@@ -118,3 +118,21 @@ def test_superseded_chunks_are_tombstoned_after_their_reclaim() -> None:
         assert names(read.snapshot(one, U1, Timestamp(15))[0]) == ["a", "b"]
         with pytest.raises(Corrupt):
             one.chunks.fetch(one.data_topic(U1), old[0].chunks)
+
+
+def test_many_groups_restart_at_once_though_a_rollup_of_one_is_gone() -> None:
+    made = broker()
+    groups = [f"g{number}" for number in range(5)]
+    with client(made) as one:
+        for group in groups:
+            one.create(group, CollectionId(group), DESCRIPTION, Timestamp(0))
+            for upto in (70, 140):
+                idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(upto)]
+                one.submit([(group, each) for each in idle])
+                assert isinstance(upkeep.roll_up(one, group), RolledUp)
+        newest = one.group_state("g3").rollups[-1]
+        one.chunks.forget(one.names("g3").data, newest.chunks)
+        expected = {each: rollup.encode(one.group_state(each)) for each in groups}
+    with client(made) as one:
+        one.open(*groups)
+        assert {each: rollup.encode(one.group_state(each)) for each in groups} == expected

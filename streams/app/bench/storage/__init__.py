@@ -1,0 +1,1 @@
+"""Benchmarks of storage alone: the `Storage` API against an embedded broker, no Spark."""

@@ -1,0 +1,81 @@
+"""One round of compaction as a user asks for it: by name, by time, in process or on Spark."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.coordinator import catalog_topic
+from streams.app.compacting import (
+    Place,
+    compaction,
+    connected,
+    groups_of,
+    on_spark,
+    open_groups,
+    worker,
+)
+from streams.app.environment import find
+from streams.app.services import new_id
+from streams.compaction.runner import Round, Wish
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.broker import KafkaBroker
+from streams.storage.policy import LagBehindUpper, Policy, Until
+from streams.storage.shards import Shards
+
+
+def environment(directory: Path) -> Place:
+    """The environment that runs in the directory. Errors: InvalidUsage when none does."""
+    _, kafka, namespace = find(directory.absolute())
+    return Place(kafka, namespace)
+
+
+def run(
+    place: Place, wish: Wish, collection: str, master: str | None
+) -> tuple[Round, dict[str, str]]:
+    """One round; what it did, and what failed of what.
+
+    `collection` is a name or an id, empty for all. `master` is Spark's: empty for what its own
+    configuration says, None for no Spark.
+
+    Errors: InvalidUsage when there is no such collection; Determinate, Indeterminate.
+    """
+    with ExitStack() as stack:
+        broker, shards = stack.enter_context(connected(place))
+        failures = open_groups(shards, groups_of(place.namespace, broker.topics.names()))
+        if collection:
+            wanted = named(broker, shards, place.namespace, collection)
+            wish = replace(wish, collections=frozenset({wanted}))
+        merging = worker(shards) if master is None else on_spark(stack, shards, place, master)
+        job = stack.enter_context(compaction(shards, place.kafka, merging))
+        done = job.run_once(wish)
+        failures |= {each.collection: each.reason for each in done.failed}
+        return done, failures
+
+
+def named(broker: KafkaBroker, shards: Shards, namespace: str, name: str) -> CollectionId:
+    """The collection of this name in the catalog, or of this id.
+
+    Errors: InvalidUsage when there is none.
+    """
+    topic = catalog_topic(namespace)
+    if broker.topics.describe(topic) is not None:
+        catalog = CatalogLog(broker.logs, topic, new_id)
+        try:
+            for item in catalog.sync().ordered():
+                if item.name == name:
+                    return item.id
+        finally:
+            catalog.close()
+    shards.group_of(CollectionId(name))
+    return CollectionId(name)
+
+
+def policy_of(since: int | None, lag_ms: int | None) -> Policy | None:
+    """The read policy that the options say. Errors: InvalidUsage for both."""
+    if since is not None and lag_ms is not None:
+        raise InvalidUsage("expected --since or --lag, got both")
+    if since is not None:
+        return Until(Timestamp(since))
+    return None if lag_ms is None else LagBehindUpper(lag_ms)

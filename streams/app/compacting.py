@@ -1,0 +1,99 @@
+"""What compaction is made of: clients, the groups there are, who carries out merges."""
+
+import importlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from streams.app.services import new_id, now_ms
+from streams.compaction.collector import Collector
+from streams.compaction.runner import Compaction, Merging
+from streams.compaction.work import Worker
+from streams.errors import SlackwaterError
+from streams.ids import Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.storage.shards import Shards
+from streams.trace.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to compact: a cluster and the namespace of our topics on it."""
+
+    kafka: ClientSettings
+    namespace: str
+
+
+def groups_of(namespace: str, topics: frozenset[Topic]) -> list[str]:
+    """The groups among the topics: those with a log and a data topic."""
+    start, end = f"{namespace}.", ".log"
+    names = [each for each in topics if each.startswith(start) and each.endswith(end)]
+    stems = [name.removesuffix(end) for name in names]
+    return sorted(stem.removeprefix(start) for stem in stems if f"{stem}.data" in topics)
+
+
+def open_groups(shards: Shards, groups: list[str]) -> dict[str, str]:
+    """Open what can be opened; the others with the reason.
+
+    All at once, and one by one only when one of them fails.
+    """
+    try:
+        shards.open(*groups)
+    except SlackwaterError:
+        return {group: why for group in groups if (why := _failure(shards, group))}
+    return {}
+
+
+def _failure(shards: Shards, group: str) -> str:
+    try:
+        shards.open(group)
+    except SlackwaterError as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def connected(place: Place) -> Iterator[tuple[KafkaBroker, Shards]]:
+    """A client of shards that follows no group yet."""
+    broker = KafkaBroker(place.kafka)
+    try:
+        shards = Shards(
+            broker.logs,
+            broker.chunks,
+            broker.topics,
+            namespace=place.namespace,
+            now_ms=now_ms,
+            pump=True,
+        )
+        try:
+            yield broker, shards
+        finally:
+            shards.close()
+    finally:
+        broker.close()
+
+
+@contextmanager
+def compaction(shards: Shards, kafka: ClientSettings, merging: Merging) -> Iterator[Compaction]:
+    """The job over what `shards` follows."""
+    records = RawReader(kafka)
+    try:
+        collector = Collector(shards, records, now_ms)
+        yield Compaction(shards, merging, collector, now_ms)
+    finally:
+        records.close()
+
+
+def worker(shards: Shards) -> Merging:
+    """Merges in this process."""
+    return Worker(shards, Kernel(), new_id)
+
+
+def on_spark(stack: ExitStack, shards: Shards, place: Place, master: str) -> Merging:
+    """Merges on Spark, by a session that ends with the stack."""
+    job = importlib.import_module("streams.compaction.job")  # only who wants Spark loads it
+    session = stack.enter_context(job.session(master))
+    merging: Merging = job.SparkWorker(shards, session, place.kafka)
+    return merging

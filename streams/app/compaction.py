@@ -1,0 +1,65 @@
+"""Compaction as a process of an environment: a round now and then, until told to stop.
+
+It follows every group of the namespace, those that come and go included. The read policy is the
+coordinator's, which knows who is reading; here what since allows is merged and reclaimed.
+"""
+
+import logging
+import threading
+
+from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
+from streams.app.service import Service
+from streams.app.services import until_told
+from streams.compaction.runner import Compaction, Round, Wish
+from streams.errors import SlackwaterError
+from streams.kafka.topics import Topics
+from streams.storage.shards import Shards
+
+log = logging.getLogger(__name__)
+
+
+def run(service: Service) -> int:
+    """Compact until told to stop; the exit code."""
+    stopping = until_told()
+    place = Place(service.kafka, service.namespace)
+    with (
+        connected(place) as (broker, shards),
+        compaction(shards, place.kafka, worker(shards)) as job,
+    ):
+        return rounds(broker.topics, job, service, stopping)
+
+
+def rounds(topics: Topics, job: Compaction, service: Service, stopping: threading.Event) -> int:
+    """Rounds until told to stop: 0; or until the client of shards is of no use any more: 1."""
+    while not stopping.wait(service.compact_every_s):
+        if job.shards.defect is not None:
+            return 1
+        try:
+            follow(topics, job.shards, service.namespace)
+            say(job.run_once(Wish(patient=True)))
+        except SlackwaterError as failure:
+            log.warning("compaction will try again", extra={"cause": str(failure)})
+    return 0
+
+
+def follow(topics: Topics, shards: Shards, namespace: str) -> None:
+    """Follow the groups that there are now; failed ones are opened anew."""
+    present = groups_of(namespace, topics.names())
+    healthy = set(shards.groups()).intersection(present)
+    for name in list(shards.following.groups):
+        if name not in healthy:
+            shards.close(name)
+    failures = open_groups(shards, [name for name in present if name not in healthy])
+    for name, why in failures.items():
+        log.warning("group cannot be followed", extra={"group": name, "cause": why})
+
+
+def say(done: Round) -> None:
+    """Log what a round did."""
+    for each in done.compacted:
+        facts = {"collection": each.collection, "batches": each.batches}
+        log.info("compacted", extra={**facts, "bytes": each.bytes_written})
+    if done.reclaimed:
+        log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
+    for failed in done.failed:
+        log.warning("not compacted", extra={"of": failed.collection, "cause": failed.reason})

@@ -1,0 +1,1 @@
+"""`slackwater shard`: what a shard is made of, read from its topics alone."""

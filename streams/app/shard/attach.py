@@ -1,0 +1,196 @@
+"""Reaching the shards of a namespace: brokers are enough, nobody else need run.
+
+Nothing is written and no capability is taken, so looking at a shard holds nothing back. The
+price: a reader may be overtaken by compaction, and is told so (`streams.app.shard.reading`).
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.app.services import now_ms
+from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.raw import Range, RawReader
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import Topics
+from streams.storage.directory import REGISTRY
+from streams.storage.shards import Shards
+from streams.storage.state import CollectionState, State
+
+_AT_ONCE = 64
+"""Records of a data topic in memory at a time: up to about 1 MiB each."""
+
+
+class Refused(InvalidUsage):
+    """What was asked for cannot be had: what was expected and came, and what to do."""
+
+    def __init__(self, message: str, detail: str = "", hint: str = "") -> None:
+        super().__init__(message, detail, hint)
+        self.message, self.detail, self.hint = message, detail, hint
+
+    def __str__(self) -> str:
+        return "\n".join(each for each in (self.message, self.detail, self.hint) if each)
+
+
+class Records(Protocol):
+    """Reads the records of a data topic (`streams.kafka.raw`)."""
+
+    def ends(self, topic: Topic) -> Mapping[int, Range]:
+        """What can be read of each partition now."""
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """The first `limit` records of `[lo, hi)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The shards of a namespace."""
+
+    namespace: str
+    shards: Shards
+    topics: Topics
+    records: Records
+
+    def groups(self) -> tuple[str, ...]:
+        """The names of all groups that hold data: a log topic and a data topic each."""
+        names = self.topics.names()
+        stem = f"{self.namespace}."
+        found = [
+            name.removeprefix(stem).removesuffix(".log")
+            for name in names
+            if name.startswith(stem) and name.endswith(".log")
+        ]
+        groups = (each for each in found if f"{stem}{each}.data" in names)
+        return tuple(sorted(each for each in groups if each != REGISTRY))
+
+    def open_all(self) -> Mapping[str, SlackwaterError]:
+        """Open every group; those that cannot be opened, and why."""
+        groups = self.groups()
+        try:
+            self.shards.open(*groups)
+        except SlackwaterError:
+            return {name: error for name in groups if (error := self._opened(name)) is not None}
+        return {}
+
+    def _opened(self, group: str) -> SlackwaterError | None:
+        try:
+            self.shards.open(group)
+        except SlackwaterError as error:
+            return error
+        return None
+
+    def find(self, id_: str) -> CollectionId:
+        """The shard of this id, in a group that is open from now on.
+
+        Errors: Refused when there is none; what its group failed of.
+        """
+        collection = CollectionId(id_)
+        groups = self.groups()
+        if id_ in groups:  # a collection's group mostly bears its name
+            self.shards.open(id_)
+            if collection in self.shards.group_state(id_).collections:
+                return collection
+        broken = self.open_all()
+        known = [each for name in self.shards.groups() for each in self.state(name).collections]
+        if collection in known:
+            return collection
+        raise unknown(id_, known, broken, self.namespace)
+
+    def state(self, group: str) -> State:
+        """A group as folded so far."""
+        return self.shards.group_state(group)
+
+    def group_and_state(self, id_: CollectionId) -> tuple[str, State, CollectionState]:
+        """A shard, with the group that holds it."""
+        group = self.shards.group_of(id_)
+        state = self.state(group)
+        return group, state, state.collections[id_]
+
+    def space(self, group: str, *, scan: bool) -> Space:
+        """What the group's data topic holds; with `scan` the topic is read to its end.
+
+        Errors: Determinate, Truncated.
+        """
+        if not scan:
+            return space_of(self.state(group))
+        topic = self.shards.names(group).data
+        ends = self.records.ends(topic)
+        found = [
+            sheet
+            for partition, (low, high) in ends.items()
+            for sheet in self._sweep(topic, partition, low, high)
+        ]
+        self.shards.sync()
+        whole = pa.concat_tables([SCAN_SCHEMA.empty_table(), *found])
+        return with_scan(self.state(group), whole, {each: ends[each].high for each in ends})
+
+    def _sweep(
+        self, topic: Topic, partition: int, low: Offset, high: Offset
+    ) -> Iterator[pa.Table]:
+        while low < high:
+            read = self.records.fetch(topic, partition, low, high, _AT_ONCE)
+            yield measured(read)
+            if read.num_rows < _AT_ONCE:
+                return
+            low = Offset(read.column("offset")[-1].as_py() + 1)
+
+
+def measured(read: pa.Table) -> pa.Table:
+    """Records with the bytes of their values in place of the values (`SCAN_SCHEMA`)."""
+    sizes = pc.binary_length(read.column("value")).cast(pa.int64())
+    columns = [read.column("partition"), read.column("offset"), read.column("key"), sizes]
+    return pa.table(columns, schema=SCAN_SCHEMA)
+
+
+def unknown(
+    id_: str, known: Sequence[str], broken: Mapping[str, SlackwaterError], namespace: str
+) -> Refused:
+    """The answer to an id that nobody has."""
+    like = difflib.get_close_matches(id_, known, n=3)
+    detail = f"namespace {namespace} has {len(known)} shards"
+    if broken:
+        detail += f", and {len(broken)} groups that cannot be read: {', '.join(sorted(broken))}"
+    meant = f"did you mean {' or '.join(like)}? " if like else ""
+    return Refused(
+        f"no shard {id_!r}", detail, f"{meant}'slackwater shard list' names them all"
+    )
+
+
+def reachable(topics: Topics, bootstrap: str) -> None:
+    """Errors: Determinate, which says where, when no broker answers."""
+    try:
+        topics.names()
+    except Determinate as error:
+        raise Determinate(f"no broker answers at {bootstrap}: {error}") from error
+
+
+@contextmanager
+def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
+    """The shards of a namespace on these brokers, for as long as the context lasts.
+
+    Errors: Determinate when no broker answers; InvalidUsage when the settings are refused.
+    """
+    broker = KafkaBroker(settings)
+    raw = RawReader(settings)
+    try:
+        reachable(broker.topics, settings.bootstrap)
+        shards = Shards(
+            broker.logs, broker.chunks, broker.topics, namespace=namespace, now_ms=now_ms
+        )
+        try:
+            yield Attached(namespace, shards, broker.topics, raw)
+        finally:
+            shards.close()
+    finally:
+        raw.close()
+        broker.close()

@@ -1,0 +1,330 @@
+"""`slackwater shard`: list, show, read, tail, capabilities, stats.
+
+Needs Kafka and nothing else: neither coordinator nor replica. Changes nothing.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console, RenderableType
+
+from streams.adapter.results import Failed, Result, line
+from streams.app.environment import reach
+from streams.app.printer import Printer, console_for
+from streams.app.services import now_ms
+from streams.app.shard import show as screen
+from streams.app.shard.attach import Attached, Refused, attached
+from streams.app.shard.facts import facts_of, holders_of
+from streams.app.shard.picture import draw
+from streams.app.shard.words import parse_time
+from streams.app.sql import FAILED, NO_ENVIRONMENT
+from streams.app.up import DIRECTORY, ClientOption, client_settings
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.ids import Timestamp
+from streams.kafka.settings import ClientSettings
+
+if TYPE_CHECKING:
+    from streams.app.shard.reading import Reader
+
+app = typer.Typer(
+    name="shard",
+    help=(
+        "Look into shards: a collection's durable form on Kafka. Needs the brokers alone, takes"
+        " no capability and changes nothing.\n\nExit codes: 0 done, 1 failed, 2 usage, 3 no"
+        " environment or no broker."
+    ),
+    no_args_is_help=True,
+)
+
+PICTURE_COLUMNS = 60
+
+Id = Annotated[
+    str, typer.Argument(metavar="ID", help="The shard's id, as 'slackwater shard list' has it.")
+]
+Directory = Annotated[Path, typer.Option(help="The environment's files.")]
+Brokers = Annotated[
+    str, typer.Option(help="Kafka to look at, as HOST:PORT[,...], instead of an environment's.")
+]
+Namespace = Annotated[
+    str, typer.Option(help="What the topics' names begin with. Default: the environment's, sw.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+AsOf = Annotated[
+    str,
+    typer.Option(
+        help="A time: milliseconds, or a date with zone. Default: the latest complete."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """An open namespace, and where its facts are shown."""
+
+    at: Attached
+    console: Console
+    as_json: bool
+
+    def tell(self, page: RenderableType, objects: Sequence[Mapping[str, object]]) -> None:
+        """Show the page to people, the objects to programs."""
+        if not self.as_json:
+            self.console.print(page, highlight=False)
+        for each in objects if self.as_json else ():
+            self.console.out(json.dumps(each, ensure_ascii=False), highlight=False)
+
+    def stream(self, results: Iterator[Result]) -> None:
+        """Show results as they come."""
+        printer = Printer(self.console, as_json=self.as_json)
+        try:
+            for each in results:
+                printer.show(json.loads(line(each)))
+        except KeyboardInterrupt:
+            printer.flush()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Where:
+    """The options that name a namespace. They may hold secrets: no repr."""
+
+    directory: Path
+    brokers: str
+    namespace: str
+    client: list[str] | None
+
+    def resolve(self) -> tuple[ClientSettings, str]:
+        """How to reach the brokers, and the namespace.
+
+        Errors: InvalidUsage when the directory has no environment; typer.BadParameter.
+        """
+        chosen = client_settings(self.client or [])
+        bootstrap, found, name = self.brokers, dict[str, str](), "sw"
+        if not bootstrap:
+            kafka, name = reach(self.directory.absolute())
+            bootstrap, found = kafka.bootstrap, dict(kafka.extra)
+        try:
+            settings = ClientSettings(bootstrap, tuple(sorted({**found, **chosen}.items())))
+        except InvalidUsage as error:
+            raise typer.BadParameter(str(error)) from error
+        return settings, self.namespace or name
+
+
+@contextmanager
+def looking(where: Where, *, as_json: bool) -> Iterator[Look]:
+    """The shards that the options name; what goes wrong becomes an answer and an exit code."""
+    with ExitStack() as stack:
+        try:
+            at = stack.enter_context(attached(*where.resolve()))
+        except (InvalidUsage, Determinate) as error:
+            fail(error, as_json=as_json)
+            raise typer.Exit(NO_ENVIRONMENT) from error
+        try:
+            yield Look(at, console_for(sys.stdout.isatty()), as_json)
+        except SlackwaterError as error:
+            fail(error, as_json=as_json)
+            raise typer.Exit(FAILED) from error
+
+
+def fail(error: SlackwaterError, *, as_json: bool) -> None:
+    """Say what went wrong: to people on standard error, to programs where they read."""
+    parts = (error.message, error.detail, error.hint) if isinstance(error, Refused) else ()
+    told = Failed(*parts) if parts else Failed(str(error))
+    Printer(Console(stderr=not as_json), as_json=as_json).show(json.loads(line(told)))
+
+
+def reader_of(at: Attached, id_: str) -> "Reader":
+    """A reader of a shard. Errors: as `Attached.find`."""
+    # what evaluates rows takes seconds to load: only where rows are read
+    from streams.app.shard.reading import Reader  # noqa: PLC0415
+    from streams.trace.kernel import Kernel  # noqa: PLC0415
+
+    return Reader(at.shards, at.find(id_), Kernel())
+
+
+def time_named(text: str) -> Timestamp | None:
+    """The time of an option; None when it was not given. Errors: typer.BadParameter."""
+    try:
+        return parse_time(text) if text else None
+    except InvalidUsage as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command("list")
+def list_(
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """All shards: frontiers, batches, rows, bytes.
+
+    Examples:
+        slackwater shard list
+        slackwater shard list --brokers kafka.example:9092 --namespace sw --json
+    """
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        broken = look.at.open_all()
+        found = [
+            facts_of(group, each)
+            for group in look.at.shards.groups()
+            for each in look.at.state(group).collections.values()
+        ]
+        found.sort(key=lambda each: each.id)
+        look.tell(screen.list_table(found), [screen.shard_json(each) for each in found])
+        for group, error in broken.items():
+            fail(Refused(f"group {group} cannot be read", str(error)), as_json=as_json)
+    raise typer.Exit(FAILED if broken else 0)
+
+
+@app.command()
+def show(
+    id_: Id,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """A shard: columns, frontiers, and its batches drawn over time and size.
+
+    Examples:
+        slackwater shard show u1
+        slackwater shard show u1 --json
+    """
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        group, _, collection = look.at.group_and_state(look.at.find(id_))
+        facts, names = facts_of(group, collection), look.at.shards.names(group)
+        width = max(10, min(PICTURE_COLUMNS, look.console.width - 40))
+        picture = draw(collection.batches, facts.since, facts.upper, width)
+        page = screen.shard_page(facts, (names.log, names.data), picture)
+        topics = {"log_topic": names.log, "data_topic": names.data}
+        look.tell(page, [{**screen.shard_json(facts), **topics}])
+
+
+@app.command()
+def capabilities(
+    id_: Id,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Who may read and write a shard, until when, and what each holds back.
+
+    A capability holds back since (of a reader) or upper (of a writer) by as much as it would
+    move if that one alone were dropped; a reader's plan keeps superseded chunks besides.
+
+    Examples:
+        slackwater shard capabilities u1
+        slackwater shard capabilities u1 --json
+    """
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        _, state, collection = look.at.group_and_state(look.at.find(id_))
+        holders = holders_of(state, collection, now_ms())
+        look.tell(screen.holders_table(holders), [screen.holder_json(each) for each in holders])
+
+
+@app.command()
+def stats(  # noqa: PLR0913  # the options of a command
+    id_: Id,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    *,
+    scan: Annotated[
+        bool, typer.Option("--scan", help="Read the whole data topic, to find orphans.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What a shard takes up: rows, chunks, bytes, garbage, and who holds what back.
+
+    Garbage is what compaction took out and nobody has reclaimed yet; with --scan also orphans,
+    chunks that no event of the log names, and chunks that the log names but the topic lacks.
+    Shards of one group share a data topic: its garbage is counted for all of them.
+
+    Examples:
+        slackwater shard stats u1
+        slackwater shard stats u1 --scan --json
+    """
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        id_found = look.at.find(id_)
+        space = look.at.space(look.at.shards.group_of(id_found), scan=scan)
+        group, state, collection = look.at.group_and_state(id_found)
+        facts, holders = facts_of(group, collection), holders_of(state, collection, now_ms())
+        stats_json = {
+            **screen.shard_json(facts),
+            "type": "stats",
+            "space": screen.space_json(space),
+            "capabilities": [screen.holder_json(each) for each in holders],
+        }
+        look.tell(screen.stats_page(facts, space, holders), [stats_json])
+
+
+@app.command()
+def read(  # noqa: PLR0913  # the options of a command
+    id_: Id,
+    *,
+    as_of: AsOf = "",
+    wait: Annotated[
+        float, typer.Option(help="Seconds to wait for the time to be complete.", min=0)
+    ] = 0,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """What a shard holds at a time: each row with its multiplicity, error rows included.
+
+    Examples:
+        slackwater shard read u1
+        slackwater shard read u1 --as-of 1785000000000
+        slackwater shard read u1 --as-of 2026-07-25T12:00:00Z --wait 10 --json
+    """
+    time = time_named(as_of)
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        reader = reader_of(look.at, id_)
+        look.stream(reader.read(time, int(wait * 1000)))
+
+
+@app.command()
+def tail(  # noqa: PLR0913  # the options of a command
+    id_: Id,
+    *,
+    as_of: AsOf = "",
+    until: Annotated[
+        str, typer.Option(help="Stop before this time. Default: go on until Ctrl-C.")
+    ] = "",
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    snapshot: Annotated[
+        bool, typer.Option(help="Begin with the contents, or with the changes after them.")
+    ] = True,
+    as_json: AsJson = False,
+) -> None:
+    """The contents of a shard at a time, then every change at its own time.
+
+    A line "complete before T" says that every change before T has come.
+
+    Examples:
+        slackwater shard tail u1
+        slackwater shard tail u1 --no-snapshot --json
+        slackwater shard tail u1 --as-of 1785000000000 --until 1785000060000
+    """
+    start, stop = time_named(as_of), time_named(until)
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        reader = reader_of(look.at, id_)
+        look.stream(reader.tail(start, stop, snapshot=snapshot))

@@ -1,0 +1,273 @@
+"""Facts of shards on the screen: tables and a picture for people, a JSON object for programs.
+
+A frontier is its time in JSON, and null when it is empty, as in `streams.adapter.results`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from streams.app.shard.facts import Holder, ShardFacts, Size
+from streams.app.shard.picture import Picture
+from streams.app.shard.space import Space
+from streams.app.shard.words import (
+    bytes_text,
+    count_text,
+    date_of,
+    duration_text,
+    share_text,
+    time_text,
+)
+from streams.progress import Antichain
+from streams.storage.events import Right
+
+Json = Mapping[str, object]
+
+LEGEND = "█ one batch  ▓ 2 to 4  ▒ 5 to 16  ░ more"
+
+
+def list_table(shards: Sequence[ShardFacts]) -> Table:
+    """One row a shard."""
+    table = Table(header_style="bold")
+    for name in ("id", "kind", "status", "since", "upper"):
+        table.add_column(name, overflow="fold")
+    for name in ("batches", "chunks", "rows", "bytes", "capabilities"):
+        table.add_column(name, justify="right")
+    for each in shards:
+        numbers = (each.batches, each.live.chunks, each.live.rows)
+        table.add_row(
+            escape(each.id),
+            escape(each.description.kind) if each.description else "",
+            each.status,
+            _short(each.since),
+            _short(each.upper),
+            *(f"{number:,}" for number in numbers),
+            bytes_text(each.live.bytes),
+            str(each.capabilities),
+        )
+    return table
+
+
+def _short(frontier: Antichain) -> str:
+    return "{}" if frontier.is_empty else str(frontier.time)
+
+
+def shard_page(facts: ShardFacts, topics: Sequence[str], picture: Picture | None) -> Group:
+    """What a shard is, and its picture."""
+    lines: list[tuple[str, str]] = [*identity(facts), ("topics", ", ".join(topics))]
+    if facts.description is None:
+        lines.append(("columns", "(a description that is not one of ours)"))
+    else:
+        named = [f"{name} {kind}" for name, kind in facts.description.columns]
+        lines.append(("columns", ", ".join(named)))
+        lines.append(("keys", ", ".join(facts.description.keys) or "none"))
+    lines += numbers(facts)
+    drawn: RenderableType = Text("no batches yet") if picture is None else framed(picture)
+    return Group(grid(lines), Text(), drawn)
+
+
+def stats_page(facts: ShardFacts, space: Space, holders: Sequence[Holder]) -> Group:
+    """What a shard takes up, and who keeps it from taking up less."""
+    lines = [*identity(facts), *numbers(facts), *garbage(space)]
+    return Group(grid(lines), Text(), holders_table(holders))
+
+
+def identity(facts: ShardFacts) -> list[tuple[str, str]]:
+    """Who a shard is and where it stands."""
+    kind = facts.description.kind if facts.description else "unknown"
+    return [
+        ("shard", f"{facts.id}, a {kind}, {facts.status}"),
+        ("since", time_text(facts.since, "dropped: nobody reads it any more")),
+        ("upper", time_text(facts.upper, "sealed: nobody writes it any more")),
+    ]
+
+
+def numbers(facts: ShardFacts) -> list[tuple[str, str]]:
+    """How much there is of a shard."""
+    batches = f"{facts.batches:,}, of which {facts.compacted:,} compacted"
+    return [("batches", batches), ("live", size_text(facts.live))]
+
+
+def garbage(space: Space) -> list[tuple[str, str]]:
+    """What the group's data topic holds besides."""
+    lines = [
+        ("staged", size_text(space.staged)),
+        ("rollups", size_text(space.rollup)),
+        ("superseded", size_text(space.superseded)),
+    ]
+    if space.scanned is None:
+        lines.append(("orphans", "not looked for: --scan reads the data topic for them"))
+    else:
+        found = space.scanned
+        lines.append(("deleted", f"{_chunks(found.deleted)}, awaiting the broker"))
+        lines.append(("orphans", f"{_chunks(found.orphan)}, linked by nothing or not yet"))
+        places = ", ".join(f"{each.partition}@{each.offset}" for each in found.missing[:10])
+        lines.append(
+            ("missing", f"{count_text(len(found.missing), 'chunk', 'chunks')} {places}".strip())
+        )
+    known = "" if space.scanned else ", orphans apart"
+    share, total = share_text(space.garbage_share), bytes_text(space.total_bytes)
+    return [*lines, ("garbage", f"{share} of {total}{known}")]
+
+
+def size_text(size: Size) -> str:
+    """A size in words."""
+    return f"{count_text(size.rows, 'row', 'rows')} in {_chunks(size)}"
+
+
+def _chunks(size: Size) -> str:
+    return f"{count_text(size.chunks, 'chunk', 'chunks')}, {bytes_text(size.bytes)}"
+
+
+def grid(lines: Sequence[tuple[str, str]]) -> Table:
+    """Names and what is said of them."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for name, text in lines:
+        table.add_row(name, escape(text))
+    return table
+
+
+def holders_table(holders: Sequence[Holder]) -> Table:
+    """One row a capability."""
+    table = Table(header_style="bold")
+    for name in ("capability", "right", "frontier", "holds back", "lease"):
+        table.add_column(name, overflow="fold")
+    for each in holders:
+        table.add_row(
+            escape(each.id),
+            each.right.value.lower(),
+            time_text(each.frontier, "nothing"),
+            effect_text(each),
+            lease_text(each),
+        )
+    return table
+
+
+def effect_text(holder: Holder) -> str:
+    """What a capability holds back, in words."""
+    name = "since" if holder.right is Right.READ else "upper"
+    if holder.held_back is None:
+        last = "would stay" if holder.right is Right.READ else "would be sealed"
+        said = f"the last of its kind: without it {name} {last}"
+    elif holder.held_back:
+        said = f"{name} by {holder.held_back:,}"
+    else:
+        said = "nothing alone"
+    if holder.plan is None:
+        return said
+    return f"{said}; reads from offset {holder.plan}: keeps {_chunks(holder.kept)}"
+
+
+def lease_text(holder: Holder) -> str:
+    """When a capability ends by itself."""
+    left = holder.expires_in_ms
+    if left is None:
+        return "critical: never expires"
+    if left <= 0:
+        return f"over since {duration_text(-left)}, ends with the next event of the log"
+    return f"{duration_text(left)} left"
+
+
+def framed(picture: Picture) -> Text:
+    """The picture with its frame, its axis and what the shades mean."""
+    return Text("\n".join(picture_lines(picture)), no_wrap=True, overflow="crop")
+
+
+def picture_lines(picture: Picture) -> Iterator[str]:
+    """The picture, line by line."""
+    axis = picture.axis
+    margin = max(len(each.name) for each in picture.rows)
+    for row in picture.rows:
+        count = count_text(row.batches, "batch", "batches")
+        yield f"{row.name:>{margin}} │{row.cells}│ {count}"
+    yield f"{'':{margin}} └{'┄' if axis.is_broken else '─'}{'─' * (axis.width - 1)}┘"
+    yield f"{'':{margin}}  {marks(picture)}"
+    start, end = (f"{time} {date_of(time)}".strip() for time in (axis.start, axis.end))
+    yield f"{'':{margin}}  {start}  to  {end}"
+    if axis.is_broken:
+        yield f"{'':{margin}}  the first column stands for all times before"
+    yield f"{'':{margin}}  {LEGEND}"
+
+
+def marks(picture: Picture) -> str:
+    """Where since and upper stand: `s`, `u`, or `*` for both."""
+    line = [" "] * picture.axis.width
+    for mark, column in (("s", picture.since), ("u", picture.upper)):
+        if column is not None:
+            line[column] = mark if line[column] == " " else "*"
+    return f"{''.join(line).rstrip()}   s since, u upper, * both"
+
+
+def shard_json(facts: ShardFacts) -> Json:
+    """A shard as `list` and `show` have it."""
+    made = facts.description
+    return {
+        "type": "shard",
+        "id": facts.id,
+        "group": facts.group,
+        "kind": made.kind if made else None,
+        "columns": [{"name": name, "type": kind} for name, kind in made.columns]
+        if made
+        else None,
+        "keys": list(made.keys) if made else None,
+        "status": facts.status,
+        "since": _time(facts.since),
+        "upper": _time(facts.upper),
+        "batches": facts.batches,
+        "compacted_batches": facts.compacted,
+        "chunks": facts.live.chunks,
+        "rows": facts.live.rows,
+        "bytes": facts.live.bytes,
+        "capabilities": facts.capabilities,
+    }
+
+
+def holder_json(holder: Holder) -> Json:
+    """A capability as `capabilities` and `stats` have it."""
+    return {
+        "type": "capability",
+        "id": holder.id,
+        "right": holder.right.value.lower(),
+        "frontier": _time(holder.frontier),
+        "held_back": holder.held_back,
+        "plan": holder.plan,
+        "kept": size_json(holder.kept),
+        "lease_ms": holder.lease_ms,
+        "expires_in_ms": holder.expires_in_ms,
+    }
+
+
+def space_json(space: Space) -> Json:
+    """A data topic as `stats` has it; what takes a scan is null without one."""
+    found = space.scanned
+    return {
+        "live": size_json(space.live),
+        "staged": size_json(space.staged),
+        "rollup": size_json(space.rollup),
+        "superseded": size_json(space.superseded),
+        "deleted": size_json(found.deleted) if found else None,
+        "orphan": size_json(found.orphan) if found else None,
+        "missing": [
+            {"partition": each.partition, "offset": each.offset, "key": each.key}
+            for each in found.missing
+        ]
+        if found
+        else None,
+        "garbage_bytes": space.garbage_bytes,
+        "total_bytes": space.total_bytes,
+        "garbage_share": space.garbage_share,
+    }
+
+
+def size_json(size: Size) -> Json:
+    """A size."""
+    return {"chunks": size.chunks, "rows": size.rows, "bytes": size.bytes}
+
+
+def _time(frontier: Antichain) -> int | None:
+    return None if frontier.is_empty else frontier.time

@@ -1,0 +1,138 @@
+"""`slackwater storage`: answers the command topics, inside an environment or on its own."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from streams.app.environment import reach, reachable
+from streams.app.processes import end_with_input
+from streams.app.service import FENCED, Service, read_service
+from streams.app.services import now_ms, until_signalled
+from streams.app.up import DIRECTORY, ClientOption, chosen_topics, client_settings
+from streams.errors import SlackwaterError
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.choices import topic_choices
+from streams.kafka.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.kafka.transactions import Fenced, Transactions
+from streams.replica.crash import Crash
+from streams.storage.commands.service import CommandService, Names, Wiring
+from streams.storage.shards import Shards
+
+FAILED, NO_ENVIRONMENT = 1, 3
+
+log = logging.getLogger(__name__)
+
+
+def storage(
+    *,
+    directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY,
+    brokers: Annotated[
+        str, typer.Option(help="Kafka to use, as HOST:PORT[,...], without an environment.")
+    ] = "",
+    client: ClientOption = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE."),
+    ] = None,
+    namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
+    config: Annotated[Path | None, typer.Option(hidden=True, dir_okay=False)] = None,
+) -> None:
+    """Answer commands from NAMESPACE.storage.commands until Ctrl-C.
+
+    An environment does so by itself; this is for brokers without one. Of two services of a
+    namespace the younger goes on and the other ends. schemas/CLIENTS.md tells how to write a
+    client.
+
+    Exit codes: 0 told to end, 1 failed, 2 usage, 3 no environment or broker, or taken over.
+
+    Examples:
+        slackwater storage --brokers kafka.example:9092 --namespace shop
+        slackwater storage --brokers kafka.example:9092 --client @client.properties
+            --topic commands.retention.ms=86400000
+    """
+    stopping = until_signalled()
+    if config is not None:
+        end_with_input()
+        raise typer.Exit(run(read_service(config), stopping))
+    try:
+        service = _alone(directory, brokers, client_settings(client or []), namespace)
+    except SlackwaterError as error:
+        raise _ended(error, NO_ENVIRONMENT) from error
+    service = replace(service, topics=chosen_topics(topic or []))
+    try:
+        code = run(service, stopping)
+    except SlackwaterError as error:
+        raise _ended(error, FAILED) from error
+    raise typer.Exit(code)
+
+
+def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: str) -> Service:
+    """What a service on its own is told: of these brokers, or of an environment's.
+
+    Errors: InvalidUsage, Determinate when there is none, or nobody answers.
+    """
+    if brokers:
+        kafka = ClientSettings(brokers, tuple(sorted(client.items())))
+    else:
+        kafka, namespace = reach(directory.absolute())
+    reachable(kafka)
+    return Service(
+        bootstrap=kafka.bootstrap,
+        client=dict(kafka.extra),
+        directory=str(directory),
+        namespace=namespace,
+    )
+
+
+def _ended(error: SlackwaterError, code: int) -> typer.Exit:
+    """Say why there is no service."""
+    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
+    return typer.Exit(code)
+
+
+def run(service: Service, stopping: threading.Event) -> int:
+    """Answer until told to stop, or until another service has taken over; the exit code."""
+    names = Names(service.namespace)
+    choices = topic_choices(service.topics)
+    with ExitStack() as stack:
+        broker = KafkaBroker(service.kafka, choices)
+        stack.callback(broker.close)
+        shards = Shards(
+            broker.logs,
+            broker.chunks,
+            broker.topics,
+            namespace=service.namespace,
+            data_partitions=choices.data_partitions,
+            now_ms=now_ms,
+            pump=True,
+        )
+        stack.callback(shards.close)
+        records = RawReader(service.kafka)
+        stack.callback(records.close)
+        writer = Transactions(service.kafka, names.transactional_id)
+        stack.callback(writer.close)
+        wiring = Wiring(
+            names=names,
+            shards=shards,
+            topics=broker.topics,
+            logs=broker.logs,
+            follow=broker.committed,
+            records=records,
+            writer=writer,
+            reached=Crash(service.points, Path(service.directory)),
+        )
+        try:
+            CommandService(wiring).run(stopping)
+        except Fenced as fenced:
+            log.error("another service has taken over", extra={"cause": str(fenced)})  # noqa: TRY400  no defect: where it was noticed tells nothing
+            return FENCED
+        return 0

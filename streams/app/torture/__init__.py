@@ -1,0 +1,1 @@
+"""The soak: writers, readers, compactors, kills; every read is checked."""

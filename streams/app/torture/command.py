@@ -1,0 +1,136 @@
+"""`slackwater torture`: hours of bad luck in a minute, and every answer checked."""
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from streams.app.torture.entries import Entry
+from streams.app.torture.nursery import Nursery
+from streams.app.torture.report import Report
+from streams.app.torture.simulation import Simulation
+from streams.app.torture.soak import Soak, new_seed
+from streams.app.torture.truth import Verdict
+from streams.errors import SlackwaterError
+from streams.kafka.embedded import EmbeddedBroker
+
+FAILED = 1
+SECONDS = 60.0
+
+app = typer.Typer(
+    help="Bad luck in quantity: does every answer stay right?", no_args_is_help=True
+)
+
+Seconds = Annotated[float, typer.Option(help="How long, on a real broker.", min=5)]
+Seed = Annotated[int | None, typer.Option(help="Repeat this run. Default: a new one.", min=0)]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the outcome to this file.")]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="Simulate it in this process: a seed decides all.")
+]
+Steps = Annotated[int, typer.Option(help="How many steps to simulate.", min=1)]
+Evidence = Annotated[
+    Path, typer.Option(help="Where to write what happened, if an answer was wrong.")
+]
+
+_console = Console(stderr=True)
+
+
+@app.callback()
+def torture() -> None:
+    """Bad luck in quantity: does every answer stay right?"""
+
+
+@app.command()
+def storage(
+    *,
+    seconds: Seconds = SECONDS,
+    seed: Seed = None,
+    json: Json = None,
+    memory: Memory = False,
+    steps: Steps = 2_000,
+    evidence: Evidence = Path("torture-evidence.jsonl"),
+) -> None:
+    """Writers, readers, compactors; kills, outages, late and doubled writes, skewed clocks.
+
+    Every write is remembered with what its writer was told, and every read is compared with
+    that: snapshots at any time that is held, and listens resumed anywhere. Runs on an embedded
+    broker of its own, in processes that are killed, or with --memory as a simulation that a
+    seed reproduces step by step.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
+
+    Examples:
+        slackwater torture storage --seconds 300
+        slackwater torture storage --memory --steps 5000 --seed 7
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet():
+            verdict, entries = simulated(chosen, steps) if memory else soaked(chosen, seconds)
+    except SlackwaterError as error:
+        _console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(FAILED) from error
+    how = f"--memory --steps {steps}" if memory else f"--seconds {seconds:g}"
+    again = f"slackwater torture storage {how} --seed {chosen}"
+    report = Report(chosen, again, time.monotonic() - began, verdict)
+    report.show(Console())
+    if json is not None:
+        report.write(json)
+    if verdict.wrong:
+        report.write_evidence(evidence, entries)
+        _console.print(f"what happened is in {evidence}", highlight=False)
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without our log lines: what fails here fails on purpose."""
+    ours = logging.getLogger("streams")
+    level = ours.level
+    ours.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+
+
+@contextmanager
+def bar(what: str, total: float) -> Iterator[tuple[Progress, TaskID]]:
+    """A progress bar on standard error."""
+    columns = (TextColumn(what), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console, transient=True) as progress:
+        yield progress, progress.add_task(what, total=total)
+
+
+def simulated(seed: int, steps: int) -> tuple[Verdict, Sequence[Entry]]:
+    """A run in memory."""
+    run = Simulation(seed)
+    with bar("simulating", steps) as (progress, task):
+        for _ in range(steps):
+            run.step()
+            progress.advance(task)
+    return run.verdict(), run.journal.entries
+
+
+def soaked(seed: int, seconds: float) -> tuple[Verdict, Sequence[Entry]]:
+    """A run on a broker of its own. Errors: Determinate when it does not start."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
+        place = Path(scratch)
+        with (
+            Nursery(place / "workers.log") as nursery,
+            EmbeddedBroker(place / "broker") as broker,
+            bar("torturing", seconds) as (progress, task),
+        ):
+            tell = partial(progress.update, task)
+            run = Soak(broker, nursery, place, seed, lambda passed: tell(completed=passed))
+            return run.run(seconds), run.evidence

@@ -1,0 +1,178 @@
+"""Takes chunks that nothing names: superseded ones, and orphans that were never linked.
+
+The log decides, never a clock (rules 7, 10). The collector raises the floor by a Reclaim, reads
+it back, and tombstones only what the state at that event does not name: such a chunk lies below
+the floor, so whoever brings it up later is told that it is void. A superseded chunk stays named
+until every live plan is beyond the event that took it out.
+
+Orphans are found by reading the data topic up to the floor, once; what was found and is still
+named is remembered, by its key, and looked at again. How high the floor is raised is politeness
+only: a writer between writing a chunk and linking it would have to write it again. So the floor
+follows where the topic ended `grace_ms` ago.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.ids import Offset, Topic
+from streams.kafka.log import ChunkRef
+from streams.kafka.raw import Range
+from streams.storage import upkeep
+from streams.storage.events import Reclaim
+from streams.storage.outcomes import Reclaimed
+from streams.storage.shards import Shards
+from streams.storage.state import State
+
+GRACE_MS = 600_000
+"""How long a writer may take to link a chunk before a collector makes it write it again."""
+
+AT_ONCE = 32
+"""Chunks of a data topic that are read at once; about a megabyte each."""
+
+Floor = Mapping[int, int]
+"""An offset for each data partition: what lies below it may be reclaimed."""
+
+
+class Records(Protocol):
+    """Reads a data topic as records; `streams.kafka.raw` and its twin in memory."""
+
+    def ends(self, topic: Topic) -> dict[int, Range]:
+        """The offsets of each partition."""
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """The first `limit` records of [lo, hi): key, value, partition, offset."""
+
+
+@dataclass(slots=True)
+class Found:
+    """What is known of a group's data topic.
+
+    `position` is where each partition was read to; `alive` are the chunks found below it
+    that nobody has tombstoned, by key.
+    """
+
+    position: dict[int, int] = field(default_factory=dict)
+    alive: dict[str, ChunkRef] = field(default_factory=dict)
+    ends: Floor = field(default_factory=dict)
+    ends_at_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collects garbage of groups; one thread. It remembers what it has read of each."""
+
+    shards: Shards
+    records: Records
+    now_ms: Callable[[], int]
+    grace_ms: int = GRACE_MS
+    _found: dict[str, Found] = field(default_factory=dict)
+
+    def collect(self, group: str) -> tuple[ChunkRef, ...]:
+        """Reclaim what has become garbage; returns what was tombstoned.
+
+        Orphans follow when the group has been looked at for `grace_ms`.
+
+        Errors: as `Shards.submit` and `Chunks.forget`; what is left over is found again.
+        """
+        return self.reclaim(group, self._polite_floor(group))
+
+    def reclaim(self, group: str, floor: Floor) -> tuple[ChunkRef, ...]:
+        """Reclaim with this floor, or higher where something superseded lies.
+
+        Errors: as `collect`.
+        """
+        state = self.shards.group_state(group)
+        superseded = upkeep.candidates(state)
+        wanted = raised(state, floor, superseded)
+        if wanted or superseded:
+            outcome = self.shards.submit([(group, Reclaim(wanted))])[0]
+            if not isinstance(outcome, Reclaimed):
+                return ()
+        found = self._found.setdefault(group, Found())
+        if floor:
+            self._scan(group, found)
+        return self._tombstone(group, found, superseded)
+
+    def ends(self, group: str) -> Floor:
+        """Where the partitions of a group's data topic end now."""
+        topic = self.shards.names(group).data
+        return {partition: each.high for partition, each in self.records.ends(topic).items()}
+
+    def _polite_floor(self, group: str) -> Floor:
+        """Where the topic ended `grace_ms` ago, if that is known."""
+        found, now = self._found.setdefault(group, Found()), self.now_ms()
+        if found.ends_at_ms is not None and now - found.ends_at_ms < self.grace_ms:
+            return {}
+        floor = {} if found.ends_at_ms is None else found.ends
+        found.ends, found.ends_at_ms = self.ends(group), now
+        return floor
+
+    def _scan(self, group: str, found: Found) -> None:
+        """Read the data topic on, up to the floor."""
+        topic = self.shards.names(group).data
+        ends = self.records.ends(topic)
+        for partition, floor in self.shards.group_state(group).floor.items():
+            if partition not in ends:
+                continue
+            low, high = ends[partition]
+            position = max(found.position.get(partition, 0), low)
+            while position < min(floor, high):
+                stop = Offset(min(floor, high))
+                table = self.records.fetch(topic, partition, Offset(position), stop, AT_ONCE)
+                note(found.alive, table)
+                full = table.num_rows >= AT_ONCE
+                position = table.column("offset")[-1].as_py() + 1 if full else stop
+                found.position[partition] = position
+
+    def _tombstone(
+        self, group: str, found: Found, superseded: frozenset[ChunkRef]
+    ) -> tuple[ChunkRef, ...]:
+        """Tombstone whatever the state does not name, of what is known to be there."""
+        state = self.shards.group_state(group)
+        named = {chunk.key for chunk in state.chunks()}
+        known = {**found.alive, **{chunk.key: chunk for chunk in superseded}}
+        garbage = [known[key] for key in known.keys() - named if is_below(known[key], state)]
+        garbage.sort(key=lambda chunk: (chunk.partition, chunk.offset))
+        if garbage:
+            self.shards.chunks.forget(self.shards.names(group).data, garbage)
+        for chunk in garbage:
+            found.alive.pop(chunk.key, None)
+        return tuple(garbage)
+
+
+def raised(state: State, floor: Floor, superseded: frozenset[ChunkRef]) -> dict[int, int]:
+    """The partitions whose floor goes up, and how far: above all that is superseded."""
+    wanted = dict(floor)
+    for chunk in superseded:
+        wanted[chunk.partition] = max(wanted.get(chunk.partition, 0), chunk.offset + 1)
+    return {
+        partition: offset
+        for partition, offset in wanted.items()
+        if offset > state.floor.get(partition, 0)
+    }
+
+
+def is_below(chunk: ChunkRef, state: State) -> bool:
+    """Whether the log keeps everybody from bringing the chunk up again."""
+    return chunk.offset < state.floor.get(chunk.partition, 0)
+
+
+def note(alive: dict[str, ChunkRef], table: pa.Table) -> None:
+    """Remember the chunks of a stretch of the topic, and forget those with a tombstone."""
+    sizes = pc.binary_length(table.column("value")).to_pylist()
+    keys = table.column("key").to_pylist()
+    places = zip(
+        table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
+    )
+    for key, size, (partition, offset) in zip(keys, sizes, places, strict=True):
+        name = key.decode()
+        if size is None:
+            alive.pop(name, None)
+        else:
+            alive[name] = ChunkRef(partition, Offset(offset), name, 0, 0, size)

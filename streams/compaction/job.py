@@ -1,0 +1,280 @@
+"""Merges on Spark: the functions of `streams.compaction.task`, by (collection, bucket).
+
+    cells    (merge, pieces)                         one row for each few megabytes of chunks
+      read   (merge, bucket, updates, errors)        fetched, consolidated, split by row hash
+      shuffle by (merge, bucket)
+      write  (merge, bucket, refs)                   consolidated once more, written as chunks,
+                                                     staged in the log
+
+The driver collects references only and makes one Replace a merge, so a task may be retried, and
+a zombie may write twice: that leaves orphans. Memory is bounded by a bucket in a task. A merge
+that fails in a task fails alone: what was wrong travels as a row.
+
+However long it takes, no collector takes what was written (`streams.compaction.staging`).
+"""
+
+import pickle
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streams.compaction.plan import Merge
+from streams.compaction.reduce import ERRORS, Part, split, together
+from streams.compaction.staging import Staging, announce, renewed, staging_of
+from streams.compaction.task import Limits, Task, read_part, task_of, write_part
+from streams.compaction.work import (
+    Failed,
+    Result,
+    Wanted,
+    attempt,
+    lost_or_corrupt,
+    swap,
+)
+from streams.errors import Corrupt, SlackwaterError
+from streams.ids import CollectionId
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.log import ChunkRef
+from streams.kafka.settings import ClientSettings
+from streams.storage.shards import Shards, fresh_uuid
+from streams.trace.kernel import Kernel
+
+LIMITS = Limits(bucket_bytes=64 << 20, fetch_bytes=4 << 20)
+"""Smaller than in one process: tasks share a machine's memory, and rows cross the JVM."""
+
+CELLS = "merge int, pieces binary"
+PARTS = "merge int, bucket int, updates binary, errors binary, failure string"
+WRITTEN = "merge int, bucket int, refs binary, failure string"
+
+FAILURE = -1
+"""The bucket of a row that says what failed."""
+
+Written = tuple[ChunkRef, ...] | str
+"""The chunks of a merge, or what failed."""
+
+Tasks = Mapping[int, Task]
+Stages = Mapping[int, Staging]
+"""Where the chunks of each merge are staged."""
+
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkWorker:
+    """Merges on a Spark cluster, whose executors have this package and reach the brokers."""
+
+    shards: Shards
+    session: SparkSession
+    kafka: ClientSettings
+    limits: Limits = field(default=LIMITS)
+    new_id: Callable[[], str] = fresh_uuid
+
+    def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
+        """Carry out merges, all in one Spark job."""
+        tasks: dict[int, Task] = {}
+        stages: dict[int, Staging] = {}
+        failures: dict[int, str] = {}
+        for number, (collection, merge) in enumerate(wanted):
+            try:
+                task = task_of(self.shards, collection, merge, self.limits)
+                stages[number] = staging_of(self.shards, collection, self.new_id())
+            except SlackwaterError as error:
+                failures[number] = str(error)
+            else:
+                tasks[number] = task
+        staged = [(task.collection, stages[number].name) for number, task in tasks.items()]
+        with renewed(self.shards, staged):
+            try:
+                written = gathered(self._run(tasks, stages))
+            except PySparkException as error:
+                why = self.kafka.masked(f"spark: {error}")
+                return [Failed(collection, why) for collection, _ in wanted]
+            found = {**written, **failures}
+            return [
+                attempt(self._finisher(found.get(number, ())), *each)
+                for number, each in enumerate(wanted)
+            ]
+
+    def _run(self, tasks: Tasks, stages: Stages) -> list[pa.RecordBatch]:
+        """The rows of `WRITTEN`."""
+        cells = [
+            (number, pickle.dumps(group))
+            for number, task in tasks.items()
+            for group in task.groups
+        ]
+        if not cells:
+            return []
+        headless = {number: replace(task, groups=()) for number, task in tasks.items()}
+        width = self.session.sparkContext.defaultParallelism
+        frame: DataFrame = self.session.createDataFrame(cells, CELLS).repartition(width)
+        parts = frame.mapInArrow(reader(headless, self.kafka), PARTS)
+        placed = parts.repartition(width, "merge", "bucket").groupBy("merge", "bucket")
+        done = placed.applyInArrow(writer(headless, stages, self.kafka), WRITTEN)
+        found: list[pa.RecordBatch] = done.toArrow().to_batches()
+        return found
+
+    def _finisher(self, written: Written) -> Callable[[CollectionId, Merge], Result]:
+        """What becomes of a merge of which the tasks wrote this, or failed of that."""
+
+        def finish(collection: CollectionId, merge: Merge) -> Result:
+            if not isinstance(written, str):
+                return swap(self.shards, collection, merge, written)
+            return lost_or_corrupt(self.shards, collection, merge, Corrupt(written))
+
+        return finish
+
+
+@contextmanager
+def session(master: str) -> Iterator[SparkSession]:
+    """A session for compaction: of `master`, or without one of what Spark's configuration says.
+
+    On this machine its workers run the Python that we run ourselves; on a cluster what the
+    environment's `PYSPARK_PYTHON` says, which must have this package installed.
+    """
+    builder = SparkSession.builder.appName("slackwater compact")
+    builder = builder.config("spark.ui.enabled", "false")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    made = (builder.master(master) if master else builder).getOrCreate()
+    try:
+        context = made.sparkContext
+        context.setLogLevel("ERROR")
+        if context.master.startswith("local"):
+            context.pythonExec = sys.executable
+        yield made
+    finally:
+        made.stop()
+
+
+def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:
+    """What was written for each merge, in the order of the buckets."""
+    buckets: dict[int, dict[int, tuple[ChunkRef, ...]]] = {}
+    failures: dict[int, Written] = {}
+    for row in (row for batch in rows for row in batch.to_pylist()):
+        if row["failure"] is not None:
+            failures[row["merge"]] = str(row["failure"])
+        else:
+            refs = pickle.loads(row["refs"])  # noqa: S301  our own task's
+            buckets.setdefault(row["merge"], {})[row["bucket"]] = refs
+    written: dict[int, Written] = {
+        number: tuple(ref for bucket in sorted(found) for ref in found[bucket])
+        for number, found in buckets.items()
+    }
+    return {**written, **failures}
+
+
+def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
+    """What a task of the first stage does."""
+
+    def read(cells: Batches) -> Batches:
+        for batch in cells:
+            for cell in batch.to_pylist():
+                number = cell["merge"]
+                pieces = pickle.loads(cell["pieces"])  # noqa: S301  our own driver's
+                yield read_cell(number, replace(tasks[number], groups=(pieces,)), kafka)
+
+    return read
+
+
+def read_cell(number: int, task: Task, kafka: ClientSettings) -> pa.RecordBatch:
+    """The rows of `PARTS` of a cell."""
+    try:
+        part = read_part(broker(kafka).chunks, task, 0, kernel())
+    except SlackwaterError as error:
+        return parts_rows([(number, FAILURE, None, None, str(error))])
+    return parts_rows(
+        [
+            (number, bucket, packed(each.updates), packed(each.errors), None)
+            for bucket, each in enumerate(split(part, task.buckets, kernel()))
+            if each.rows
+        ]
+    )
+
+
+PartsRow = tuple[int, int, bytes | None, bytes | None, str | None]
+
+
+def parts_rows(rows: Sequence[PartsRow]) -> pa.RecordBatch:
+    """Rows of `PARTS`."""
+    schema = pa.schema(
+        [
+            ("merge", pa.int32()),
+            ("bucket", pa.int32()),
+            ("updates", pa.binary()),
+            ("errors", pa.binary()),
+            ("failure", pa.utf8()),
+        ]
+    )
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(schema)
+    arrays = [pa.array(column, each.type) for column, each in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def writer(
+    tasks: Tasks, stages: Stages, kafka: ClientSettings
+) -> Callable[[pa.Table], pa.Table]:
+    """What a task of the second stage does with the parts of one bucket."""
+
+    def write(parts: pa.Table) -> pa.Table:
+        number, bucket = parts.column("merge")[0].as_py(), parts.column("bucket")[0].as_py()
+        if bucket == FAILURE:
+            return written_row(number, bucket, None, parts.column("failure")[0].as_py())
+        task = tasks[number]
+        found = [
+            Part(unpacked(updates, task.schema), unpacked(errors, ERRORS))
+            for updates, errors in zip(
+                parts.column("updates"), parts.column("errors"), strict=True
+            )
+        ]
+        try:
+            whole = together(found, task.schema, kernel())
+            refs = write_part(broker(kafka).chunks, task, whole)
+            announce(broker(kafka).logs, stages[number], refs)
+        except SlackwaterError as error:
+            return written_row(number, bucket, None, str(error))
+        return written_row(number, bucket, pickle.dumps(refs), None)
+
+    return write
+
+
+def written_row(number: int, bucket: int, refs: bytes | None, failure: str | None) -> pa.Table:
+    """One row of `WRITTEN`."""
+    return pa.table(
+        {
+            "merge": pa.array([number], pa.int32()),
+            "bucket": pa.array([bucket], pa.int32()),
+            "refs": pa.array([refs], pa.binary()),
+            "failure": pa.array([failure], pa.utf8()),
+        }
+    )
+
+
+def packed(rows: pa.RecordBatch) -> bytes:
+    """A record batch as bytes."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def unpacked(value: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
+    """What `packed` made; of this schema, however Arrow spells it after the journey."""
+    with pa.ipc.open_stream(value.as_buffer()) as stream:
+        rows = stream.read_next_batch()
+    return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+
+
+@cache
+def kernel() -> Kernel:
+    """This worker process's kernel."""
+    return Kernel()
+
+
+@cache
+def broker(kafka: ClientSettings) -> KafkaBroker:
+    """This worker process's connections."""
+    return KafkaBroker(kafka)

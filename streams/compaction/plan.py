@@ -1,0 +1,217 @@
+"""Which contiguous batches of a collection to replace by one. Pure.
+
+Only batches that lie below upper are looked at (rule 2). A run of neighbours is *settled* when
+all of its times lie at or below since: merged, it is a snapshot at one time, and nothing in it
+will ever be said more shortly. A run of S bytes is worth merging when
+
+    it is settled       and S >= 2 x its largest batch
+                        or  S >= 1.3 x its largest batch, and its gain is at least S
+    it is not           and S >= 4 x its largest batch
+
+and a merged batch that since has passed in the meantime is rewritten once more, to settle it.
+The *gain* of a merge is what it takes off the potential
+
+    sum of s log2(T / s)    over the batches there are, of s bytes each, T in all
+
+that is the sum of s log2(S / s) over those that it merges.
+
+Cost. A merge rewrites S bytes. Where no batch has more than half of them each s log2(S / s) is
+at least s, so the gain is S or more; where none has more than a quarter it is 2 S, of which one
+half pays for settling the batch later, which happens at most once. So the bytes rewritten are
+at most the potential of the n batches that were written, of s1 .. sn bytes:
+
+    bytes rewritten  <=  sum of si log2(T / si)  <=  T log2 n
+
+(the sum is T times the entropy of the shares, which is greatest when they are equal). Updates
+that cancel make batches smaller than the sum of their parts; each of them vanishes only once.
+
+Space. Old batches stay until the merged one is there, so a large batch that waited for its like
+would take three times its bytes for a moment. It waits for a third of them, as long as they
+come in several batches and thus pay for rewriting it.
+
+Batches without chunks cost nothing: runs of them are merged, and go along with any other run.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import log2
+from operator import attrgetter
+
+from streams.ids import Timestamp
+from streams.progress import Antichain, frontier
+from streams.storage.batches import Batch
+from streams.storage.state import CollectionState
+
+SETTLED_FACTOR, EARLY_FACTOR, OPEN_FACTOR = 2, 1.3, 4
+
+LEAST_EMPTY = 8
+"""Fewer neighbouring empty batches than this are not worth an event of the log."""
+
+NOWHERE = frontier(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Contiguous batches, in order of time, and the time up to which theirs are advanced."""
+
+    batches: tuple[Batch, ...]
+    since: Timestamp
+
+    @property
+    def lower(self) -> Timestamp:
+        """Where the union begins."""
+        return self.batches[0].lower
+
+    @property
+    def upper(self) -> Antichain:
+        """Where the union ends."""
+        upper = self.batches[0].upper
+        for batch in self.batches[1:]:
+            upper = upper.join(batch.upper)
+        return upper
+
+    @property
+    def advance_to(self) -> Timestamp:
+        """min(since, upper - 1): times stay inside the new batch (rule 9)."""
+        upper = self.upper
+        return self.since if upper.is_empty else Timestamp(min(self.since, upper.time - 1))
+
+    @property
+    def size(self) -> int:
+        """The bytes that are read."""
+        return sum(map(size, self.batches))
+
+    @property
+    def rows(self) -> int:
+        """The updates that are read, at most."""
+        return sum(chunk.rows for batch in self.batches for chunk in batch.chunks)
+
+
+def size(batch: Batch) -> int:
+    """The bytes of a batch's chunks."""
+    return sum(chunk.size for chunk in batch.chunks)
+
+
+def geometric(collection: CollectionState) -> tuple[Merge, ...]:
+    """The merges that are worth their cost, as the module's header says."""
+    if collection.since.is_empty:
+        return ()
+    since = collection.since.time
+    found = [run for stretch in stretches(collection) for run in runs(stretch, since)]
+    return tuple(Merge(run, since) for run in found if is_worthwhile(run, since))
+
+
+def whole(collection: CollectionState) -> tuple[Merge, ...]:
+    """Everything below upper as one batch, whatever it costs: what a user may ask for."""
+    if collection.since.is_empty:
+        return ()
+    since = collection.since.time
+    return tuple(
+        Merge(tuple(stretch), since)
+        for stretch in stretches(collection)
+        if len(stretch) > 1 or may_shrink(stretch[0], since)
+    )
+
+
+def stretches(collection: CollectionState) -> list[list[Batch]]:
+    """The batches below upper in order of time, cut wherever there is a gap."""
+    below = [each for each in collection.batches if each.upper.precedes(collection.upper)]
+    cut: list[list[Batch]] = []
+    reach = NOWHERE
+    for batch in sorted(below, key=attrgetter("lower", "offset", "part")):
+        if not cut or not (reach.is_empty or batch.lower <= reach.time):
+            cut.append([])
+            reach = batch.upper
+        cut[-1].append(batch)
+        reach = reach.join(batch.upper)
+    return cut
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Neighbours that are to become one, with what decides about taking more along.
+
+    `weight` is the sum of s log2 s over the batches' bytes.
+    """
+
+    batches: tuple[Batch, ...]
+    total: int
+    largest: int
+    weight: float
+
+
+def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
+    """The stretch cut into runs; most are of one batch, which stays as it is.
+
+    Like carrying in a binary counter: each batch joins as long a run to its left as the factor
+    allows. What is left falls off geometrically, so looking to the left is short.
+    """
+    stack: list[Run] = []
+    passed = 0
+    for batch in stretch:
+        bytes_ = size(batch)
+        stack.append(Run((batch,), bytes_, bytes_, weight(bytes_)))
+        passed = max(passed, top(batch))
+        start = longest(stack, is_settled=passed <= since + 1)
+        if start < len(stack) - 1:
+            stack[start:] = [joined(stack[start:])]
+    return [run.batches for run in stack]
+
+
+def top(batch: Batch) -> int:
+    """The time where a batch ends; later than any time when it has no end."""
+    return 1 << 63 if batch.upper.is_empty else batch.upper.time
+
+
+def weight(bytes_: int) -> float:
+    """The bytes times their logarithm."""
+    return bytes_ * log2(bytes_) if bytes_ else 0.0
+
+
+def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
+    """Where the longest run at the end of the stack begins that is worth merging."""
+    found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
+    for place in range(len(stack) - 1, -1, -1):
+        total += stack[place].total
+        largest = max(largest, stack[place].largest)
+        heavy += stack[place].weight
+        if pays(total, largest, weight(total) - heavy, is_settled=is_settled):
+            found = place
+    return found
+
+
+def pays(total: int, largest: int, gain: float, *, is_settled: bool) -> bool:
+    """Whether a run is worth merging, as the module's header says."""
+    if not is_settled:
+        return total >= OPEN_FACTOR * largest
+    early = total >= EARLY_FACTOR * largest and gain >= total
+    return total >= SETTLED_FACTOR * largest or early
+
+
+def joined(parts: Iterable[Run]) -> Run:
+    """Runs taken together."""
+    every = tuple(parts)
+    return Run(
+        tuple(batch for run in every for batch in run.batches),
+        sum(run.total for run in every),
+        max(run.largest for run in every),
+        sum(run.weight for run in every),
+    )
+
+
+def is_worthwhile(run: Sequence[Batch], since: Timestamp) -> bool:
+    """Whether a run becomes a merge: it has several batches, or one to be settled."""
+    if len(run) == 1:
+        return needs_settling(run[0], since)
+    return any(batch.chunks for batch in run) or len(run) >= LEAST_EMPTY
+
+
+def needs_settling(batch: Batch, since: Timestamp) -> bool:
+    """Whether a merged batch has several times, and since has passed all of them."""
+    return bool(batch.chunks) and 0 < batch.since < top(batch) - 1 <= since
+
+
+def may_shrink(batch: Batch, since: Timestamp) -> bool:
+    """Whether a batch has times that since has passed and that were not advanced yet."""
+    to = min(since, top(batch) - 1)
+    return bool(batch.chunks) and max(batch.since, batch.lower) < to

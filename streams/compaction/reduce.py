@@ -1,0 +1,87 @@
+"""The updates of a merge: advanced, consolidated, and split by the hash of row and time.
+
+Updates that may be added up, those of one row at one time, fall into one bucket, whatever chunk
+they came from; so the buckets can be consolidated one after the other, or on different
+machines, and what comes out is consolidated as a whole. A row that changes at every time is
+spread over all of them. Contents at or beyond the time advanced to are unchanged.
+
+Shape: contents are (c0 .. cn, time, diff), errors (error, time, diff); both are consolidated
+alike, for an error is a row of one column.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.ids import Timestamp
+from streams.storage.read import Loaded
+from streams.trace.kernel import Kernel
+from streams.trace.updates import advance, consolidate, flatten, hash_columns
+
+ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some updates of a merge, consolidated among themselves."""
+
+    updates: pa.RecordBatch
+    errors: pa.RecordBatch
+
+    @property
+    def rows(self) -> int:
+        """How many updates there are."""
+        return int(self.updates.num_rows + self.errors.num_rows)
+
+    @property
+    def tables(self) -> Loaded:
+        """The same as storage writes it."""
+        return pa.Table.from_batches([self.updates]), pa.Table.from_batches([self.errors])
+
+
+def reduced(
+    loaded: Sequence[Loaded], schema: pa.Schema, time: Timestamp, kernel: Kernel
+) -> Part:
+    """The updates with their times advanced to `time`, consolidated."""
+    updates = flatten([each for each, _ in loaded], schema)
+    errors = flatten([each for _, each in loaded], ERRORS)
+    return Part(
+        consolidate(advance(updates, time), kernel), consolidate(advance(errors, time), kernel)
+    )
+
+
+def together(parts: Sequence[Part], schema: pa.Schema, kernel: Kernel) -> Part:
+    """Parts of one bucket as one."""
+    if len(parts) == 1:
+        return parts[0]
+    return Part(
+        consolidate(flatten([each.updates for each in parts], schema), kernel),
+        consolidate(flatten([each.errors for each in parts], ERRORS), kernel),
+    )
+
+
+def split(part: Part, buckets: int, kernel: Kernel) -> list[Part]:
+    """The part by buckets; equal rows of one time go to one bucket, in every process."""
+    if buckets == 1:
+        return [part]
+    updates = scattered(part.updates, buckets, kernel)
+    errors = scattered(part.errors, buckets, kernel)
+    return [Part(one, other) for one, other in zip(updates, errors, strict=True)]
+
+
+def scattered(rows: pa.RecordBatch, buckets: int, kernel: Kernel) -> list[pa.RecordBatch]:
+    """The rows by the bucket that their hash says."""
+    if not rows.num_rows:
+        return [rows] * buckets
+    hashes = hash_columns(rows, range(rows.num_columns - 1), kernel)  # all but the diff
+    numbers = (hashes % np.uint64(buckets)).astype(np.int64)
+    order = np.argsort(numbers, kind="stable")
+    ends = np.cumsum(np.bincount(numbers, minlength=buckets))
+    sorted_ = rows.take(pa.array(order))
+    starts = np.concatenate((np.zeros(1, np.int64), ends[:-1]))
+    return [
+        sorted_.slice(int(start), int(end - start))
+        for start, end in zip(starts, ends, strict=True)
+    ]

@@ -1,0 +1,203 @@
+"""A merge from end to end: read, consolidate, write, stage, Replace, read the outcome back.
+
+Memory is bounded whatever the collection's size: chunks are fetched a few at a time, and what
+does not fit goes through buckets on disk (`streams.compaction.spill`). Whoever dies on the way
+leaves chunks that nothing names, and nothing else; a lost race leaves the same. Until its
+Replace was read back a merge has no effect at all, so a second compactor costs time only.
+
+New chunks have fresh keys (rule 6) and are safe from collectors as soon as they are staged
+(`streams.compaction.staging`); a merge that is done in one go does not stage, and if a
+collector is faster its Replace is void.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from streams.compaction.plan import Merge
+from streams.compaction.reduce import split, together
+from streams.compaction.spill import Spill
+from streams.compaction.staging import is_staged, release, stage
+from streams.compaction.task import Limits, Task, read_part, task_of, write_part
+from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+from streams.storage import outcomes
+from streams.storage.events import Replace
+from streams.storage.outcomes import Outcome
+from streams.storage.shards import Shards
+from streams.trace.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """One batch stands for many. Bytes are those of chunks, compressed."""
+
+    collection: CollectionId
+    lower: Timestamp
+    upper: Antichain
+    batches: int
+    bytes_read: int
+    bytes_written: int
+    rows_read: int
+    rows_written: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostRace:
+    """Somebody else changed the batches first; what was written is garbage."""
+
+    collection: CollectionId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A merge could not be carried out; other collections are not affected."""
+
+    collection: CollectionId
+    reason: str
+
+
+Result = Compacted | LostRace
+Wanted = tuple[CollectionId, Merge]
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """Merges in this process: with a kernel, names nobody else has, and scratch space."""
+
+    shards: Shards
+    kernel: Kernel
+    new_id: Callable[[], str]
+    scratch: Path | None = None
+    limits: Limits = field(default_factory=Limits)
+
+    def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
+        """Carry out merges, one after the other."""
+        return [attempt(self.compact, *each) for each in wanted]
+
+    def compact(self, collection: CollectionId, merge: Merge) -> Result:
+        """Carry out a merge.
+
+        Errors: Corrupt when a chunk is damaged or missing that is still current; as
+        `Shards.submit` and `Chunks.write`.
+        """
+        task = task_of(self.shards, collection, merge, self.limits)
+        name = self.new_id() if task.buckets > 1 else None
+        try:
+            written = self._write(task, name)
+            if isinstance(written, LostRace):
+                return written
+            return swap(self.shards, collection, merge, written)
+        except Corrupt as corrupt:
+            return lost_or_corrupt(self.shards, collection, merge, corrupt)
+        finally:
+            if name is not None:
+                release(self.shards, [(collection, name)])
+
+    def _write(self, task: Task, name: str | None) -> tuple[ChunkRef, ...] | LostRace:
+        """The chunks of the merged batch; those of several buckets are staged by the name."""
+        chunks = self.shards.chunks
+        parts = (
+            read_part(chunks, task, group, self.kernel) for group in range(len(task.groups))
+        )
+        if name is not None:
+            with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
+                spill = Spill(Path(directory), task.schema)
+                for part in parts:
+                    spill.add(split(part, task.buckets, self.kernel))
+                return self._write_buckets(task, name, spill)
+        every = list(parts)
+        if not every:
+            return ()
+        return write_part(chunks, task, together(every, task.schema, self.kernel))
+
+    def _write_buckets(
+        self, task: Task, name: str, spill: Spill
+    ) -> tuple[ChunkRef, ...] | LostRace:
+        written: list[ChunkRef] = []
+        for bucket in range(task.buckets):
+            refs = write_part(self.shards.chunks, task, spill.take(bucket, self.kernel))
+            outcome = stage(self.shards, task.collection, name, refs)
+            if not is_staged(outcome):
+                return lost(task.collection, outcome)
+            written.extend(refs)
+        return tuple(written)
+
+
+def attempt(
+    compact: Callable[[CollectionId, Merge], Result], collection: CollectionId, merge: Merge
+) -> Result | Failed:
+    """What becomes of a merge, an error included. A defect of ours still raises."""
+    try:
+        return compact(collection, merge)
+    except SlackwaterError as error:
+        return Failed(collection, str(error))
+
+
+def swap(
+    shards: Shards, collection: CollectionId, merge: Merge, chunks: tuple[ChunkRef, ...]
+) -> Result:
+    """Put the chunks in place of the merge's batches; what became of it is read back.
+
+    Errors: as `Shards.submit`; Indeterminate when the group has failed.
+    """
+    body = Replace(
+        collection=collection,
+        replaced=tuple(batch.name for batch in merge.batches),
+        chunks=chunks,
+        since=merge.since,
+    )
+    match shards.submit([(shards.group_of(collection), body)])[0]:
+        case outcomes.Replaced():
+            return compacted(collection, merge, chunks)
+        case outcomes.Refused(reason=reason):
+            raise InvalidUsage(f"collection {collection} cannot be compacted: {reason}")
+        case outcomes.Unavailable(reason=reason):
+            raise Indeterminate(f"collection {collection}: {reason}")
+        case outcome:
+            return lost(collection, outcome)
+
+
+def lost(collection: CollectionId, outcome: Outcome) -> LostRace:
+    """Why a merge is void, for people."""
+    match outcome:
+        case outcomes.BatchesChanged():
+            return LostRace(collection, "another compactor was faster")
+        case outcomes.ChunksReclaimed():
+            return LostRace(collection, "a collector was faster: the merge will be made again")
+        case outcomes.UnknownCollection():
+            return LostRace(collection, "it was dropped")
+        case _:
+            return LostRace(collection, str(outcome))
+
+
+def lost_or_corrupt(
+    shards: Shards, collection: CollectionId, merge: Merge, corrupt: Corrupt
+) -> LostRace:
+    """Why a chunk could not be read: the batches were replaced, and it was reclaimed since.
+
+    Errors: Corrupt, when all of the batches are still current.
+    """
+    shards.sync(collection)
+    trace = shards.state(collection).batches
+    if all(trace.find(batch.name) is not None for batch in merge.batches):
+        raise corrupt
+    return LostRace(collection, "the batches were replaced while they were read")
+
+
+def compacted(collection: CollectionId, merge: Merge, chunks: Sequence[ChunkRef]) -> Compacted:
+    """What a merge has done."""
+    return Compacted(
+        collection=collection,
+        lower=merge.lower,
+        upper=merge.upper,
+        batches=len(merge.batches),
+        bytes_read=merge.size,
+        bytes_written=sum(chunk.size for chunk in chunks),
+        rows_read=merge.rows,
+        rows_written=sum(chunk.rows for chunk in chunks),
+    )

@@ -1,0 +1,136 @@
+"""What a user may choose of the topics that we make: copies, partitions, broker settings.
+
+Chosen as NAME=VALUE pairs:
+
+    replication.factor     copies of each record; 3, or 1 on a single broker
+    min.insync.replicas    how many must have it before it counts; 2, or 1 on a single broker
+    data.partitions        partitions of each data topic made from now on; 4
+    KIND.SETTING           a broker's setting for new topics of a kind (log, data, output),
+                           as data.segment.bytes or output.delete.retention.ms; the other
+                           kinds are commands and responses
+
+What a guarantee hangs on cannot be chosen: logs and data are kept for ever until we delete,
+logs have one partition and the broker's append time, output is compacted, no leader is
+elected that lacks records (rules 11 to 13), and responses are kept for twice as long as the
+commands that they answer, or longer, and for ever if commands are.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streams.errors import InvalidUsage
+from streams.kafka.topics import (
+    RETENTION_MS,
+    Durability,
+    TopicKind,
+    retention_of,
+    short_memory,
+)
+
+REPLICATION, MIN_INSYNC = "replication.factor", "min.insync.replicas"
+DATA_PARTITIONS = "data.partitions"
+DEFAULT_DATA_PARTITIONS = 4
+
+_COPIES = Durability()
+_FOR_EVER = frozenset({"retention.ms", "retention.bytes", "max.message.bytes"})
+_GUARANTEES = frozenset(
+    {
+        "cleanup.policy",
+        "message.timestamp.type",
+        "unclean.leader.election.enable",
+        MIN_INSYNC,
+    }
+)
+_OURS: Mapping[TopicKind, frozenset[str]] = {
+    TopicKind.LOG: _GUARANTEES | _FOR_EVER,
+    TopicKind.DATA: _GUARANTEES | _FOR_EVER,
+    TopicKind.OUTPUT: _GUARANTEES - {"message.timestamp.type"},
+    TopicKind.COMMANDS: _GUARANTEES | {"max.message.bytes"},
+    TopicKind.RESPONSES: _GUARANTEES | {"max.message.bytes", "retention.bytes"},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicChoices:
+    """What was chosen.
+
+    Without a `durability` it is three copies with two in sync, or what a single broker can
+    give. `settings` go to the broker when a topic of the kind is made.
+    """
+
+    durability: Durability | None = None
+    data_partitions: int = DEFAULT_DATA_PARTITIONS
+    settings: Mapping[TopicKind, Mapping[str, str]] = field(default_factory=dict)
+
+
+DEFAULTS = TopicChoices()
+
+
+def topic_choices(pairs: Mapping[str, str]) -> TopicChoices:
+    """The choices that NAME=VALUE pairs say.
+
+    Errors: InvalidUsage, naming what was expected and what came.
+    """
+    settings: dict[TopicKind, dict[str, str]] = {}
+    for name in sorted(pairs.keys() - {REPLICATION, MIN_INSYNC, DATA_PARTITIONS}):
+        kind, setting = _setting(name)
+        settings.setdefault(kind, {})[setting] = pairs[name]
+    _check_memory(settings)
+    return TopicChoices(
+        durability=_durability(pairs),
+        data_partitions=_number(pairs, DATA_PARTITIONS, DEFAULT_DATA_PARTITIONS),
+        settings=settings,
+    )
+
+
+def _check_memory(settings: Mapping[TopicKind, Mapping[str, str]]) -> None:
+    """Errors: InvalidUsage when responses would be gone before what they answer."""
+    kept = {
+        kind: _retention_ms(kind, settings.get(kind, {}))
+        for kind in (TopicKind.COMMANDS, TopicKind.RESPONSES)
+    }
+    wrong = short_memory(kept[TopicKind.COMMANDS], kept[TopicKind.RESPONSES])
+    if wrong:
+        raise InvalidUsage(f"topic setting {TopicKind.RESPONSES}.{RETENTION_MS}: {wrong}")
+
+
+def _retention_ms(kind: TopicKind, chosen: Mapping[str, str]) -> int:
+    text = chosen.get(RETENTION_MS, retention_of(kind))
+    if text != "-1" and not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InvalidUsage(
+            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 for ever, got"
+            f" {text!r}"
+        )
+    return int(text)
+
+
+def _durability(pairs: Mapping[str, str]) -> Durability | None:
+    """The copies that were chosen; what is not said of them is as safe as it can be."""
+    if REPLICATION not in pairs and MIN_INSYNC not in pairs:
+        return None
+    copies = _number(pairs, REPLICATION, _COPIES.replication)
+    return Durability(copies, _number(pairs, MIN_INSYNC, min(_COPIES.min_insync, copies)))
+
+
+def _number(pairs: Mapping[str, str], name: str, default: int) -> int:
+    text = pairs.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InvalidUsage(f"topic setting {name}: expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def _setting(name: str) -> tuple[TopicKind, str]:
+    """The kind of topic and the broker's setting that a name stands for."""
+    prefix, _, setting = name.partition(".")
+    kind = next((each for each in _OURS if each.value == prefix), None)
+    if kind is None or not setting:
+        raise InvalidUsage(
+            f"topic setting {name}: expected {REPLICATION}, {MIN_INSYNC}, {DATA_PARTITIONS}, or"
+            f" a broker's setting after {', '.join(f'{each}.' for each in _OURS)}"
+        )
+    if setting in _OURS[kind]:
+        hint = f"; {MIN_INSYNC} is chosen for all topics" if setting == MIN_INSYNC else ""
+        raise InvalidUsage(
+            f"topic setting {name} cannot be chosen: a guarantee hangs on it{hint}"
+        )
+    return kind, setting

@@ -1,0 +1,223 @@
+"""Faults on demand: logs and chunks that fail before, after and instead of answering.
+
+What a network, a broker or the death of a process can do to one write, at will and repeatably.
+The wrappers take one `Fault` of a plan for each write; tests give the plan, the soak command
+draws it from a seed. A caller that follows rule 1 never notices more than that it took longer.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum, auto
+
+from streams.errors import Determinate, Indeterminate
+from streams.ids import Offset, Topic
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import Topics
+
+
+class Fault(Enum):
+    """What becomes of one write."""
+
+    NONE = auto()
+    BEFORE = auto()
+    """Nothing is written, and the caller is told so."""
+    AFTER = auto()
+    """Written, but the answer is lost."""
+    INSTEAD = auto()
+    """Not written, and the caller cannot know. A log's record may surface later."""
+    TWICE = auto()
+    """Written twice, and the answer is lost: a retry whose first attempt came through."""
+    PARTLY = auto()
+    """The first record is written, the rest is not, and the caller cannot know."""
+
+
+UNKNOWN = frozenset({Fault.AFTER, Fault.INSTEAD, Fault.TWICE, Fault.PARTLY})
+"""The faults after which the caller does not know whether there was an effect."""
+
+Records = Sequence[tuple[Topic, bytes]]
+
+
+class FaultyLogs:
+    """Takes one fault of `plan` for each append; passes on what comes after the plan's end.
+
+    Appends that failed INSTEAD wait in `pending` until `surface` writes them: a produce that
+    shows up late. While `silent` is set nobody answers at all.
+    """
+
+    def __init__(self, inner: Logs, plan: Iterable[Fault] = ()) -> None:
+        self.inner = inner
+        self.pending: list[Records] = []
+        self.silent = False
+        self._plan: Iterator[Fault] = iter(plan)
+
+    def plan(self, faults: Iterable[Fault]) -> None:
+        """What the next appends meet."""
+        self._plan = iter(faults)
+
+    def append(self, records: Records) -> tuple[Offset, ...]:
+        """Append, or fail as planned."""
+        fault = Fault.INSTEAD if self.silent else next(self._plan, Fault.NONE)
+        if fault is Fault.BEFORE:
+            raise Determinate("injected before the append")
+        if fault is Fault.INSTEAD:
+            self.pending.append(tuple(records))
+            raise Indeterminate("injected instead of the append")
+        if fault is Fault.PARTLY:
+            self.inner.append(records[:1])
+            raise Indeterminate("injected after a part of the append")
+        offsets = self.inner.append(records)
+        if fault is Fault.TWICE:
+            self.inner.append(records)
+        if fault is not Fault.NONE:
+            raise Indeterminate("injected after the append")
+        return offsets
+
+    def surface(self, most: int | None = None) -> None:
+        """Write what waits, `most` of it, the oldest first."""
+        count = len(self.pending) if most is None else most
+        found, self.pending = self.pending[:count], self.pending[count:]
+        for records in found:
+            self.inner.append(records)
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        """The bounds, if anybody answers."""
+        if self.silent:
+            raise Unanswered("injected silence")
+        return self.inner.bounds(topic)
+
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """The bounds, if anybody answers."""
+        if self.silent:
+            raise Unanswered("injected silence")
+        return self.inner.bounds_all(topics)
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        """The inner tail."""
+        return self.inner.tail(starts)
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        """Passed on."""
+        self.inner.truncate(topic, before)
+
+
+class FaultyChunks:
+    """The same for chunk writes. A write that fails AFTER leaves orphans behind."""
+
+    def __init__(self, inner: Chunks, plan: Iterable[Fault] = ()) -> None:
+        self.inner = inner
+        self.silent = False
+        self._plan: Iterator[Fault] = iter(plan)
+
+    def plan(self, faults: Iterable[Fault]) -> None:
+        """What the next writes meet."""
+        self._plan = iter(faults)
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        """Write, or fail as planned."""
+        fault = Fault.INSTEAD if self.silent else next(self._plan, Fault.NONE)
+        if fault is Fault.BEFORE:
+            raise Determinate("injected before the write")
+        if fault is Fault.INSTEAD:
+            raise Indeterminate("injected instead of the write")
+        refs = self.inner.write(topic, bodies[:1] if fault is Fault.PARTLY else bodies, headers)
+        if fault is not Fault.NONE:
+            raise Indeterminate("injected after the write")
+        return refs
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, one after the other: each may fail."""
+        return [self.write(*each) for each in wanted]
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """The bodies, if anybody answers."""
+        if self.silent:
+            raise Unanswered("injected silence")
+        return self.inner.fetch(topic, refs)
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """The bodies, if anybody answers."""
+        if self.silent:
+            raise Unanswered("injected silence")
+        return self.inner.fetch_all(wanted)
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        """Passed on."""
+        self.inner.forget(topic, refs)
+
+
+class FaultyBroker:
+    """A client's way to a broker in memory: other clients go other ways to the same one.
+
+    `between` is called before and after everything that is asked of the broker: there others
+    may take their turn, or the caller may die.
+    """
+
+    def __init__(self, inner: MemoryBroker, between: Callable[[], None] = lambda: None) -> None:
+        self.logs = FaultyLogs(_CutLogs(inner.logs, between))
+        self.chunks = FaultyChunks(_CutChunks(inner.chunks, between))
+        self.topics: Topics = inner.topics
+
+
+class _CutLogs:
+    """Logs with a stop before and after each call. Tails are not cut: they only read on."""
+
+    def __init__(self, inner: Logs, between: Callable[[], None]) -> None:
+        self._inner, self._between = inner, between
+
+    def append(self, records: Records) -> tuple[Offset, ...]:
+        self._between()
+        offsets = self._inner.append(records)
+        self._between()
+        return offsets
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        self._between()
+        return self._inner.bounds(topic)
+
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        self._between()
+        return self._inner.bounds_all(topics)
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        return self._inner.tail(starts)
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        self._between()
+        self._inner.truncate(topic, before)
+
+
+class _CutChunks:
+    """Chunks with a stop before and after each call."""
+
+    def __init__(self, inner: Chunks, between: Callable[[], None]) -> None:
+        self._inner, self._between = inner, between
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        self._between()
+        refs = self._inner.write(topic, bodies, headers)
+        self._between()
+        return refs
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, one after the other: each may fail."""
+        return [self.write(*each) for each in wanted]
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        self._between()
+        return self._inner.fetch(topic, refs)
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        self._between()
+        return self._inner.fetch_all(wanted)
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        self._between()
+        self._inner.forget(topic, refs)

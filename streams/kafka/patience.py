@@ -1,0 +1,148 @@
+"""Brokers that do not answer are waited for: the same calls, until somebody answers.
+
+Only what may be asked twice is: reads, chunks (under fresh keys: a lost answer leaves an
+orphan), tombstones, truncation, topics. Appends to a log pass through; whether one counts is
+known to whoever reads the log back (`streams.storage.sending`).
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from streams.errors import Indeterminate, SlackwaterError
+from streams.ids import Offset, Topic
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
+from streams.kafka.topics import TopicInfo, Topics, TopicSpec
+
+T = TypeVar("T")
+
+SILENCE_MS = 180_000
+"""How long brokers that do not answer are waited for."""
+
+_IN_DOUBT: tuple[type[SlackwaterError], ...] = (Unanswered, Indeterminate)
+
+
+def is_worth_waiting(tail: Tail) -> bool:
+    """Whether no broker answers, but not for so long that hope is lost."""
+    return 0 < tail.silent_ms() < SILENCE_MS
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to ask again, and how soon."""
+
+    limit_ms: int = SILENCE_MS
+    pause_ms: int = 200
+
+    def ask(
+        self,
+        call: Callable[[], T],
+        again: tuple[type[SlackwaterError], ...] = (Unanswered,),
+    ) -> T:
+        """What the call returns, once it does not end in one of these errors any more.
+
+        Errors: the call's own; the last of them when patience ends.
+        """
+        deadline = time.monotonic() + self.limit_ms / 1000
+        while True:
+            try:
+                return call()
+            except again:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(self.pause_ms / 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class PatientLogs:
+    """Logs, of which the bounds are waited for."""
+
+    inner: Logs
+    patience: Patience
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        """Passed on as it is."""
+        return self.inner.append(records)
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        """The bounds, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.bounds(topic))
+
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """The bounds, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.bounds_all(topics))
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        """A tail waits by itself, once it is there."""
+        return self.patience.ask(lambda: self.inner.tail(starts))
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        """Deleted once somebody answers."""
+        self.patience.ask(lambda: self.inner.truncate(topic, before))
+
+
+@dataclass(frozen=True, slots=True)
+class PatientChunks:
+    """Chunks that are written and fetched once somebody answers."""
+
+    inner: Chunks
+    patience: Patience
+
+    def write(
+        self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
+    ) -> tuple[ChunkRef, ...]:
+        """Write bodies; anew while it is in doubt whether they were written.
+
+        Errors: Determinate, for nothing links what a failed write may leave behind.
+        """
+        return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
+
+    def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
+        """As `write`, of many topics."""
+        try:
+            return self.patience.ask(lambda: self.inner.write_all(wanted), _IN_DOUBT)
+        except Indeterminate as doubt:
+            raise Unanswered(f"no chunk was linked: {doubt}") from doubt
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        """The bodies, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.fetch(topic, refs))
+
+    def fetch_all(
+        self, wanted: Mapping[Topic, Sequence[ChunkRef]]
+    ) -> Mapping[Topic, list[bytes]]:
+        """The bodies, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.fetch_all(wanted))
+
+    def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+        """A second tombstone does no harm."""
+        self.patience.ask(lambda: self.inner.forget(topic, refs), _IN_DOUBT)
+
+
+@dataclass(frozen=True, slots=True)
+class PatientTopics:
+    """Topics: all that is asked of them may be asked again."""
+
+    inner: Topics
+    patience: Patience
+
+    def create(self, specs: Sequence[TopicSpec]) -> None:
+        """Made once somebody answers."""
+        self.patience.ask(lambda: self.inner.create(specs), _IN_DOUBT)
+
+    def delete(self, topics: Sequence[Topic]) -> None:
+        """Deleted once somebody answers."""
+        self.patience.ask(lambda: self.inner.delete(topics), _IN_DOUBT)
+
+    def describe(self, topic: Topic) -> TopicInfo | None:
+        """What it is, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.describe(topic))
+
+    def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
+        """What they are, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.describe_all(topics))
+
+    def names(self) -> frozenset[Topic]:
+        """All topics, once somebody answers."""
+        return self.patience.ask(self.inner.names)

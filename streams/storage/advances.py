@@ -1,0 +1,48 @@
+"""Time passes for a whole group in one record (rule 14). Pure.
+
+A thousand idle tables need a thousand empty Appends a tick, or one Advance. It moves the
+system's own write capability of each collection and nobody else's; what it cannot move it
+passes over, so it always counts. An Append that it overtakes has lost a race, as ever.
+"""
+
+from streams.ids import CollectionId, Offset, Timestamp
+from streams.progress import frontier
+from streams.storage.appends import advance
+from streams.storage.batches import Batch
+from streams.storage.events import Advance, Right, write_capability
+from streams.storage.outcomes import Advanced, Decision, Misuse, Refused
+from streams.storage.state import CollectionState, State
+
+
+def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decision]:
+    """The state after the system said that nothing happens before `upper`."""
+    if body.lower >= body.upper:
+        return state, Refused(Misuse.BOUNDS)
+    moved: dict[CollectionId, CollectionState] = {
+        id_: moved_on(collection, body, offset)
+        for id_, collection in state.collections.items()
+        if is_idle(collection, body)
+    }
+    return state.moved(collections={**state.collections, **moved}), Advanced(len(moved))
+
+
+def is_idle(collection: CollectionState, body: Advance) -> bool:
+    """Whether the system may speak for the collection: it writes there, and nobody lower."""
+    system = write_capability(collection.id)
+    held = collection.capabilities.get(system)
+    if held is None or held.right is not Right.WRITE or held.frontier.time > body.lower:
+        return False
+    return all(
+        each.frontier.time >= body.upper
+        for id_, each in collection.capabilities.items()
+        if each.right is Right.WRITE and id_ != system
+    )
+
+
+def moved_on(collection: CollectionState, body: Advance, offset: Offset) -> CollectionState:
+    """The collection after an empty Append of the system's."""
+    system = write_capability(collection.id)
+    start = collection.capabilities[system].frontier.time
+    upper = frontier(body.upper)
+    quiet = Batch(start, upper, (), offset, 0, Timestamp(0), collection.source)
+    return advance(collection, system, upper, quiet)

@@ -1,0 +1,147 @@
+"""One command about one capability: is it valid, what is sent, what does the answer mean.
+
+What can be known beforehand is refused beforehand; what only the log can decide is translated
+from its outcome, so that both say the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import CapabilityId, CollectionId
+from streams.progress import EMPTY, Antichain
+from streams.storage.capabilities import (
+    Capability,
+    FencedCapability,
+    ReadCapability,
+    not_held,
+    right_of,
+    useless_read,
+)
+from streams.storage.directory import Directory
+from streams.storage.events import Acquire, Right
+from streams.storage.lifecycle import Command, check, refusal
+from streams.storage.outcomes import (
+    Acquired,
+    Outcome,
+    Refused,
+    TokenMismatch,
+    Unavailable,
+    UnknownCapability,
+    UnknownCollection,
+)
+from streams.storage.sending import unread
+from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """Commands on their way to the logs.
+
+    One that is `decided` has been there already, and lost only its answer: what the log said of
+    it counts, not how things stand now.
+    """
+
+    shards: Shards
+    directory: Directory
+    new_id: Callable[[], str]
+    is_decided: bool = False
+
+    def name(self) -> CapabilityId:
+        """A name for a capability: as hard to guess as what `new_id` makes it of.
+
+        For `Storage` that is a random UUID; for a command of the topics it is the command's id,
+        which therefore has to be random (`schemas/CLIENTS.md`).
+        """
+        return CapabilityId(self.new_id())
+
+    def usable(self, command: Command, capability: Capability) -> CollectionState:
+        """The collection of a capability that is valid as far as is known.
+
+        What is folded may be a moment old. It is enough for asking the log, which decides; a
+        refusal is made of everything that the log holds.
+
+        Errors: what the id answers to the command; InvalidCapability, Sealed.
+        """
+        try:
+            return self.valid(command, capability)
+        except InvalidUsage:
+            return self.current(command, capability)
+
+    def current(self, command: Command, capability: Capability) -> CollectionState:
+        """As `usable`, of all that the log holds now."""
+        if self.directory.find(capability.id) is not None:
+            self.directory.sync(capability.id)
+        return self.valid(command, capability)
+
+    def valid(self, command: Command, capability: Capability) -> CollectionState:
+        """As `usable`, of what is folded."""
+        id_ = capability.id
+        found = self.directory.find(id_)
+        if self.is_decided and found is not None:
+            return found
+        self.directory.check(command, id_, found)
+        assert found is not None, "no command is allowed on what is not bound"
+        held = found.capabilities.get(capability.name)
+        if held is None or held.right is not right_of(capability):
+            raise not_held(self.shards.group_state(self.shards.group_of(id_)), capability)
+        return found
+
+    def free(self, id_: CollectionId) -> None:
+        """Errors: AlreadyBound, NeverReused when the id was ever bound."""
+        if not self.is_decided and self.directory.find(id_) is not None:
+            self.directory.sync(id_)  # another client may have dropped it a moment ago
+            check(Command.CREATE, id_, self.directory.find(id_))
+
+    def readable(self, capability: ReadCapability) -> CollectionState:
+        """As `usable`, for a command that the log does not decide: all of it is read first.
+
+        Errors: as `usable`, and FencedCapability.
+        """
+        found = self.current(Command.SUBSCRIBE, capability)
+        if found.capabilities[capability.name].token != capability.token:
+            raise FencedCapability(capability.id)
+        return found
+
+    def wish(
+        self, id_: CollectionId, right: Right, lease_ms: int | None, token: str
+    ) -> Acquire:
+        """An event that makes a new capability."""
+        return Acquire(
+            collection=id_,
+            capability=self.name(),
+            right=right,
+            lease_ms=lease_ms,
+            token=token,
+        )
+
+    def acquired(self, id_: CollectionId, outcome: Outcome) -> Antichain:
+        """Where a new capability stands; empty when the collection was dropped meanwhile."""
+        match outcome:
+            case Acquired(at):
+                return at
+            case UnknownCollection():
+                return EMPTY
+            case _:
+                raise self.refused(Command.ACQUIRE, useless_read(id_), outcome)
+
+    def refused(
+        self, command: Command, capability: Capability, outcome: Outcome
+    ) -> SlackwaterError:
+        """What to raise for an outcome that is not the one hoped for."""
+        id_ = capability.id
+        match outcome:
+            case UnknownCollection():
+                state = self.directory.folded(id_)
+                return refusal(command, id_, state) or InvalidUsage(f"{outcome}")
+            case UnknownCapability():
+                return not_held(self.shards.group_state(self.shards.group_of(id_)), capability)
+            case TokenMismatch():
+                return FencedCapability(id_)
+            case Unavailable(reason):
+                return unread(reason)
+            case Refused(reason):
+                return InvalidUsage(f"collection {id_}: {reason}")
+            case _:
+                return InvalidUsage(f"collection {id_}: the log answers {outcome}")

@@ -1,0 +1,29 @@
+"""The other way into storage: commands as records of a topic, outcomes as records of another.
+
+    <ns>.storage.commands    one partition; clients in any language append Avro commands
+    <ns>.storage.responses   one partition; for each record of the commands, in their order, one
+                             record, committed in a Kafka transaction
+
+One outcome a command, however often it is delivered, the service is killed, or two run at once:
+
+1. *The responses are the memory.* Each says which record it answers. Whoever takes over fences
+   the one before (`transactional.id`), reads what was answered, and goes on behind it
+   (`Ledger`). So there is no state beside the topics, and never a second answer.
+2. *An effect happens once.* The events of a command have names made of where it lies, and the
+   logs keep what became of the last `KEPT` such names (`streams.storage.window`). A command
+   that had its effect but not its answer is asked for again by the same names, and told what
+   became of the first.
+3. *A zombie does nothing.* Before events are sent, the service notes how far it has folded
+   their logs (`seen`), then looks whether anybody else has answered anything, and only then
+   sends. Suppose a successor has carried out a command at offset p of a log, and the zombie
+   sends its events later. If p > seen, rule 1 finds the first or the copy is stale. If
+   p <= seen, the command was not answered at the time of the look, so it was of a batch that
+   was not done, as were all named events between p and the look. A batch makes at most 3
+   `BATCH` of them a log. With three services in the middle of one, for the name to be forgotten
+   `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look; then the copy is stale.
+
+A refusal without an event needs no name. Most of what is refused before the log is asked stays
+so for ever (an id that is bound, a capability that is gone), and the service looks once more
+whether the command was carried out before. What may change by a later command (bound, then
+dropped) is answered before that one is asked for (`ledger.waves`).
+"""

@@ -1,0 +1,243 @@
+"""Carries out commands, many at a time, each effect once (`streams.storage.commands`).
+
+All conversations of a wave go on together: what they want stored is stored with one flush, and
+what they want decided is appended with one flush, in the order of the commands.
+"""
+
+import hashlib
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
+from streams.ids import EventId, Offset
+from streams.kafka.log import Truncated
+from streams.storage.asking import Asking
+from streams.storage.commands.asked import Asked
+from streams.storage.commands.ledger import subjects
+from streams.storage.commands.wire import Create, Outcome, Request, Status
+from streams.storage.conversations import (
+    Conversation,
+    Conversations,
+    Stored,
+    Storing,
+    Submitted,
+    Submitting,
+)
+from streams.storage.directory import Directory
+from streams.storage.events import Body
+from streams.storage.outcomes import Outcome as Decided
+from streams.storage.outcomes import Stale
+from streams.storage.sending import Attempt, Unread, unread
+from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.window import COMMAND
+from streams.storage.writing import Writing
+from streams.trace.kernel import Kernel
+
+log = logging.getLogger(__name__)
+
+NAMED = 3
+"""Events of one submission that get a name; those after them renew leases, which may happen
+twice.
+"""
+
+
+@dataclass(slots=True)
+class Talk:
+    """One command on its way. `seed` is what all names are made of that it gives."""
+
+    request: Request
+    seed: str
+    conversation: Conversation[Outcome]
+    ask: Storing | Submitting | None = None
+    outcome: Outcome | None = None
+    named: int = 0
+    is_decided: bool = False
+
+    def name(self, number: int) -> EventId:
+        """The id of the command's event of this number."""
+        return EventId(f"{COMMAND}{self.seed}:{number}")
+
+    def attempts(self) -> list[tuple[str, Body, EventId]]:
+        """The events asked for, with their names."""
+        assert isinstance(self.ask, Submitting), "events were asked for"
+        events = self.ask.events
+        numbers = range(self.named, self.named + min(len(events), NAMED))
+        names = [self.name(each) for each in numbers]
+        others = (EventId(fresh_uuid()) for _ in events[NAMED:])
+        self.named += len(names)
+        return [
+            (group, body, name)
+            for (group, body), name in zip(events, [*names, *others], strict=True)
+        ]
+
+
+class Answering:
+    """One service's way to the shards.
+
+    `origin` is the identity of the topic of commands. `check` raises when another service has
+    taken over; `reached` is told what has been done.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        origin: str,
+        check: Callable[[], None],
+        reached: Callable[[str], None],
+    ) -> None:
+        self._shards = shards
+        self._directory = Directory(shards)
+        self._writing = Writing(shards, None)
+        self._origin = origin
+        self._check = check
+        self._reached = reached
+
+    @cached_property
+    def _counting(self) -> Writing:
+        """Looks for negative counts; made when first asked for, for an engine is behind it."""
+        return Writing(self._shards, Kernel())
+
+    def answer(self, wave: Sequence[Request]) -> list[Outcome]:
+        """The outcomes of commands that may be asked for together.
+
+        Errors: Determinate, Indeterminate: nothing is lost, and asking again gives the same
+        outcomes; Fenced, or whatever `check` raises.
+        """
+        self._leave_failed()
+        talks = [self._talk(each) for each in wave]
+        for talk in talks:
+            self._go_on(talk, None)
+        while open_ := [talk for talk in talks if talk.outcome is None]:
+            # all chunks before any event: the logs decide in the order of the commands
+            storing = [talk for talk in open_ if isinstance(talk.ask, Storing)]
+            if storing:
+                self._store(storing)
+            else:
+                self._submit(open_)
+        return [talk.outcome for talk in talks if talk.outcome is not None]
+
+    def _talk(self, request: Request, *, is_decided: bool = False) -> Talk:
+        seed = digest(f"{self._origin}/{request.offset}/{request.id}")
+        numbers = itertools.count()
+        asking = Asking(
+            self._shards,
+            self._directory,
+            lambda: digest(f"{seed}/{next(numbers)}"),
+            is_decided,
+        )
+        conversations = Conversations(
+            self._shards, self._directory, asking, self._writing, None, creator=seed
+        )
+        asked = Asked(conversations, lambda: self._counting)
+        return Talk(request, seed, begun(asked, request), is_decided=is_decided)
+
+    def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
+        """Hear what the command asks next, or what it comes to.
+
+        Errors: Determinate, Indeterminate.
+        """
+        try:
+            talk.ask = (
+                next(talk.conversation) if answer is None else talk.conversation.send(answer)
+            )
+        except StopIteration as over:
+            talk.outcome = over.value
+        except (InvalidUsage, Corrupt, Truncated, Unread) as obstacle:
+            self._stop(talk, obstacle)
+        except (Determinate, Indeterminate):
+            raise
+        except Exception as defect:  # one command, whatever is wrong with it, stops no other
+            log.exception("a command failed", extra={"command": talk.request.id})
+            talk.outcome = failed(defect)
+
+    def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
+        """Say why not; unless it is the command's own effect that is in its way."""
+        if talk.named == 0 and not talk.is_decided and self._was_decided(talk):
+            again = self._talk(talk.request, is_decided=True)
+            talk.conversation, talk.is_decided = again.conversation, True
+            self._go_on(talk, None)
+        elif isinstance(obstacle, InvalidUsage):
+            code, message = type(obstacle).__name__, str(obstacle)
+            talk.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
+        else:
+            talk.outcome = failed(obstacle)
+
+    def _was_decided(self, talk: Talk) -> bool:
+        """Whether a log knows an event of the command: its answer alone was lost."""
+        command = talk.request.command
+        groups = {command.group} if isinstance(command, Create) else set()
+        about = subjects(command)
+        states = [
+            group.state
+            for name, group in list(self._shards.following.groups.items())
+            if name in groups or about & group.state.collections.keys()
+        ]
+        names = [talk.name(number) for number in range(NAMED + 1)]
+        return any(state.kept.find(name) for state in states for name in names)
+
+    def _leave_failed(self) -> None:
+        """Look at logs that could not be read anew. Between waves: talks may be about them."""
+        for name, group in list(self._shards.following.groups.items()):
+            if group.failure is not None:
+                self._shards.close(name)
+
+    def _store(self, talks: Sequence[Talk]) -> None:
+        asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
+        stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
+        self._reached("stored")
+        for talk, ask in zip(talks, asks, strict=True):
+            self._go_on(talk, Stored(tuple(next(stored) for _ in ask.writes)))
+
+    def _submit(self, talks: Sequence[Talk]) -> None:
+        wanted = [talk.attempts() for talk in talks]
+        decided = iter(self._decide([each for events in wanted for each in events]))
+        self._reached("submitted")
+        for talk, events in zip(talks, wanted, strict=True):
+            self._go_on(talk, Submitted(tuple(next(decided) for _ in events)))
+
+    def _decide(self, events: Sequence[tuple[str, Body, EventId]]) -> list[Decided]:
+        """What became of each event; one that came too late for its log is sent again."""
+        outcomes: dict[int, Decided] = {}
+        open_ = dict(enumerate(events))
+        while open_:
+            seen = {group: self._seen(group) for group, _, _ in open_.values()}
+            self._check()  # after `seen`, or a zombie could act upon what its successor did
+            attempts = [
+                Attempt(group, body, name, seen[group]) for group, body, name in open_.values()
+            ]
+            decided = zip(tuple(open_), self._shards.attempt(attempts), strict=True)
+            for number, outcome in decided:
+                if not isinstance(outcome, Stale):
+                    outcomes[number] = outcome
+                    del open_[number]
+        return [outcomes[number] for number in range(len(events))]
+
+    def _seen(self, name: str) -> Offset:
+        """How far a group is folded. Errors: Unread when it failed a moment ago."""
+        group = self._shards.following.groups.get(name)
+        if group is None:
+            raise unread(f"group {name} is followed no more")
+        return group.state.upto
+
+
+def begun(asked: Asked, request: Request) -> Conversation[Outcome]:
+    """The conversation, which says from the first `next` on what is wrong with the command."""
+    return (yield from asked.ask(request.command))
+
+
+def failed(failure: Exception) -> Outcome:
+    """What is said when the outside world keeps a command from its outcome."""
+    known = isinstance(failure, SlackwaterError)
+    code = type(failure).__name__ if known else "Defect"
+    return Outcome(status=Status.FAILED, code=code, message=str(failure) or repr(failure))
+
+
+def digest(text: str) -> str:
+    """A name made of a text: the same for the same, and of 128 bits.
+
+    It is as secret as the text is: all in it that others may not know is a command's id.
+    """
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,252 @@
+"""What a client's command asks of storage: a conversation that ends with its outcome.
+
+Everything that a client may get wrong in the bytes themselves is found here, and is refused as
+misuse of `Storage` is.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, Timestamp
+from streams.storage.capabilities import (
+    Capability,
+    InvalidCapability,
+    ReadCapability,
+    WriteCapability,
+)
+from streams.storage.commands.wire import (
+    AcquireCapabilities,
+    Clone,
+    Command,
+    Create,
+    Current,
+    Cut,
+    Downgrade,
+    Drop,
+    Heartbeat,
+    Outcome,
+    Share,
+    Status,
+    SubscribeAt,
+    Transfer,
+    UpdateAndDowngrade,
+)
+from streams.storage.conversations import Conversation, Conversations
+from streams.storage.description import Description, loads
+from streams.storage.options import Comparison, Operator, Options, selection
+from streams.storage.outcomes import UpperMismatch
+from streams.storage.read import check_readable, end, is_complete, pieces
+from streams.storage.storage import LEASE_MS
+from streams.storage.writing import Write, Writing
+from streams.storage.written import WrongRows
+from streams.trace.kernel import arrow_schema
+
+LARGEST_ROWS = 256 << 20
+"""Bytes of one collection's updates in a command, when unpacked."""
+
+MOST_SHARES = MOST_CHUNKS = 4096
+"""Collections of an update, and chunks written beforehand."""
+
+MOST_PIECES = 16_384
+"""Chunks of a cut."""
+
+
+class TooLarge(InvalidUsage):
+    """A command holds, or would be answered with, more than one record may."""
+
+    def __init__(self, what: str, most: int, actual: int) -> None:
+        super().__init__(what, most, actual)
+        self.what, self.most, self.actual = what, most, actual
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected at most {self.most}, actual {self.actual}"
+
+
+def check_size(what: str, most: int, actual: int) -> None:
+    """Errors: TooLarge."""
+    if actual > most:
+        raise TooLarge(what, most, actual)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Commands as conversations. `counting` gives the writing that looks at counts."""
+
+    conversations: Conversations
+    counting: Callable[[], Writing]
+
+    def ask(self, command: Command) -> Conversation[Outcome]:
+        """The conversation of a command.
+
+        Errors, when it goes on: as the methods of `Storage`, and TooLarge.
+        """
+        match command:
+            case Create():
+                return self._create(command)
+            case SubscribeAt():
+                return self._subscribe_at(command)
+            case UpdateAndDowngrade():
+                return self._update(command)
+            case AcquireCapabilities():
+                return self._acquire(command)
+            case Drop():
+                return self._drop(command)
+            case _:
+                return one(self._moved(command))
+
+    def _moved(
+        self, command: Clone | Transfer | Downgrade | Heartbeat
+    ) -> Conversation[Capability]:
+        """The conversation of a command that ends with the capability it presents, changed."""
+        talk = self.conversations
+        match command:
+            case Clone(capability, lease_ms):
+                if lease_ms is not None:
+                    lease(lease_ms, is_critical=False)
+                return talk.clone(capability, lease_ms)
+            case Transfer(capability):
+                return talk.transfer(capability)
+            case Downgrade(capability, target, token):
+                return talk.downgrade(capability, target, token)
+            case Heartbeat(capability):
+                return talk.heartbeat(capability)
+            case _:
+                assert_never(command)
+
+    def _acquire(self, command: AcquireCapabilities) -> Conversation[Outcome]:
+        lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
+        talk = replace(self.conversations, lease_ms=lease_ms)
+        return pair(talk.acquire(command.collection, command.token))
+
+    def _create(self, command: Create) -> Conversation[Outcome]:
+        if not command.collection or not command.group:
+            raise InvalidUsage("create: expected the names of a collection and a group")
+        if command.start < MINIMUM_TIME:
+            raise InvalidUsage(f"create: expected start from {MINIMUM_TIME} on")
+        description = described(command.description)
+        lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
+        talk = replace(self.conversations, lease_ms=lease_ms)
+        made = talk.create(command.collection, description, command.start, command.group)
+        return pair(made)
+
+    def _drop(self, command: Drop) -> Conversation[Outcome]:
+        held = command.capability
+        if held is not None and held.id != command.collection:
+            raise InvalidCapability(command.collection, f"it is one to collection {held.id}")
+        yield from self.conversations.drop(command.collection if held is None else held)
+        return Outcome(status=Status.DONE)
+
+    def _update(self, command: UpdateAndDowngrade) -> Conversation[Outcome]:
+        if not command.shares:
+            raise InvalidUsage("update: expected one collection or more, actual none")
+        check_size("collections of an update", MOST_SHARES, len(command.shares))
+        check_size("chunks", MOST_CHUNKS, sum(len(each.chunks) for each in command.shares))
+        writes = [write_of(each) for each in command.shares]
+        talk = self.conversations
+        if command.checks_counts:
+            talk = replace(talk, writing=self.counting())
+        match (yield from talk.update(writes)):
+            case UpperMismatch(frontier, collection):
+                return Outcome(status=Status.LOST, current=Current(collection, frontier))
+            case moved:
+                return Outcome(status=Status.DONE, capabilities=moved)
+
+    def _subscribe_at(self, command: SubscribeAt) -> Conversation[Outcome]:
+        """Asks no log: all that the log holds is folded when the capability is looked up."""
+        yield from ()
+        capability = command.capability
+        if not isinstance(capability, ReadCapability) or capability.frontier.is_empty:
+            raise InvalidCapability(capability.id, "it is not a read capability to anything")
+        collection = self.conversations.asking.readable(capability)
+        as_of = capability.frontier.time
+        after = command.after
+        if after is not None and after < as_of:
+            raise InvalidUsage(f"expected after to be {as_of} or beyond, actual {after}")
+        check_readable(collection, as_of)
+        shards = self.conversations.shards
+        lower = MINIMUM_TIME if after is None else Timestamp(after + 1)
+        upper = end(collection) if command.until is None else command.until
+        found = pieces(collection, lower, min(end(collection), upper))
+        if after is None and not is_complete(collection, as_of):
+            found = ()  # the contents at as_of are not known yet
+        wanted = selection(options_of(command), loads(collection.description)).may_match
+        found = tuple(piece for piece in found if wanted(piece.ref))
+        check_size("chunks of the cut", MOST_PIECES, len(found))
+        topic = shards.data_topic(collection.id)
+        cut = Cut(collection.since, collection.upper, topic, found)
+        return Outcome(status=Status.DONE, cut=cut)
+
+
+def options_of(command: SubscribeAt) -> Options:
+    """The filter of a command. Errors: InvalidUsage for an operator that there is not."""
+    known = {each.value: each for each in Operator}
+    for _, operator, _ in command.where:
+        if operator not in known:
+            raise InvalidUsage(f"expected one of {' '.join(known)}, actual {operator!r}")
+    where = tuple(Comparison(name, known[op], value) for name, op, value in command.where)
+    return Options(where=where)
+
+
+def one(conversation: Conversation[Capability]) -> Conversation[Outcome]:
+    """The outcome of a command that ends with a capability."""
+    capability = yield from conversation
+    return Outcome(status=Status.DONE, capabilities=(capability,))
+
+
+def pair(
+    conversation: Conversation[tuple[ReadCapability, WriteCapability]],
+) -> Conversation[Outcome]:
+    """The outcome of a command that ends with two capabilities."""
+    return Outcome(status=Status.DONE, capabilities=(yield from conversation))
+
+
+def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
+    """The lease that is asked for. Errors: InvalidUsage when there is none such."""
+    if lease_ms is None:
+        return None if is_critical else LEASE_MS
+    if is_critical or lease_ms < 1:
+        expected = "none of a critical capability" if is_critical else "1 ms or more"
+        raise InvalidUsage(f"lease_ms: expected {expected}, actual {lease_ms}")
+    return lease_ms
+
+
+def described(text: str) -> Description:
+    """The description in JSON. Errors: InvalidUsage."""
+    description = loads(text)
+    try:
+        arrow_schema(description.types)
+    except Exception as cause:  # whatever the engine says of a type that it does not know
+        raise InvalidUsage(f"description: expected DuckDB's types, actual {text}") from cause
+    return description
+
+
+def write_of(share: Share) -> Write:
+    """A share as `Storage` has it. Errors: InvalidCapability, WrongRows, TooLarge."""
+    capability = share.capability
+    if not isinstance(capability, WriteCapability):
+        raise InvalidCapability(capability.id, "it is not a write capability")
+    rows = None if share.updates is None else table(capability, share.updates)
+    return Write(capability, rows, share.new_frontier, share.chunks)
+
+
+def table(capability: WriteCapability, body: bytes) -> pa.Table:
+    """The rows of an Arrow IPC stream, every one of them sound. Errors: WrongRows, TooLarge."""
+    what = f"bytes of updates of collection {capability.id}"
+    batches: Sequence[pa.RecordBatch] = []
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            size = 0
+            for batch in reader:
+                size += batch.nbytes
+                check_size(what, LARGEST_ROWS, size)
+                batch.validate(full=True)
+                batches = [*batches, batch]
+            return pa.Table.from_batches(batches, schema=reader.schema)
+    except (pa.ArrowException, OSError, ValueError) as cause:
+        raise WrongRows(
+            capability.id, f"expected an Arrow IPC stream, actual {cause}"
+        ) from cause

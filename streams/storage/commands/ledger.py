@@ -1,0 +1,195 @@
+"""What was answered, and what of the records that come is to be answered how. Pure.
+
+The topic of responses is a log, and this is its fold: each response says which record of the
+topic of commands it answers, and by which id. Every record is answered, in their order, so the
+last response says how far the service is.
+
+    a fresh id                  it is carried out
+    a known id, same bytes      a copy: its outcome stands in the topic already   REPEATED
+    a known id, other bytes     a mistake of the client's                         MALFORMED
+    no command at all                                                             MALFORMED
+
+Ids are remembered for at least `REMEMBERED` records; one that comes again later is a command of
+its own.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from schemas import codec
+from streams.errors import Corrupt
+from streams.ids import CollectionId, Offset
+from streams.storage.commands.wire import (
+    AcquireCapabilities,
+    Command,
+    Create,
+    Downgrade,
+    Drop,
+    Malformed,
+    Outcome,
+    Request,
+    Status,
+    SubscribeAt,
+    UpdateAndDowngrade,
+)
+
+REMEMBERED = 1 << 16
+"""Records for which a command's id is remembered."""
+
+BLOCK = 1 << 12
+
+
+NOTHING_ANSWERED = Offset(0)
+
+
+class Answered(NamedTuple):
+    """That the record at `offset` was answered; `command` is empty in a report.
+
+    `origin` is the id of the topic that the record lies in.
+    """
+
+    command: str
+    origin: str
+    offset: Offset
+    checksum: int
+
+
+def read_answer(value: bytes) -> Answered:
+    """What a response says of what was answered. Errors: Corrupt."""
+    name, record = codec.decode(value)
+    if name != "command_response":
+        raise Corrupt(f"expected a response to a command, actual a record of {name}")
+    return Answered(record["command"], record["origin"], record["offset"], record["checksum"])
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The fold. Every record of the topic `origin` before `position` was answered.
+
+    A topic of commands that is made anew begins anew; the ids of the former are remembered.
+    """
+
+    origin: str
+    position: Offset = NOTHING_ANSWERED
+    blocks: tuple[dict[str, int], ...] = ()
+    newest: dict[str, int] = field(default_factory=dict)
+
+    def answered(self, answers: Iterable[Answered]) -> "Ledger":
+        """The ledger after more answers."""
+        ledger, newest = self, dict(self.newest)
+        position, blocks = ledger.position, ledger.blocks
+        for each in answers:
+            if each.origin == self.origin:
+                position = Offset(max(position, each.offset + 1))
+            if each.command:
+                newest[each.command] = each.checksum
+            if len(newest) >= BLOCK:
+                blocks, newest = (*blocks[-(REMEMBERED // BLOCK) :], newest), {}
+        return Ledger(self.origin, position, blocks, newest)
+
+    def is_overtaken(self, newest: Answered) -> bool:
+        """Whether somebody else has answered what this ledger does not know to be answered."""
+        return newest.origin == self.origin and newest.offset >= self.position
+
+    def find(self, command: str) -> int | None:
+        """The checksum of the command that was answered under this id."""
+        for block in (self.newest, *reversed(self.blocks)):
+            if command in block:
+                return block[command]
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A record that is not carried out, and what is said of it."""
+
+    offset: Offset
+    checksum: int
+    outcome: Outcome
+
+
+Sorted = Request | Report
+
+
+def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
+    """What is to be done with each record, in their order."""
+    fresh: dict[str, int] = {}
+    done: list[Sorted] = []
+    for each in records:
+        if isinstance(each, Request):
+            known = ledger.find(each.id)
+            known = fresh.get(each.id) if known is None else known
+            fresh.setdefault(each.id, each.checksum)
+            done.append(each if known is None else again(each, known))
+        else:
+            done.append(each)
+    return done
+
+
+def again(request: Request, known: int) -> Report:
+    """What is said of an id that was used before."""
+    if known == request.checksum:
+        outcome = Outcome(status=Status.REPEATED)
+    else:
+        outcome = Outcome(
+            status=Status.MALFORMED,
+            code="ReusedId",
+            message=f"command id {request.id} was used for another command",
+        )
+    return Report(request.offset, request.checksum, outcome)
+
+
+def malformed(offset: Offset, checksum: int, problem: Malformed) -> Report:
+    """What is said of a record that is no command."""
+    outcome = Outcome(status=Status.MALFORMED, code="Malformed", message=str(problem))
+    return Report(offset, checksum, outcome)
+
+
+def subjects(command: Command) -> frozenset[CollectionId]:
+    """The collections a command is about."""
+    match command:
+        case Create() | AcquireCapabilities() | Drop():
+            return frozenset({command.collection})
+        case UpdateAndDowngrade(shares):
+            return frozenset(each.capability.id for each in shares)
+        case _:
+            return frozenset({command.capability.id})
+
+
+def decides(command: Command) -> bool:
+    """Whether what others are refused hangs on this command, or its refusal on theirs."""
+    match command:
+        case Create() | Drop():
+            return True
+        case UpdateAndDowngrade(shares, checks_counts):
+            return checks_counts or any(each.new_frontier.is_empty for each in shares)
+        case Downgrade():
+            return command.new_frontier.is_empty
+        case _:
+            return False
+
+
+def waves(todo: Sequence[Sorted]) -> list[list[Sorted]]:
+    """What is to be done, cut where it may not be asked for together.
+
+    The logs decide in the order in which they are asked. But some is looked up before: whether
+    an id is bound, sealed or dropped, what it holds. So a command that decides such things, or
+    reads, waits for what comes before, and what comes after one that decides waits for that. A
+    wave is answered before the next begins: if it has to be asked again, what a later one did
+    is not in its way.
+    """
+    made: list[list[Sorted]] = []
+    touched: set[CollectionId] = set()
+    closed: set[CollectionId] = set()
+    for each in todo:
+        about = subjects(each.command) if isinstance(each, Request) else frozenset()
+        binds = isinstance(each, Request) and decides(each.command)
+        reads = isinstance(each, Request) and isinstance(each.command, SubscribeAt)
+        if not made or about & closed or ((binds or reads) and about & touched):
+            made.append([])
+            touched, closed = set(), set()
+        made[-1].append(each)
+        touched |= about
+        closed |= about if binds else set()
+    return made

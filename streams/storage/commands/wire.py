@@ -1,0 +1,337 @@
+"""Commands and responses as bytes, and as what they say. Pure.
+
+The schemas are `schemas/avro/command_*.avsc`; `schemas/CLIENTS.md` tells clients how to use
+them.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from schemas import codec
+from schemas.codec import Record
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+from streams.storage.capabilities import Capability, ReadCapability, WriteCapability, right_of
+from streams.storage.options import Value
+from streams.storage.read import Piece
+from streams.storage.records import chunk_records, frontier_record, to_chunks, to_frontier
+
+LONGEST_ID = 100
+"""Characters of a command's id."""
+
+
+class Malformed(InvalidUsage):
+    """The record is no command: there is nobody to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Bind an id; `description` is JSON."""
+
+    collection: CollectionId
+    description: str
+    start: int
+    group: str
+    lease_ms: int | None
+    is_critical: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeAt:
+    """Ask for what holds the contents at the capability's frontier, and what followed."""
+
+    capability: Capability
+    after: Timestamp | None
+    until: Timestamp | None
+    where: tuple[tuple[str, str, Value], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One collection's share of an update; `updates` is an Arrow IPC stream."""
+
+    capability: Capability
+    updates: bytes | None
+    chunks: tuple[ChunkRef, ...]
+    new_frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAndDowngrade:
+    """Write several collections, all or none."""
+
+    shares: tuple[Share, ...]
+    checks_counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class AcquireCapabilities:
+    """Ask for capabilities."""
+
+    collection: CollectionId
+    lease_ms: int | None
+    is_critical: bool
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Clone:
+    """Ask for a second capability."""
+
+    capability: Capability
+    lease_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Give a capability another name."""
+
+    capability: Capability
+
+
+@dataclass(frozen=True, slots=True)
+class Downgrade:
+    """Move a capability forward."""
+
+    capability: Capability
+    new_frontier: Antichain
+    new_token: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give up a capability or, with none, the collection."""
+
+    collection: CollectionId
+    capability: Capability | None
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """Renew a lease."""
+
+    capability: Capability
+
+
+Command = (
+    Create
+    | SubscribeAt
+    | UpdateAndDowngrade
+    | AcquireCapabilities
+    | Clone
+    | Transfer
+    | Downgrade
+    | Drop
+    | Heartbeat
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A record of the topic of commands that is a command."""
+
+    id: str
+    offset: Offset
+    checksum: int
+    command: Command
+
+
+def decode(offset: Offset, value: bytes) -> Request:
+    """The command in a record. Errors: Malformed."""
+    try:
+        name, record = codec.decode(value)
+    except Corrupt as cause:
+        raise Malformed(f"record at offset {offset}: {cause}") from cause
+    except Exception as cause:  # anybody may write anything, and no reader stops at it
+        raise Malformed(f"record at offset {offset}: {cause!r}") from cause
+    make = DECODERS.get(name)
+    if make is None:
+        raise Malformed(f"record at offset {offset}: expected a command, actual {name}")
+    if not 1 <= len(record["id"]) <= LONGEST_ID:
+        raise Malformed(
+            f"record at offset {offset}: expected an id of 1 to {LONGEST_ID} characters,"
+            f" actual {len(record['id'])}"
+        )
+    return Request(record["id"], offset, zlib.crc32(value), make(record))
+
+
+def to_capability(record: Record) -> Capability:
+    """A capability from its fields."""
+    kind = ReadCapability if record["right"] == "READ" else WriteCapability
+    return kind(
+        CollectionId(record["collection"]),
+        to_frontier(record["frontier"]),
+        CapabilityId(record["name"]),
+        record["token"],
+    )
+
+
+def capability_record(capability: Capability) -> Record:
+    """The fields of a capability."""
+    return {
+        "collection": capability.id,
+        "right": right_of(capability).value,
+        "frontier": frontier_record(capability.frontier),
+        "name": capability.name,
+        "token": capability.token,
+    }
+
+
+def _create(record: Record) -> Command:
+    return Create(
+        record["collection"],
+        record["description"],
+        record["start"],
+        record["collection"] if record["group"] is None else record["group"],
+        record["lease_ms"],
+        record["critical"],
+    )
+
+
+def _subscribe_at(record: Record) -> Command:
+    where = tuple((each["column"], each["operator"], each["value"]) for each in record["where"])
+    capability = to_capability(record["capability"])
+    return SubscribeAt(capability, record["after"], record["until"], where)
+
+
+def _update(record: Record) -> Command:
+    shares = tuple(
+        Share(
+            to_capability(each["capability"]),
+            each["updates"],
+            to_chunks(each["chunks"]),
+            to_frontier(each["new_frontier"]),
+        )
+        for each in record["writes"]
+    )
+    return UpdateAndDowngrade(shares, record["check_counts"])
+
+
+def _acquire(record: Record) -> Command:
+    return AcquireCapabilities(
+        record["collection"], record["lease_ms"], record["critical"], record["token"]
+    )
+
+
+def _downgrade(record: Record) -> Command:
+    return Downgrade(
+        to_capability(record["capability"]),
+        to_frontier(record["new_frontier"]),
+        record["new_token"],
+    )
+
+
+def _drop(record: Record) -> Command:
+    held = record["capability"]
+    return Drop(record["collection"], None if held is None else to_capability(held))
+
+
+DECODERS: Mapping[str, Callable[[Record], Command]] = {
+    "command_create": _create,
+    "command_subscribe_at": _subscribe_at,
+    "command_update_and_downgrade": _update,
+    "command_acquire_capabilities": _acquire,
+    "command_clone": lambda record: Clone(
+        to_capability(record["capability"]), record["lease_ms"]
+    ),
+    "command_transfer": lambda record: Transfer(to_capability(record["capability"])),
+    "command_downgrade": _downgrade,
+    "command_drop": _drop,
+    "command_heartbeat": lambda record: Heartbeat(to_capability(record["capability"])),
+}
+
+
+class Status(StrEnum):
+    """What became of a record of the topic of commands."""
+
+    DONE = "DONE"
+    LOST = "LOST"
+    REFUSED = "REFUSED"
+    FAILED = "FAILED"
+    MALFORMED = "MALFORMED"
+    REPEATED = "REPEATED"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """What a collection holds, as a SubscribeAt is answered."""
+
+    since: Antichain
+    upper: Antichain
+    topic: Topic
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """Where a capability stands that somebody else has moved."""
+
+    collection: CollectionId
+    frontier: Antichain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a command is answered with."""
+
+    status: Status
+    code: str = ""
+    message: str = ""
+    capabilities: tuple[Capability, ...] = ()
+    current: Current | None = None
+    cut: Cut | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to the record at `offset`; `command` is empty where nobody is answered."""
+
+    command: str
+    origin: str
+    offset: Offset
+    checksum: int
+    outcome: Outcome
+
+
+def encode(response: Response) -> bytes:
+    """The response as a record's value."""
+    outcome = response.outcome
+    problem = {"code": outcome.code, "message": outcome.message} if outcome.code else None
+    current = outcome.current
+    return codec.encode(
+        "command_response",
+        {
+            "command": response.command,
+            "origin": response.origin,
+            "offset": response.offset,
+            "checksum": response.checksum,
+            "status": outcome.status.value,
+            "error": problem,
+            "capabilities": [capability_record(each) for each in outcome.capabilities],
+            "current": None
+            if current is None
+            else {
+                "collection": current.collection,
+                "frontier": frontier_record(current.frontier),
+            },
+            "cut": None if outcome.cut is None else cut_record(outcome.cut),
+        },
+    )
+
+
+def cut_record(cut: Cut) -> Record:
+    """The fields of a cut."""
+    references = chunk_records(tuple(piece.ref for piece in cut.pieces))
+    return {
+        "since": frontier_record(cut.since),
+        "upper": frontier_record(cut.upper),
+        "topic": cut.topic,
+        "chunks": [
+            {**reference, "lower": piece.lower, "upper": piece.upper}
+            for reference, piece in zip(references, cut.pieces, strict=True)
+        ],
+    }

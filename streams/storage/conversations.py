@@ -1,0 +1,385 @@
+"""A command of storage as a conversation: what it asks the logs, and what the answers mean.
+
+Each command is a generator. It asks for chunks to be stored (`Storing`) or for events to be
+decided (`Submitting`), is sent the answer, and returns what the command is answered with, or
+raises why it is refused. It blocks nowhere but where an id is looked up or a topic made, so
+many commands can be had side by side: `Storage` has one at a time, and the service of the
+command topics asks for all of a batch at once (`streams.storage.commands`). There is one
+meaning of a command, whichever way it came.
+"""
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain, frontier
+from streams.storage.asking import Asking
+from streams.storage.capabilities import (
+    Held,
+    NotForward,
+    ReadCapability,
+    WriteCapability,
+    useless_read,
+    useless_write,
+)
+from streams.storage.description import Description, dumps, loads
+from streams.storage.directory import Directory
+from streams.storage.events import (
+    Body,
+    Clone,
+    Create,
+    Downgrade,
+    Drop,
+    Right,
+    Transfer,
+    write_capability,
+)
+from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
+from streams.storage.outcomes import (
+    Appended,
+    ChunksReclaimed,
+    Cloned,
+    Created,
+    Downgraded,
+    Dropped,
+    Outcome,
+    Overtaken,
+    Transferred,
+    Unavailable,
+    UpperMismatch,
+)
+from streams.storage.sending import unread
+from streams.storage.shards import Shards
+from streams.storage.writing import Checked, Write, Writing, moved, renewal
+
+T = TypeVar("T")
+
+
+class Reclaimed(InvalidUsage):
+    """A chunk that was written beforehand was collected as garbage before it was linked."""
+
+    def __init__(self, collection: CollectionId) -> None:
+        super().__init__(collection)
+        self.collection = collection
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.collection}: a chunk was reclaimed before it was"
+            " linked: write it again"
+        )
+
+
+class Recount(InvalidUsage):
+    """The collection was written to between the count of its rows and the write."""
+
+    def __init__(self, collection: CollectionId) -> None:
+        super().__init__(collection)
+        self.collection = collection
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.collection}: others wrote to it while its rows were"
+            " counted, and nothing was written: send the command again"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Storing:
+    """Write rows of collections as chunks. Shape: of each table c0 .. cn, time, diff."""
+
+    writes: tuple[tuple[CollectionId, pa.Table], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitting:
+    """Append events to the logs of their groups."""
+
+    events: tuple[tuple[str, Body], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The references to the chunks of each write."""
+
+    chunks: tuple[tuple[ChunkRef, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What became of each event."""
+
+    outcomes: tuple[Outcome, ...]
+
+
+Conversation = Generator[Storing | Submitting, Stored | Submitted, T]
+
+
+def stored(
+    writes: Sequence[tuple[CollectionId, pa.Table]],
+) -> Conversation[tuple[tuple[ChunkRef, ...], ...]]:
+    """Have rows written; the chunks of each write."""
+    if not writes:
+        return ()
+    answer = yield Storing(tuple(writes))
+    assert isinstance(answer, Stored), "chunks were asked for"
+    return answer.chunks
+
+
+def submitted(events: Sequence[tuple[str, Body]]) -> Conversation[tuple[Outcome, ...]]:
+    """Have events decided."""
+    answer = yield Submitting(tuple(events))
+    assert isinstance(answer, Submitted), "outcomes were asked for"
+    return answer.outcomes
+
+
+def converse(shards: Shards, conversation: Conversation[T]) -> T:
+    """Have one conversation to its end, and return what it comes to."""
+    try:
+        ask = next(conversation)
+        while True:
+            ask = conversation.send(answer_of(shards, ask))
+    except StopIteration as over:
+        result: T = over.value
+        return result
+
+
+def answer_of(shards: Shards, ask: Storing | Submitting) -> Stored | Submitted:
+    """What is asked for, done at once."""
+    match ask:
+        case Storing(writes):
+            return Stored(tuple(shards.write_all(writes)))
+        case Submitting(events):
+            return Submitted(tuple(shards.submit(events)))
+
+
+@dataclass(frozen=True, slots=True)
+class Conversations:
+    """The commands. `creator`, unless empty, tells apart who creates from who copies."""
+
+    shards: Shards
+    directory: Directory
+    asking: Asking
+    writing: Writing
+    lease_ms: int | None
+    creator: str = ""
+
+    def create(
+        self, id_: CollectionId, description: Description, start: int, group: str
+    ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
+        """Bind an id. Errors: as `Storage.create`."""
+        self.asking.free(id_)
+        text = dumps(description, self.creator)
+        yield from self._claim(id_, group)
+        read, write = self.asking.name(), self.asking.name()
+        is_system_fed = not description.is_user_fed
+        body = Create(
+            collection=id_,
+            description=text,
+            frontier=Timestamp(start),
+            write=write_capability(id_) if is_system_fed else write,
+            read=read,
+            lease_ms=self.lease_ms,
+            is_write_critical=is_system_fed,
+        )
+        (outcome,) = yield from submitted([(group, body)])
+        if isinstance(outcome, Unavailable):
+            raise unread(outcome.reason)
+        state = self.shards.state(id_)
+        # another Create may have said the same, unless its creator is named in it
+        is_ours = isinstance(outcome, Created) and (self.creator or read in state.capabilities)
+        if not is_ours:
+            raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
+        at = frontier(start)
+        if is_system_fed:
+            return ReadCapability(id_, at, read), useless_write(id_)
+        return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
+
+    def _claim(self, id_: CollectionId, group: str) -> Conversation[None]:
+        (outcome,) = yield from submitted([self.directory.claim(id_, group)])
+        self.directory.claimed(id_, outcome)
+
+    def update(
+        self, writes: Sequence[Write]
+    ) -> Conversation[tuple[WriteCapability, ...] | UpperMismatch]:
+        """Write, and move the capabilities. Errors: as `Storage.update_and_downgrade`."""
+        for each in writes:
+            self.asking.usable(Command.UPDATE, each.capability)
+        try:
+            group = self.writing.group(writes)
+            checked = self._checked(writes)
+        except InvalidUsage:
+            for each in writes:
+                self.asking.current(Command.UPDATE, each.capability)
+            raise
+        pairs = tuple(zip(writes, checked.rows, strict=True))
+        inline = [(write.capability.id, own) for write, own in pairs if own is not None]
+        refs = iter((yield from stored(inline)))
+        chunks = [(*write.chunks, *(() if own is None else next(refs))) for write, own in pairs]
+        events = self.writing.events(group, writes, chunks, checked.read_upto)
+        outcomes = yield from submitted(events)
+        if all(each.is_heartbeat for each in writes):
+            lost = self._lost_heartbeat(writes, outcomes)
+        else:
+            lost = self._lost_append(writes, outcomes[0])
+        return lost or tuple(moved(each) for each in writes)
+
+    def _checked(self, writes: Sequence[Write]) -> Checked:
+        """The rows of all writes, before any is stored.
+
+        Of a command that was decided only the event's name counts any more; its rows are in the
+        collection, and its chunks may have been merged.
+        """
+        if self.asking.is_decided:
+            return Checked(tuple(None for _ in writes), None)
+        return self.writing.checked(writes)
+
+    def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:
+        """The race that an Append lost, if it did. Errors: when it could not have counted."""
+        match outcome:
+            case Appended():
+                return None
+            case UpperMismatch():
+                return outcome
+            case ChunksReclaimed():
+                raise Reclaimed(writes[0].capability.id)
+            case Overtaken(collection):
+                raise Recount(collection)
+            case _:
+                raise self.asking.refused(Command.UPDATE, self._culprit(writes), outcome)
+
+    def _lost_heartbeat(
+        self, writes: Sequence[Write], outcomes: Sequence[Outcome]
+    ) -> UpperMismatch | None:
+        """The first capability that stands elsewhere. Errors: when one is not valid."""
+        for each, outcome in zip(writes, outcomes, strict=True):
+            match outcome:
+                case Downgraded(at) if at == each.capability.frontier:
+                    continue
+                case Downgraded(at):
+                    return UpperMismatch(at, each.capability.id)
+                case _:
+                    raise self.asking.refused(Command.UPDATE, each.capability, outcome)
+        return None
+
+    def _culprit(self, writes: Sequence[Write]) -> WriteCapability:
+        """The first of the capabilities that the log does not know, or the first."""
+        for each in writes:
+            held = self.shards.state(each.capability.id).capabilities.get(each.capability.name)
+            if held is None or held.token != each.capability.token:
+                return each.capability
+        return writes[0].capability
+
+    def acquire(
+        self, id_: CollectionId, token: str
+    ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
+        """New capabilities. Errors: as `Storage.acquire_capabilities`."""
+        collection = self.directory.find(id_)
+        self.directory.check(Command.ACQUIRE, id_, collection)
+        if collection is None or collection.is_dropped:
+            return useless_read(id_), useless_write(id_)
+        wish = self.asking.wish(id_, Right.READ, self.lease_ms, token)
+        wishes = [wish, self.asking.wish(id_, Right.WRITE, self.lease_ms, token)]
+        is_user_fed = loads(collection.description).is_user_fed
+        outcomes = yield from self._asked(id_, *wishes[: 1 + is_user_fed])
+        fronts = [self.asking.acquired(id_, each) for each in outcomes]
+        read, write = useless_read(id_), useless_write(id_)
+        if not fronts[0].is_empty:
+            read = ReadCapability(id_, fronts[0], wish.capability, token)
+        if is_user_fed and not fronts[1].is_empty:
+            write = WriteCapability(id_, fronts[1], wishes[1].capability, token)
+        return read, write
+
+    def clone(self, capability: Held, lease_ms: int | None) -> Conversation[Held]:
+        """A second capability. Errors: as `Storage.clone`."""
+        self.asking.usable(Command.USE, capability)
+        name = self.asking.name()
+        body = Clone(
+            collection=capability.id,
+            capability=capability.name,
+            clone=name,
+            lease_ms=lease_ms,
+            token=capability.token,
+        )
+        match (yield from self._asked(capability.id, body))[0]:
+            case Cloned(at):
+                token = "" if lease_ms is not None else capability.token
+                return replace(capability, frontier=at, name=name, token=token)
+            case outcome:
+                raise self.asking.refused(Command.USE, capability, outcome)
+
+    def transfer(self, capability: Held) -> Conversation[Held]:
+        """The same right under another name. Errors: as `Storage.transfer`."""
+        self.asking.usable(Command.USE, capability)
+        name = self.asking.name()
+        body = Transfer(
+            collection=capability.id,
+            capability=capability.name,
+            to=name,
+            token=capability.token,
+        )
+        match (yield from self._asked(capability.id, body))[0]:
+            case Transferred(at):
+                return replace(capability, frontier=at, name=name)
+            case outcome:
+                raise self.asking.refused(Command.USE, capability, outcome)
+
+    def downgrade(
+        self, capability: Held, target: Antichain, token: str | None
+    ) -> Conversation[Held]:
+        """Move a capability forward. Errors: as `Storage.downgrade`."""
+        self.asking.usable(Command.USE, capability)
+        if not capability.frontier.precedes(target):
+            self.asking.current(Command.USE, capability)
+            raise NotForward(capability.id, capability.frontier, target)
+        if target.is_empty:
+            yield from self.drop(capability)
+            return replace(capability, frontier=target)
+        body = Downgrade(
+            collection=capability.id,
+            capability=capability.name,
+            frontier=target,
+            token=capability.token,
+            new_token=token,
+        )
+        match (yield from self._asked(capability.id, body))[0]:
+            case Downgraded(at) if at == target:
+                kept = capability.token if token is None else token
+                return replace(capability, frontier=target, token=kept)
+            case Downgraded(at):
+                raise NotForward(capability.id, at, target)
+            case outcome:
+                raise self.asking.refused(Command.USE, capability, outcome)
+
+    def drop(self, held: ReadCapability | WriteCapability | CollectionId) -> Conversation[None]:
+        """Give up a capability or a collection. Errors: as `Storage.drop`."""
+        id_ = held if isinstance(held, str) else held.id
+        found = self.directory.find(id_)
+        self.directory.check(Command.DROP, id_, found)
+        if phase_of(found) is Phase.FORGOTTEN:
+            return
+        if isinstance(held, str):
+            body, presented = Drop(id_), None
+        else:
+            body, presented = Drop(id_, held.name, held.token), held
+        (outcome,) = yield from self._asked(id_, body)
+        if not isinstance(outcome, Dropped):
+            raise self.asking.refused(Command.DROP, presented or useless_read(id_), outcome)
+
+    def heartbeat(self, capability: Held) -> Conversation[Held]:
+        """Renew a lease. Errors: as `Storage.heartbeat`."""
+        self.asking.usable(Command.USE, capability)
+        body = renewal(capability)
+        match (yield from self._asked(capability.id, body))[0]:
+            case Downgraded(at):
+                return replace(capability, frontier=at)
+            case outcome:
+                raise self.asking.refused(Command.USE, capability, outcome)
+
+    def _asked(self, id_: CollectionId, *bodies: Body) -> Conversation[tuple[Outcome, ...]]:
+        group = self.shards.group_of(id_)
+        return (yield from submitted([(group, body) for body in bodies]))

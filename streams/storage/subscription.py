@@ -1,0 +1,190 @@
+"""SubscribeAt: the contents at a time, then every change at its time, for as long as wished.
+
+    as_of           the frontier of the read capability that was presented
+    1st delivery    the contents at as_of, once as_of is not beyond upper; left out on request
+    next ones       the updates of the times [last upper, this upper), each at its time
+    `upper`         in each delivery: all updates at times not beyond it have been delivered;
+                    empty when none will follow
+
+The log and the chunks are read directly, so no server of ours need run, and any client resumes
+from any time that it still holds: subscribe without a snapshot at the capability's frontier t,
+and the first update is of t + 1.
+
+The capability has to be held all the while; whoever has stored everything up to t may downgrade
+it to t. When it expires or is dropped, or the collection is, the subscription ends with an
+error: that is how the other end cancels. This end calls `cancel`.
+
+Nothing here holds a thread: `poll` says what there is, `subscribe` calls back when there may be
+more; `wait`, and iteration, block for those who like it.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, Timestamp
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage.capabilities import FencedCapability, ReadCapability, not_held
+from streams.storage.description import Description
+from streams.storage.events import Right
+from streams.storage.lifecycle import Command, check
+from streams.storage.options import Options, selection
+from streams.storage.read import (
+    LAST,
+    Loaded,
+    advanced,
+    end,
+    is_complete,
+    load_stable,
+)
+from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
+from streams.trace.kernel import Kernel
+from streams.trace.updates import consolidate, flatten
+
+SLICE_MS = 1_000
+"""How long a waiter sleeps before it looks whether it was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a subscription hands out at once.
+
+    Shape: `updates` has the columns asked for as c0 .. cn, time, diff; `errors` error, time,
+    diff. Either may be empty: then time has passed.
+    """
+
+    updates: pa.Table
+    errors: pa.Table
+    upper: Antichain
+
+
+class Subscription:
+    """One subscriber's place in a collection; may be polled by one thread at a time."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        capability: ReadCapability,
+        description: Description,
+        options: Options,
+    ) -> None:
+        self.capability = capability
+        as_of = capability.frontier.time
+        if options.until is not None and options.until <= as_of:
+            raise InvalidUsage(f"expected until beyond {as_of}, actual {options.until}")
+        self._shards = shards
+        self._selection = selection(options, description)
+        self._until = LAST if options.until is None else options.until
+        self._snapshot: Timestamp | None = as_of if options.snapshot else None
+        self._next = Timestamp(as_of + (not options.snapshot))
+        self._kernel: Kernel | None = None
+        self._cancelled = threading.Event()
+        self._ended = self._until <= self._next
+
+    @property
+    def upper(self) -> Antichain:
+        """All updates at times not beyond it have been delivered."""
+        return EMPTY if self._ended else frontier(self._next)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be delivered any more."""
+        return self._ended or self._cancelled.is_set()
+
+    def poll(self) -> Delivery | None:
+        """What has come since the last time; None when nothing has, or all is over.
+
+        Errors: InvalidCapability, Unreadable, SinceViolation when since has passed what would
+        come next; Corrupt, Determinate, and whatever the group failed of.
+        """
+        return self.next(timeout_ms=1)
+
+    def next(self, timeout_ms: int) -> Delivery | None:
+        """The next delivery, waited for. Errors: as `poll`."""
+        if not self.wait(timeout_ms) or self.is_over:
+            return None
+        collection = self._held()
+        if self._snapshot is not None:
+            return self._deliver_snapshot(collection, self._snapshot)
+        return self._deliver_changes(collection)
+
+    def wait(self, timeout_ms: int) -> bool:
+        """Whether something is there, or all is over, in time. Errors: as `poll`."""
+        return self._shards.wait(lambda: self.is_over or self._is_ready(), timeout_ms)
+
+    def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back whenever there may be something to poll; returns what ends it.
+
+        The callback runs where logs are followed: it must be short and must not poll.
+        """
+        group = self._shards.group_of(self.capability.id)
+        return self._shards.subscribe(lambda moved: callback() if group in moved else None)
+
+    def cancel(self) -> None:
+        """Deliver no more; a waiter returns soon."""
+        self._cancelled.set()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        """Every delivery to the end, blocking in between."""
+        while not self.is_over:
+            delivery = self.next(SLICE_MS)
+            if delivery is not None:
+                yield delivery
+
+    def _is_ready(self) -> bool:
+        collection = self._held()
+        if self._snapshot is not None:
+            return is_complete(collection, self._snapshot)
+        return min(end(collection), self._until) > self._next
+
+    def _held(self) -> CollectionState:
+        """The collection. Errors: InvalidCapability when ours is not valid any more."""
+        id_ = self.capability.id
+        collection = self._shards.state(id_)
+        check(Command.SUBSCRIBE, id_, collection)
+        held = collection.capabilities.get(self.capability.name)
+        if held is None or held.right is not Right.READ:
+            group = self._shards.group_of(id_)
+            raise not_held(self._shards.group_state(group), self.capability)
+        if held.token != self.capability.token:
+            raise FencedCapability(id_)
+        return collection
+
+    def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
+        past = Timestamp(as_of + 1)
+        updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
+        made = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
+        self._snapshot = None
+        return made
+
+    def _deliver_changes(self, collection: CollectionState) -> Delivery:
+        upper = min(end(collection), self._until)
+        held = Timestamp(self._next - 1)
+        return self._delivered(self._load(collection, (self._next, upper), held), upper)
+
+    def _load(
+        self,
+        collection: CollectionState,
+        interval: tuple[Timestamp, Timestamp],
+        as_of: Timestamp,
+    ) -> Loaded:
+        return load_stable(self._shards, collection.id, interval, as_of, self._selection)
+
+    def _delivered(self, loaded: Loaded, upper: Timestamp) -> Delivery:
+        updates, errors = loaded
+        rows = updates if updates.num_rows else self._selection.result.empty_table()
+        if rows.num_rows and pc.min(rows.column("diff")).as_py() < 0:
+            rows = self._consolidated(rows)
+        self._next = upper
+        self._ended = upper >= self._until
+        return Delivery(rows, errors, self.upper)
+
+    def _consolidated(self, rows: pa.Table) -> pa.Table:
+        self._kernel = self._kernel or Kernel()
+        whole = flatten([rows], self._selection.result)
+        return pa.Table.from_batches([consolidate(whole, self._kernel)])

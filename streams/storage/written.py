@@ -1,0 +1,157 @@
+"""What may be written: rows that fit the description, at times inside the interval.
+
+Updates come as an Arrow table: the collection's columns in order, under their own names or as
+`c0 .. cn`, then `time` and `diff` as int64. What does not fit is refused whole, before anything
+is stored.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from schemas import chunk
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import CollectionId, Timestamp
+from streams.progress import Antichain
+from streams.storage.description import Description
+from streams.trace import updates as trace
+from streams.trace.columns import group, int64, key_form
+from streams.trace.kernel import Kernel, arrow_schema
+
+
+class WrongRows(InvalidUsage):
+    """The updates do not match the collection's description."""
+
+    def __init__(self, collection: CollectionId, why: str) -> None:
+        super().__init__(collection, why)
+        self.collection, self.why = collection, why
+
+    def __str__(self) -> str:
+        return f"updates of collection {self.collection}: {self.why}"
+
+
+class OutsideInterval(InvalidUsage):
+    """An update's time is not in [frontier, new frontier)."""
+
+    def __init__(
+        self, collection: CollectionId, time: Timestamp, lower: Antichain, upper: Antichain
+    ) -> None:
+        super().__init__(collection, time, lower, upper)
+        self.collection, self.time, self.lower, self.upper = collection, time, lower, upper
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.collection}: expected times beyond {self.lower} and"
+            f" not beyond {self.upper}, actual {self.time}"
+        )
+
+
+class NegativeMultiplicity(InvalidUsage):
+    """With these updates the collection would hold some row less often than never."""
+
+    def __init__(self, collection: CollectionId, row: str, time: int, count: int) -> None:
+        super().__init__(collection, row, time, count)
+        self.collection, self.row, self.time, self.count = collection, row, time, count
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.collection}: row {self.row} would be there"
+            f" {self.count} times at {self.time}"
+        )
+
+
+def conform(id_: CollectionId, updates: pa.Table, description: Description) -> pa.Table:
+    """The updates as the engine has them: c0 .. cn, time, diff.
+
+    Errors: WrongRows.
+    """
+    expected = arrow_schema(description.types)
+    user = [*description.names, "time", "diff"]
+    if updates.column_names not in (user, expected.names):
+        raise WrongRows(id_, f"expected columns {user}, actual {updates.column_names}")
+    for name, field, actual in zip(user, expected, updates.schema.types, strict=True):
+        if actual != field.type:
+            raise WrongRows(id_, f"column {name}: expected {field.type}, actual {actual}")
+    for position, name in enumerate(user):
+        is_required = position >= len(user) - 2 or name in description.required
+        if is_required and updates.column(position).null_count:
+            raise WrongRows(id_, f"column {name}: expected no NULL, actual one or more")
+    return updates.rename_columns(expected.names).cast(expected)
+
+
+def conform_chunk(
+    id_: CollectionId, body: bytes, rows: int, description: Description
+) -> pa.Table:
+    """The updates of a chunk that somebody else has made: c0 .. cn, time, diff.
+
+    Errors: WrongRows, also for a chunk with errors, or that is none.
+    """
+    try:
+        updates, errors = chunk.decode(body)
+    except Corrupt as cause:
+        raise WrongRows(id_, str(cause)) from cause
+    if errors.num_rows:
+        raise WrongRows(id_, "expected a chunk without errors, actual one with some")
+    if updates.num_rows != rows:
+        raise WrongRows(id_, f"expected a chunk of {rows} rows, actual {updates.num_rows}")
+    return conform(id_, updates, description)
+
+
+def check_times(
+    id_: CollectionId, updates: pa.Table, lower: Antichain, upper: Antichain
+) -> None:
+    """Errors: OutsideInterval when some time is not in [lower, upper)."""
+    if not updates.num_rows:
+        return
+    ends = pc.min_max(updates.column("time"))
+    first, last = Timestamp(ends["min"].as_py()), Timestamp(ends["max"].as_py())
+    if not lower.less_equal(first):
+        raise OutsideInterval(id_, first, lower, upper)
+    if upper.less_equal(last):
+        raise OutsideInterval(id_, last, lower, upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """The row at position `row` would be there `count` times, less than none, at `time`."""
+
+    row: int
+    time: int
+    count: int
+
+
+def shortfall(updates: pa.RecordBatch, kernel: Kernel) -> Shortfall | None:
+    """The first time at which the sum of the updates holds a row a negative number of times.
+
+    Shape: `updates` has columns c0 .. cn, time, diff, all there ever were.
+    """
+    width = updates.num_columns - 2
+    keys = [key_form(updates.column(i), kernel) for i in range(width)]
+    ids = group(keys, updates.num_rows).ids
+    times, diffs = int64(updates.column(trace.TIME)), int64(updates.column(trace.DIFF))
+    order = np.lexsort((times, ids))
+    ids, times = ids[order], times[order]
+    totals = np.cumsum(diffs[order])
+    is_first = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
+    starts = np.flatnonzero(is_first)
+    before = np.append(0, totals)[starts]
+    counts = totals - np.repeat(before, np.diff(np.append(starts, len(ids))))
+    # only the last update of a row at a time says how often the row is there
+    is_last = np.append((ids[1:] != ids[:-1]) | (times[1:] != times[:-1]), True)[: len(ids)]
+    short = np.flatnonzero(is_last & (counts < 0))
+    if not len(short):
+        return None
+    at = short[np.argmin(times[short])]
+    return Shortfall(int(order[at]), int(times[at]), int(counts[at]))
+
+
+def check_counts(id_: CollectionId, updates: pa.RecordBatch, kernel: Kernel) -> None:
+    """Errors: NegativeMultiplicity when the updates, all there ever were, go below zero."""
+    found = shortfall(updates, kernel)
+    if found is None:
+        return
+    width = updates.num_columns - 2
+    values = [str(updates.column(i)[found.row]) for i in range(width)]
+    raise NegativeMultiplicity(id_, f"({', '.join(values)})", found.time, found.count)

@@ -1,0 +1,284 @@
+"""What goes wrong under Storage, on every log there is: each answered by name, others go on."""
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+import pytest
+
+from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
+from streams.ids import CollectionId, Offset, Timestamp
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.faulty import UNKNOWN, Fault, FaultyLogs
+from streams.kafka.log import Logs, Truncated
+from streams.kafka.memory import MemoryBroker
+from streams.progress import frontier
+from streams.storage import Storage
+from streams.storage.capabilities import (
+    InvalidCapability,
+    NotForward,
+    ReadCapability,
+    WriteCapability,
+)
+from streams.storage.events import Append, Part
+from streams.storage.lifecycle import NotBound
+from streams.storage.options import Options
+from streams.storage.outcomes import Appended
+from streams.storage.shards import Shards
+from streams.storage.written import OutsideInterval, WrongRows
+from tests.support.storages import SCHEMA, TABLE, contents, table, write
+
+_spaces = itertools.count()
+SIX_HOURS_MS = 6 * 3_600_000
+T, OTHER = CollectionId("t"), CollectionId("other")
+Found = dict[tuple[object, ...], int]
+
+
+@dataclass
+class Place:
+    """A namespace of its own on a broker, and clients of it."""
+
+    broker: MemoryBroker | KafkaBroker
+    stack: ExitStack
+    space: str
+
+    def client(self, skew_ms: int = 0, logs: Logs | None = None) -> Storage:
+        shards = Shards(
+            logs or self.broker.logs,
+            self.broker.chunks,
+            self.broker.topics,
+            namespace=self.space,
+            now_ms=lambda: time.time_ns() // 1_000_000 + skew_ms,
+            pump=True,
+            resend_ms=(300, 300, 300),
+        )
+        return self.stack.enter_context(Storage(shards))
+
+
+@pytest.fixture
+def place(storage: MemoryBroker | KafkaBroker) -> Iterator[Place]:
+    with ExitStack() as stack:
+        yield Place(storage, stack, f"faults{next(_spaces)}")
+
+
+@pytest.fixture
+def client(place: Place) -> Storage:
+    return place.client()
+
+
+def everything(client: Storage, read: ReadCapability, until: int) -> Found:
+    found: Found = {}
+    for each in client.subscribe_at(read, Options(until=Timestamp(until))):
+        found.update(contents(each.updates))
+    return found
+
+
+def test_what_is_not_known_or_not_held(client: Storage) -> None:
+    with pytest.raises(NotBound, match="create it first"):
+        client.acquire_capabilities(T)
+    read, held = client.create(T, TABLE)
+    _, foreign = client.create(OTHER, TABLE)
+    with pytest.raises(InvalidCapability, match=f"it is one to collection {OTHER}|expired"):
+        write(client, replace(foreign, id=T), 5, ("a", 1, 1, 1))
+    held = write(client, held, 10, ("a", 1, 1, 1))
+    with pytest.raises(NotForward, match="expected a frontier beyond"):
+        client.downgrade(held, 3)
+    with pytest.raises(OutsideInterval, match="actual 25"):
+        write(client, held, 20, ("a", 1, 25, 1))
+    wide = table(("a", 1, 12, 1)).set_column(1, "size", pa.array([1], pa.int64()))
+    with pytest.raises(WrongRows, match="column size: expected int32, actual int64"):
+        client.update_and_downgrade(held, wide, 20)
+    with pytest.raises(WrongRows, match="column diff: expected no NULL"):
+        write(client, held, 20, ("a", 1, 12, None))  # type: ignore[arg-type]  # that is it
+    assert everything(client, read, 10) == {("a", 1, 1): 1}
+
+
+def test_an_expired_capability_is_refused(place: Place) -> None:
+    keeper = place.client()
+    read, held = keeper.create(T, TABLE, critical=True)
+    short = keeper.clone(held, lease_ms=200)
+    clock = keeper.shards.group_state(T).clock_ms
+    while keeper.shards.group_state(T).clock_ms < clock + 400:
+        time.sleep(0.1)
+        keeper.heartbeat(held)  # the log's clock moves by its records
+    with pytest.raises(InvalidCapability, match="expired"):
+        keeper.update_and_downgrade(short, table(), short.frontier)
+    assert keeper.heartbeat(read) == read
+
+
+def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Storage) -> None:
+    read, held = client.create(T, TABLE)
+    names = [f"{n}{'x' * 700_000}" for n in range(6)] + [f"s{n}" for n in range(5_000)]
+    count = len(names)
+    columns = [names, list(range(count)), [1] * count, [1] * count]
+    rows = pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+    done = client.update_and_downgrade(held, rows, 5)
+    assert isinstance(done, WriteCapability)
+    found = everything(client, read, 5)
+    assert {key[0] for key in found} == set(names)
+    huge = os.urandom(5 << 20).hex()  # 10 MiB that do not compress to 8
+    with pytest.raises(InvalidUsage, match="expected rows of at most"):
+        write(client, done, 9, (huge * 2, 1, 7, 1))
+    assert write(client, done, 9, ("a", 1, 7, 1)).frontier == frontier(9)
+
+
+@pytest.mark.parametrize("fault", sorted(UNKNOWN, key=str), ids=lambda fault: fault.name)
+def test_an_outcome_that_is_not_known_is_read_back(place: Place, fault: Fault) -> None:
+    logs = FaultyLogs(place.broker.logs)
+    client = place.client(logs=logs)
+    read, held = client.create(T, TABLE)
+    logs.plan([fault, fault])
+    held = write(client, held, 5, ("a", 1, 3, 1))
+    logs.surface()
+    held = write(client, held, 9, ("b", 1, 7, 1))
+    assert everything(place.client(), read, 9) == {("a", 1, 3): 1, ("b", 1, 7): 1}
+
+
+def spoil_record(place: Place, client: Storage) -> None:
+    place.broker.logs.append([(client.shards.names(T).log, b"no event")])
+
+
+def delete_topics(place: Place, client: Storage) -> None:
+    names = client.shards.names(T)
+    place.broker.topics.delete([names.log, names.data])
+
+
+def make_anew(place: Place, client: Storage) -> None:
+    delete_topics(place, client)
+    other = place.client()
+    other.shards.create(T, T, TABLE, Timestamp(0))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "kinds", "said"),
+    [
+        (spoil_record, (Corrupt, Indeterminate), "{log}/0@{offset}"),
+        (delete_topics, (Determinate, Indeterminate), "{log}"),
+        (make_anew, (Truncated, Indeterminate), "{log}"),
+    ],
+    ids=["corrupted record", "deleted", "made anew"],
+)
+def test_a_log_that_is_damaged_fails_its_own_collection_alone(
+    place: Place,
+    client: Storage,
+    spoil: Callable[[Place, Storage], None],
+    kinds: tuple[type[Exception], ...],
+    said: str,
+) -> None:
+    _, held = client.create(T, TABLE)
+    for upper in (5, 10, 15):
+        held = write(client, held, upper, ("a", 1, upper - 1, 1))
+    other_read, other = client.create(OTHER, TABLE)
+    offset = client.shards.group_state(T).upto + 1
+    spoil(place, client)
+    name = client.shards.names(T).log
+    with pytest.raises(kinds, match=said.format(log=name, offset=offset)):
+        await_failure(client, held)
+    until(lambda: set(client.status().failed) == {T})
+    other = write(client, other, 5, ("b", 1, 3, 1))
+    assert everything(client, other_read, 5)
+    assert name in str(client.status())
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def await_failure(client: Storage, held: WriteCapability) -> None:
+    """Give commands until one fails; a client notices what happens to a topic in seconds."""
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        client.shards.sync(T)
+        client.heartbeat(held)
+        time.sleep(0.2)
+
+
+def test_a_log_that_lost_its_beginning_is_refused_by_name(place: Place) -> None:
+    client = place.client()
+    _, held = client.create(T, TABLE)
+    for upper in (5, 10, 15):
+        held = write(client, held, upper)
+    name = client.shards.names(T).log
+    place.broker.logs.truncate(name, Offset(2))
+    late = place.client()
+    with pytest.raises(Truncated, match=f"log {name} cannot be read from offset 0"):
+        late.heartbeat(held)
+    assert write(client, held, 20).frontier == frontier(20)  # who had read it goes on
+
+
+def test_a_corrupted_chunk_names_its_place(place: Place, client: Storage) -> None:
+    read, held = client.create(T, TABLE)
+    (good,) = client.shards.write(T, table(("a", 1, 3, 1)).rename_columns(COLUMNS))
+    part = Part(
+        collection=T,
+        capability=held.name,
+        lower=held.frontier,
+        upper=frontier(5),
+        chunks=(replace(good, checksum=good.checksum ^ 1),),
+    )
+    (outcome,) = client.shards.submit([(T, Append((part,)))])
+    assert isinstance(outcome, Appended)
+    other_read, other = client.create(OTHER, TABLE)
+    write(client, other, 5, ("b", 1, 3, 1))
+    where = f"{client.shards.data_topic(T)}/{good.partition}@{good.offset}"
+    with pytest.raises(Corrupt, match=f"chunk {where}: expected checksum"):
+        everything(client, read, 5)
+    assert everything(client, other_read, 5)
+
+
+COLUMNS = ["c0", "c1", "time", "diff"]
+
+
+def test_a_clock_that_is_hours_off_changes_nothing(place: Place) -> None:
+    """Leases end by the broker's append times."""
+    ahead, behind = place.client(SIX_HOURS_MS), place.client(-SIX_HOURS_MS)
+    read, held = ahead.create(T, TABLE)
+    held = write(behind, held, 5, ("a", 1, 3, 1))
+    clone = behind.clone(read, lease_ms=120_000)
+    assert ahead.heartbeat(clone) == clone
+    held = write(ahead, held, 9, ("b", 1, 7, 1))
+    assert behind.heartbeat(held) == held
+    for each in (ahead, behind):
+        assert set(everything(each, clone, 9)) == {("a", 1, 3), ("b", 1, 7)}
+
+
+def test_two_writers_at_full_speed_are_told_what_is_read(place: Place) -> None:
+    read, held = place.client().create(T, TABLE)
+    told: list[Found] = [{}, {}]
+    stop = threading.Event()
+
+    def race(client: Storage, held: WriteCapability, number: int) -> None:
+        count = 0
+        while not stop.is_set():
+            time_ = int(held.frontier.time)
+            rows = table((f"w{number}", count, time_, 1))
+            done = client.update_and_downgrade(held, rows, time_ + 1)
+            if isinstance(done, WriteCapability):
+                told[number][f"w{number}", count, time_] = 1
+                held, count = done, count + 1
+            else:
+                held = replace(held, frontier=done.current)
+
+    writers = [
+        threading.Thread(target=race, args=(place.client(), held, number))
+        for number in range(2)
+    ]
+    for each in writers:
+        each.start()
+    time.sleep(3)
+    stop.set()
+    for each in writers:
+        each.join(timeout=120)
+    assert all(told)
+    upper = len(told[0]) + len(told[1])
+    assert everything(place.client(), read, upper) == {**told[0], **told[1]}

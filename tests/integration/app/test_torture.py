@@ -1,0 +1,59 @@
+"""The soak on a real broker, briefly; its workers die when they are told to, and with it."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.app.torture.nursery import Nursery
+from streams.app.torture.soak import Soak
+from streams.app.torture.worker import Plan
+from streams.kafka.embedded import EmbeddedBroker
+
+pytestmark = pytest.mark.integration
+
+
+def idle_plan(place: Path) -> Path:
+    """A worker that nobody answers: it waits until it is killed."""
+    plan = Plan(
+        name="writer0",
+        roles=("writer",),
+        seed=1,
+        bootstrap="127.0.0.1:1",
+        namespace="nowhere",
+        journal=str(place / "journal"),
+        skew_ms=0,
+        targets=(),
+    )
+    plan.save(place / "plan.json")
+    assert json.loads((place / "plan.json").read_text())["name"] == "writer0"
+    return place / "plan.json"
+
+
+def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> None:
+    plan = idle_plan(tmp_path)
+    with Nursery(tmp_path / "log") as nursery:
+        first, second = nursery.start(plan), nursery.start(plan)
+        assert first != second
+        assert psutil.pid_exists(first)
+        nursery.kill(first)
+        assert not psutil.pid_exists(first)
+        left = psutil.Process(second)
+        assert left.is_running()
+    psutil.wait_procs([left], timeout=30)
+    assert not left.is_running()
+
+
+def test_a_lap_is_judged(tmp_path: Path) -> None:
+    passed: list[float] = []
+    with (
+        Nursery(tmp_path / "log") as nursery,
+        EmbeddedBroker(tmp_path / "broker") as broker,
+    ):
+        soak = Soak(broker, nursery, tmp_path / "laps", 1, passed.append)
+        verdict = soak.run(20)
+    assert verdict.wrong == ()
+    assert verdict.figures["kills"]
+    assert verdict.figures["appends"]
+    assert passed

@@ -1,0 +1,176 @@
+"""A broker that is away, frozen, killed, or has a full disk: commands wait, nothing is lost."""
+
+import os
+import resource
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streams.ids import CollectionId, Timestamp
+from streams.kafka import clients
+from streams.kafka.embedded import EmbeddedBroker
+from streams.storage import Storage, following
+from streams.storage.capabilities import ReadCapability, WriteCapability
+from streams.storage.options import Options
+from streams.storage.status import Status
+from tests.support.storages import TABLE, contents, write
+
+pytestmark = pytest.mark.integration
+
+T = CollectionId("t")
+Found = dict[tuple[object, ...], int]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[EmbeddedBroker]:
+    """A broker that a test may do anything to."""
+    broker = EmbeddedBroker(tmp_path)
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls give up after a few seconds, so that a short outage is as a long one."""
+    monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 3.0)
+    monkeypatch.setattr(following, "PATIENCE_MS", 3_000)
+
+
+def java(broker: EmbeddedBroker) -> psutil.Process:
+    assert broker._process is not None
+    (found,) = psutil.Process(broker._process.pid).children()
+    return found
+
+
+@dataclass
+class Working:
+    """A writer in a thread of its own: row after row, until told to stop."""
+
+    storage: Storage
+    held: WriteCapability
+    padding: Callable[[], str] = lambda: ""
+    told: Found = field(default_factory=dict)
+    stopping: threading.Event = field(default_factory=threading.Event)
+    failures: list[Exception] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        try:
+            while not self.stopping.is_set():
+                at = int(self.held.frontier.time)
+                row = (f"row{at}{self.padding()}", at)
+                self.held = write(self.storage, self.held, at + 1, (*row, at, 1))
+                self.told[(*row, at)] = 1
+                time.sleep(0.01)
+        except Exception as failure:  # noqa: BLE001  whatever it is, the test is to know
+            self.failures.append(failure)
+
+    def progress(self, rows: int) -> None:
+        """Return when so many more rows were written."""
+        wanted = len(self.told) + rows
+        until(lambda: len(self.told) >= wanted or bool(self.failures))
+        assert not self.failures, self.failures
+
+    def stop(self) -> None:
+        self.stopping.set()
+        self.thread.join(240)
+        assert not self.failures, self.failures
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 200
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def everything(storage: Storage, read: ReadCapability, upper: int) -> Found:
+    found: Found = {}
+    for each in storage.subscribe_at(read, Options(until=Timestamp(upper))):
+        found.update(contents(each.updates))
+    return found
+
+
+def stopped(broker: EmbeddedBroker) -> Callable[[], object]:
+    broker.stop()
+    return broker.start
+
+
+def killed(broker: EmbeddedBroker) -> Callable[[], object]:
+    broker.kill()
+    return broker.start
+
+
+def frozen(broker: EmbeddedBroker) -> Callable[[], object]:
+    """It answers nobody, and its connections stay open."""
+    process = java(broker)
+    process.suspend()
+    return process.resume
+
+
+@pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("away", [stopped, killed, frozen])
+def test_a_broker_that_is_away_is_waited_for(
+    own: EmbeddedBroker, away: Callable[[EmbeddedBroker], Callable[[], object]]
+) -> None:
+    """For longer than any single call waits, which is a few seconds here."""
+    bootstrap = own.bootstrap
+    told: list[Status] = []
+    with Storage.kafka(bootstrap) as storage, Storage.kafka(bootstrap) as reader:
+        storage.watch(told.append)
+        read, held = storage.create(T, TABLE)
+        work = Working(storage, held)
+        work.progress(5)
+        back = away(own)
+        until(lambda: storage.status().silent_ms > 8_000)
+        assert "no broker answers since" in str(storage.status())
+        assert told
+        assert told[-1].silent_ms
+        looks: list[Found] = []  # somebody who comes while nobody answers waits as well
+        looking = threading.Thread(
+            target=lambda: looks.append(everything(reader, reader.heartbeat(read), 5))
+        )
+        looking.start()
+        before = len(work.told)
+        back()
+        assert own.bootstrap == bootstrap
+        work.progress(5)
+        work.stop()
+        looking.join(120)
+        until(lambda: storage.status().is_well and told[-1].is_well)
+        assert len(work.told) > before
+        assert len(looks[0]) == 5
+        assert everything(reader, read, len(work.told)) == work.told
+
+
+def test_a_full_disk_at_the_broker_loses_nothing_that_was_told(own: EmbeddedBroker) -> None:
+    """No file may grow beyond two megabytes, so appends fail as they do when a disk is full.
+
+    A broker whose only disk fails ends itself. There is room again when it comes back.
+    """
+    with Storage.kafka(own.bootstrap) as storage:
+        read, held = storage.create(T, TABLE)
+        work = Working(storage, held, lambda: os.urandom(64 << 10).hex())
+        work.progress(2)
+        limit = (2 << 20, resource.RLIM_INFINITY)
+        process = java(own)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
+        until(lambda: bool(storage.status().silent_ms) or bool(work.failures))
+        assert not work.failures
+        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+        said = own.log_file.read_text(errors="replace")
+        assert "File too large" in said, said[-2_000:]
+        own.stop()
+        own.start()
+        work.progress(2)
+        work.stop()
+        assert everything(storage, read, len(work.told)) == work.told

@@ -1,0 +1,164 @@
+"""Defects of storage and compaction, put in on purpose, one at a time.
+
+Each is a mistake that somebody could make in one line. The soak has to find every one of them,
+or it is not worth its time.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import pytest
+
+from streams.compaction import collector, plan
+from streams.progress import frontier
+from streams.storage import appends, machine, read, retention, rights, state, subscription
+from streams.storage.batches import Batch
+from streams.storage.events import Right
+from streams.storage.outcomes import Appended, Replaced
+
+Patch = pytest.MonkeyPatch
+
+
+class Mutation(Enum):
+    """A defect in words."""
+
+    LOWER = "an Append counts though it begins one time before the capability's frontier"
+    HOLD = "since follows the furthest read capability, not the nearest"
+    REFERENCED = "the collector takes chunks that batches still name"
+    REPLACE = "a Replace counts though some of its batches are gone"
+    LEASE = "leases never end"
+    ADVANCE = "a merge advances times beyond since"
+    CLIP = "a snapshot leaves out the updates at its own time"
+    HALF = "an Append of several parts that lost counts as far as it did not"
+    TRANSFER = "a capability that was passed on is still honoured"
+    REVERSED = "a merge replaces its batches by nothing"
+
+
+def lower(patch: Patch) -> None:
+    honest = appends.lost_race
+
+    def lost_race(collection: Any, capability: Any, part: Any) -> Any:
+        if part.lower.time == capability.frontier.time - 1:
+            return None
+        return honest(collection, capability, part)
+
+    patch.setattr(appends, "lost_race", lost_race)
+
+
+def hold(patch: Patch) -> None:
+    honest = state.settled
+
+    def settled(collection: Any, capabilities: Any, batches: Any, source: Any) -> Any:
+        made = honest(collection, capabilities, batches, source)
+        reads = [c.frontier.time for c in capabilities.values() if c.right is Right.READ]
+        if not reads or made.upper.is_empty:
+            return made
+        newest = frontier(max(0, min(made.upper.time - 1, max(reads))))
+        return replace(made, since=made.since.join(newest))
+
+    for module in (appends, rights, machine):
+        patch.setattr(module, "settled", settled)
+
+
+def referenced(patch: Patch) -> None:
+    honest = collector.Collector._tombstone
+
+    def tombstone(self: Any, group: Any, found: Any, superseded: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(state.State, "chunks", lambda _: frozenset())
+            return honest(self, group, found, superseded)
+
+    patch.setattr(collector.Collector, "_tombstone", tombstone)
+
+
+def replaced(patch: Patch) -> None:
+    honest = retention.swap
+
+    def swap(before: Any, body: Any, offset: Any) -> Any:
+        collection = before.collections.get(body.collection)
+        trace = None if collection is None else collection.batches
+        if trace is None or all(trace.find(name) is not None for name in body.replaced):
+            return honest(before, body, offset)
+        upper = body.replaced[0].upper
+        for name in body.replaced:
+            upper = upper.join(name.upper)
+        lower = min(name.lower for name in body.replaced)
+        merged = Batch(lower, upper, body.chunks, offset, 0, body.since, None)
+        gone = [each for name in body.replaced if (each := trace.find(name)) is not None]
+        left = trace.replace(gone, merged) if gone else trace.add(merged)
+        moved = replace(collection, batches=left)
+        return appends.with_collection(before, moved), Replaced()
+
+    patch.setattr(retention, "swap", swap)
+
+
+def lease(patch: Patch) -> None:
+    patch.setattr(machine, "expire", lambda collection, clock_ms: collection)
+
+
+def advance(patch: Patch) -> None:
+    honest = plan.Merge.advance_to.fget  # type: ignore[attr-defined]  # a property
+    patch.setattr(plan.Merge, "advance_to", property(lambda self: honest(self) + 1))
+
+
+def clip(patch: Patch) -> None:
+    honest = read.load_stable
+
+    def load_stable(shards: Any, id_: Any, interval: Any, as_of: Any, wanted: Any) -> Any:
+        lower, upper = interval
+        return honest(shards, id_, (lower, upper - (lower == 0)), as_of, wanted)
+
+    patch.setattr(subscription, "load_stable", load_stable)
+
+
+def half(patch: Patch) -> None:
+    def append(before: Any, body: Any, offset: Any) -> Any:
+        draft = before
+        for number, part in enumerate(body.parts):
+            refusal = appends.obstacle(draft, part)
+            if refusal is not None:
+                return draft, refusal
+            draft = appends.link(draft, part, offset, number)
+        return draft, Appended(tuple(part.upper for part in body.parts))
+
+    patch.setattr(appends, "append", append)
+
+
+def transfer(patch: Patch) -> None:
+    honest = rights.transfer
+
+    def passed_on(before: Any, collection: Any, body: Any) -> Any:
+        after, outcome = honest(before, collection, body)
+        kept = collection.capabilities.get(body.capability)
+        moved = after.collections[collection.id]
+        if kept is None:
+            return after, outcome
+        both = {**moved.capabilities, body.capability: kept}
+        return appends.with_collection(after, replace(moved, capabilities=both)), outcome
+
+    patch.setattr(rights, "transfer", passed_on)
+
+
+def reversed_(patch: Patch) -> None:
+    honest = retention.swapped
+
+    def swapped(before: Any, collection: Any, body: Any, union: Any, offset: Any) -> Any:
+        return honest(before, collection, replace(body, chunks=()), union, offset)
+
+    patch.setattr(retention, "swapped", swapped)
+
+
+PATCHES: Mapping[Mutation, Callable[[Patch], None]] = {
+    Mutation.LOWER: lower,
+    Mutation.HOLD: hold,
+    Mutation.REFERENCED: referenced,
+    Mutation.REPLACE: replaced,
+    Mutation.LEASE: lease,
+    Mutation.ADVANCE: advance,
+    Mutation.CLIP: clip,
+    Mutation.HALF: half,
+    Mutation.TRANSFER: transfer,
+    Mutation.REVERSED: reversed_,
+}

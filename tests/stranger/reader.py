@@ -1,0 +1,187 @@
+"""A reader of collections with no server running, as a stranger writes one from the page.
+
+It folds a group's log, fetches chunks and clips them: `schemas/CLIENTS.md`, part 4.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.stranger import wire
+from tests.stranger.fold import EMPTY, Fold, Record, later
+
+LAST = (1 << 63) - 1  # what is written for ever has earlier times
+
+
+class Missing(Exception):
+    """A chunk is not there any more as it was meant."""
+
+
+def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes]) -> Fold:
+    """The state from which the records of a log, the first at offset `first`, are folded on.
+
+    It is that of the furthest rollup among them that can be read: one that does not count has
+    chunks that nobody keeps.
+    """
+    rollups = [event for name, event in map(wire.decode, values) if name == "shard_rollup"]
+    for event in sorted(rollups, key=lambda each: each["upto"], reverse=True):
+        if event["upto"] + 1 < first:
+            break
+        try:
+            body = b"".join(fetch(chunk) for chunk in event["chunks"])
+        except Missing:
+            continue
+        assert hashlib.sha256(body).hexdigest() == event["hash"], "not the state that was meant"
+        fold = Fold()
+        fold.load(wire.decode(body)[1])
+        assert fold.upto == event["upto"]
+        return fold
+    assert first == 0, f"records before {first} are lost"
+    return Fold()
+
+
+class Reader:
+    """Reads collections from the topics alone."""
+
+    def __init__(self, bootstrap: str, namespace: str) -> None:
+        self._namespace = namespace
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "stranger",
+                "enable.auto.commit": False,
+                "isolation.level": "read_uncommitted",  # the order of offsets alone decides
+                "auto.offset.reset": "error",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 20,
+            }
+        )
+        self.folds: dict[str, Fold] = {}
+
+    def fold(self, group: str) -> Fold:
+        """The group's state, folded to the end that its log has now."""
+        log = f"{self._namespace}.{group}.log"
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(log, 0), timeout=30)
+        fold = self.folds.get(group)
+        if fold is not None and fold.upto + 1 < low:
+            fold = None  # what follows was deleted meanwhile: begin at a rollup
+        records = self._records(log, low if fold is None else fold.upto + 1, high)
+        if fold is None:
+            data = f"{self._namespace}.{group}.data"
+            values = [each.value() for each in records]
+            fold = begin(values, low, lambda chunk: self.chunk(data, chunk))
+            self.folds[group] = fold
+        for message in records:
+            if message.offset() > fold.upto:  # the rollup covers the others
+                kind, at_ms = message.timestamp()
+                assert kind == 2, "not the broker's append time"
+                fold.step(message.offset(), at_ms, message.value())
+        assert fold.upto + 1 == high, "the log ends before what was read"
+        return fold
+
+    def _records(self, topic: str, start: int, end: int) -> list[Any]:
+        found: list[Any] = []
+        if start >= end:
+            return found
+        self._consumer.assign([TopicPartition(topic, 0, start)])
+        next_ = start
+        while next_ < end:
+            for message in self._consumer.consume(1000, 1):
+                offset = message.offset() or 0
+                if message.error() is None and offset < end:
+                    found.append(message)
+                    next_ = offset + 1
+        self._consumer.unassign()
+        return found
+
+    def chunk(self, topic: str, ref: Record) -> bytes:
+        """A chunk's bytes, which have to be those that were meant."""
+        at = TopicPartition(topic, ref["partition"], ref["offset"])
+        self._consumer.assign([at])
+        message = None
+        while message is None:
+            message = self._consumer.poll(1)
+        self._consumer.unassign()
+        body = message.value()
+        is_there = message.error() is None and message.offset() == ref["offset"]
+        if not is_there or message.key() != ref["key"].encode() or body is None:
+            raise Missing(f"{topic}/{ref['partition']}@{ref['offset']}")
+        if zlib.crc32(body) != ref["checksum"]:
+            raise Missing(f"{topic}/{ref['partition']}@{ref['offset']}: damaged")
+        return body
+
+    def updates(
+        self, group: str, id_: str, since: int, lower: int, upper: int
+    ) -> pa.Table | None:
+        """Every update at times in [lower, upper), all of one state; None when there are none.
+
+        They add up as long as the collection can be read at `since`.
+        """
+        topic = f"{self._namespace}.{group}.data"
+        wanted = pieces(self.folds[group].collections[id_], since, lower, upper)
+        while True:
+            try:
+                parts = [clipped(self.chunk(topic, c), *bounds) for c, bounds in wanted]
+                return pa.concat_tables(parts) if parts else None
+            except Missing:
+                newest = pieces(self.fold(group).collections[id_], since, lower, upper)
+                if newest == wanted:
+                    raise
+                wanted = newest
+
+    def snapshot(self, group: str, id_: str, as_of: int) -> dict[tuple[Any, ...], int]:
+        """How often each row is there at a time."""
+        found = self.fold(group).collections[id_]
+        assert as_of < later(found["upper"]), "not yet known"
+        return counted(self.updates(group, id_, as_of, 0, as_of + 1), with_time=False)
+
+    def listen(self, group: str, id_: str, after: int) -> dict[tuple[Any, ...], int]:
+        """What changed at later times, as far as it is known: by row and time."""
+        found = self.fold(group).collections[id_]
+        upper = LAST if found["upper"] is EMPTY else found["upper"]
+        return counted(self.updates(group, id_, after, after + 1, upper), with_time=True)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def pieces(
+    found: Record, since: int, lower: int, upper: int
+) -> list[tuple[Record, tuple[int, int]]]:
+    """The chunks that hold times of [lower, upper), each with the interval it is clipped to."""
+    assert later(found["since"]) <= since, "compacted"
+    spans = [
+        (batch, max(lower, batch["lower"]), min(upper, later(batch["upper"])))
+        for batch in found["batches"]
+    ]
+    return [
+        (chunk, (begin, end))
+        for batch, begin, end in spans
+        if begin < end
+        for chunk in batch["chunks"]
+    ]
+
+
+def clipped(body: bytes, lower: int, upper: int) -> pa.Table:
+    """The rows of a chunk at times in [lower, upper)."""
+    with pa.ipc.open_stream(body) as reader:
+        found = reader.read_all()
+    rows = pa.table({name: found.column(name) for name in found.schema.names})
+    assert rows.schema.names == ["data", "time", "diff", "error"]
+    assert rows.column("error").null_count == rows.num_rows, "the collection has errors"
+    times = rows.column("time")
+    return rows.filter(pc.and_(pc.greater_equal(times, lower), pc.less(times, upper)))
+
+
+def counted(rows: pa.Table | None, *, with_time: bool) -> dict[tuple[Any, ...], int]:
+    """Diffs summed; what comes to nothing is not there."""
+    total: dict[tuple[Any, ...], int] = {}
+    for row in [] if rows is None else rows.to_pylist():
+        key = (*row["data"].values(), *([row["time"]] if with_time else []))
+        total[key] = total.get(key, 0) + row["diff"]
+    return {key: count for key, count in total.items() if count}

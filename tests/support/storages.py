@@ -1,0 +1,58 @@
+"""Storage over a broker in memory whose clock the test moves."""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from streams.ids import CollectionId
+from streams.kafka.memory import MemoryBroker
+from streams.storage import Storage
+from streams.storage.capabilities import WriteCapability
+from streams.storage.description import Description
+
+T1, T2 = CollectionId("t1"), CollectionId("t2")
+TABLE = Description((("name", "VARCHAR"), ("size", "INTEGER")), kind="table")
+SCHEMA = pa.schema(
+    [("name", pa.utf8()), ("size", pa.int32()), ("time", pa.int64()), ("diff", pa.int64())]
+)
+Row = tuple[str | None, int | None, int, int]
+
+
+@dataclass
+class Place:
+    """A broker, and clients of it. Every record moves its clock on by a millisecond."""
+
+    now_ms: int = 1_000
+    broker: MemoryBroker = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.broker = MemoryBroker(self.tick)
+
+    def tick(self) -> int:
+        self.now_ms += 1
+        return self.now_ms
+
+    def client(self, **more: object) -> Storage:
+        return Storage.memory(self.broker, **more)  # type: ignore[arg-type]  # options of it
+
+
+def table(*rows: Row) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    return pa.table(
+        [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA
+    )
+
+
+def write(storage: Storage, held: WriteCapability, upper: int, *rows: Row) -> WriteCapability:
+    moved = storage.update_and_downgrade(held, table(*rows), upper)
+    assert isinstance(moved, WriteCapability)
+    return moved
+
+
+def contents(updates: pa.Table) -> dict[tuple[object, ...], int]:
+    """How often each (row, time) is there."""
+    found: dict[tuple[object, ...], int] = {}
+    for row in updates.to_pylist():
+        *key, diff = row.values()
+        found[tuple(key)] = found.get(tuple(key), 0) + diff
+    return {key: count for key, count in found.items() if count}

@@ -1,0 +1,257 @@
+"""`slackwater shard` as a user calls it, over a broker in memory."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from streams.adapter.results import Columns
+from streams.app.shard import command
+from streams.app.shard.attach import Attached
+from streams.errors import Determinate
+from streams.ids import CollectionId, Timestamp, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.settings import ClientSettings
+from streams.storage.shards import Shards
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
+from tests.support.shard_looks import look
+
+SECRET = "hunter2"
+
+
+@pytest.fixture
+def made() -> MemoryBroker:
+    return broker()
+
+
+@pytest.fixture
+def one(made: MemoryBroker) -> Iterator[Shards]:
+    with client(made) as opened:
+        opened.create("u1", U1, DESCRIPTION, Timestamp(0), read="u1.object")  # type: ignore[arg-type]  # a name
+        append(opened, 0, 4, rows("a", "b", time=2))
+        yield opened
+
+
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch, made: MemoryBroker) -> list[object]:
+    seen: list[object] = []
+
+    @contextmanager
+    def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
+        seen.extend((settings, namespace))
+        if settings.bootstrap == "nobody:1":
+            raise Determinate("list topics: no broker answers")
+        with look(made) as at:
+            yield at
+
+    monkeypatch.setattr(command, "attached", attached)
+    return seen
+
+
+def run(*arguments: str, brokers: str = "a:1") -> tuple[int, str, str]:
+    done = CliRunner().invoke(command.app, [*arguments, "--brokers", brokers])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def told(*arguments: str) -> list[dict[str, Any]]:
+    code, out, _ = run(*arguments, "--json")
+    assert code == 0, out
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_a_list_for_people_and_for_programs(one, reached) -> None:
+    code, out, _ = run("list")
+    assert code == 0
+    assert [word for word in ("u1", "view", "open", "{0}") if word in out] == [
+        "u1",
+        "view",
+        "open",
+    ]
+    (shard,) = told("list")
+    assert shard == {
+        "type": "shard",
+        "id": "u1",
+        "group": "u1",
+        "kind": "view",
+        "columns": [
+            {"name": "name", "type": "VARCHAR"},
+            {"name": "size", "type": "INTEGER"},
+        ],
+        "keys": [],
+        "status": "open",
+        "since": 0,
+        "upper": 4,
+        "batches": 1,
+        "compacted_batches": 0,
+        "chunks": 1,
+        "rows": 2,
+        "bytes": one.state(U1).batches.ordered()[0].chunks[0].size,
+        "capabilities": 2,
+    }
+
+
+def test_a_group_that_cannot_be_read_is_told_beside_the_others(one, made, reached) -> None:
+    one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
+    made.logs.append([(Topic("sw.u2.log"), b"what?")])
+    code, out, _ = run("list", "--json")
+    first, second = map(json.loads, out.splitlines())
+    assert code == 1
+    assert first["id"] == "u1"
+    assert second["error"]["message"] == "group u2 cannot be read"
+    code, out, err = run("list")
+    assert code == 1
+    assert "u1" in out
+    assert "sw.u2.log/0@1" in err
+
+
+def test_what_is_wrong_with_a_group_is_told_by_place(one, made, reached) -> None:
+    made.logs.append([(Topic("sw.u1.log"), b"what?")])
+    code, _, err = run("show", "u1")
+    assert code == 1
+    assert "sw.u1.log/0@2" in err
+
+
+def test_show_draws_the_batches(one, reached) -> None:
+    code, out, _ = run("show", "u1")
+    assert code == 0
+    assert "█" in out
+    assert "name VARCHAR, size INTEGER" in out
+    assert "sw.u1.log, sw.u1.data" in out
+    (shard,) = told("show", "u1")
+    assert (shard["id"], shard["data_topic"]) == ("u1", "sw.u1.data")
+
+
+def test_an_empty_shard_has_no_picture(made, reached) -> None:
+    with client(made) as opened:
+        opened.create("u1", U1, DESCRIPTION, Timestamp(0))
+        assert "no batches yet" in run("show", "u1")[1]
+
+
+def test_capabilities_say_what_each_holds_back(one, reached) -> None:
+    code, out, _ = run("capabilities", "u1")
+    assert code == 0
+    assert "critical: never expires" in out
+    reader, writer = told("capabilities", "u1")
+    assert (reader["id"], reader["right"], reader["held_back"]) == ("u1.object", "read", None)
+    assert (writer["id"], writer["right"], writer["frontier"]) == ("u1.write", "write", 4)
+
+
+def test_stats_have_garbage_and_orphans(one, reached) -> None:
+    one.write(U1, rows("lost", time=4))
+    (found,) = told("stats", "u1")
+    assert found["type"] == "stats"
+    assert (found["space"]["orphan"], found["space"]["garbage_share"]) == (None, 0.0)
+    (found,) = told("stats", "u1", "--scan")
+    assert found["space"]["orphan"]["chunks"] == 1
+    assert 0 < found["space"]["garbage_share"] < 1
+    assert len(found["capabilities"]) == 2
+    code, out, _ = run("stats", "u1", "--scan")
+    assert code == 0
+    assert "2 rows in 1 chunk," in out
+    assert "linked by nothing or not yet" in out
+    assert "--scan" in run("stats", "u1")[1]
+
+
+def test_a_read_is_told_as_sql_tells_it(one, reached) -> None:
+    columns, found, done = told("read", "u1", "--as-of", "3")
+    assert columns["type"] == "columns"
+    assert found == {"type": "rows", "rows": [[1, "a", 0, None], [1, "b", 1, None]]}
+    assert done == {"type": "complete", "tag": "READ 2", "facts": {"as_of": 3}}
+    code, out, _ = run("read", "u1")
+    assert code == 0
+    assert "slackwater_diff" in out
+
+
+def test_a_tail_ends_where_it_is_told_to(one, reached) -> None:
+    told_ = told("tail", "u1", "--as-of", "0", "--until", "4", "--no-snapshot")
+    assert [each["type"] for each in told_] == ["columns", "rows", "progress", "complete"]
+    assert told_[1]["rows"] == [[2, 1, "a", 0, None], [2, 1, "b", 1, None]]
+
+
+def test_ctrl_c_ends_a_tail_and_is_no_failure(one, reached, monkeypatch) -> None:
+    def interrupted(*_: object, **__: object) -> Iterator[object]:
+        yield Columns(())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streams.app.shard.reading.Reader.tail", interrupted)
+    assert run("tail", "u1")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("show", "u7"), ("read", "u7"), ("tail", "u7"), ("capabilities", "u7"), ("stats", "u7")],
+)
+def test_an_unknown_id_fails_and_says_what_to_do(one, reached, arguments) -> None:
+    code, out, err = run(*arguments)
+    assert (code, out) == (1, "")
+    assert "no shard 'u7'" in err
+    assert "slackwater shard list" in err
+    code, out, _ = run(*arguments, "--json")
+    error = json.loads(out)["error"]
+    assert code == 1
+    assert error["detail"] == "namespace sw has 1 shards"
+
+
+@pytest.mark.parametrize("option", ["--as-of", "--until"])
+def test_a_time_that_is_none_is_wrong_usage(one, reached, option) -> None:
+    code, _, err = run("tail", "u1", option, "tomorrow")
+    assert code == 2
+    assert "expected" in err
+    assert "tomorrow" in err
+
+
+def test_brokers_that_do_not_answer_are_no_environment(reached) -> None:
+    code, _, err = run("list", brokers="nobody:1")
+    assert code == 3
+    assert "no broker answers" in err
+
+
+def test_a_directory_without_an_environment(reached, tmp_path: Path) -> None:
+    code, out, _ = run("list", "--json", "--directory", str(tmp_path), brokers="")
+    assert code == 3
+    assert "slackwater up --directory" in json.loads(out)["error"]["message"]
+
+
+def test_an_environment_names_brokers_settings_and_namespace(one, reached, tmp_path) -> None:
+    value = {"bootstrap": "b:2", "client": {"x": "1", "y": "2"}, "namespace": "n", "url": ""}
+    (tmp_path / "environment.json").write_text(json.dumps(value))
+    options = ("--directory", str(tmp_path), "--client", "y=3")
+    assert run("list", *options, brokers="")[0] == 0
+    assert reached == [ClientSettings("b:2", (("x", "1"), ("y", "3"))), "n"]
+    run("list", "--namespace", "m")
+    assert reached[2:] == [ClientSettings("a:1"), "m"]
+
+
+def test_settings_that_carry_a_guarantee_are_wrong_usage(reached) -> None:
+    code, _, err = run("list", "--client", "acks=0")
+    assert code == 2
+    assert "acks" in err
+
+
+def test_no_answer_shows_a_secret(one, reached) -> None:
+    secret = ("--client", f"sasl.password={SECRET}")
+    for options in (("list",), ("show", "u7"), ("list", "--client", "acks=0")):
+        for more in ((), ("--json",)):
+            _, out, err = run(*options, *secret, *more)
+            assert SECRET not in out + err
+    _, out, err = run("list", *secret, brokers="nobody:1")
+    assert SECRET not in out + err
+
+
+def test_where_has_no_repr_that_shows_a_secret() -> None:
+    where = command.Where(Path(), "a:1", "", [f"sasl.password={SECRET}"])
+    assert SECRET not in repr(where)
+
+
+def test_every_command_has_an_example() -> None:
+    group: Any = typer.main.get_command(command.app)
+    assert set(group.commands) == {"list", "show", "read", "tail", "capabilities", "stats"}
+    for name, each in group.commands.items():
+        assert f"slackwater shard {name}" in each.help

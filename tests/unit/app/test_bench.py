@@ -1,0 +1,85 @@
+"""The benchmarks' options and reports; never their figures."""
+
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from rich.console import Console
+from typer.testing import CliRunner
+
+from streams.app.bench import command
+from streams.app.bench.figures import Figure, Outcome, at_least, at_most, show, write
+from streams.app.bench.storage.command import PARTS, chosen
+from streams.app.bench.storage.rig import cpu
+from streams.app.bench.storage.rows import DESCRIPTION, rows
+
+OUTCOME = Outcome(
+    "append",
+    (at_most("quick_ms", 5.0, "ms", 10), at_least("many_a_second", 50, "/s", 200)),
+    {"append": {"whole": 5.0}},
+    note="what dominates",
+    of="median of an append, ms",
+)
+
+
+def test_parts_are_chosen_by_name_and_kept_in_order() -> None:
+    assert chosen("") == tuple(PARTS)
+    assert chosen("bulk, append") == ("bulk", "append")
+    with pytest.raises(typer.BadParameter, match=r"expected some of append, .*actual speed"):
+        chosen("append,speed")
+
+
+def test_a_figure_stands_beside_its_target_and_its_ratio(tmp_path: Path) -> None:
+    write([OUTCOME, Outcome("other", (Figure("bare", 7),))], tmp_path / "figures.json")
+    found = json.loads((tmp_path / "figures.json").read_text())
+    assert (found["quick_ms"], found["quick_ms_target"]) == (5, 10)
+    assert found["quick_ms_ratio"] == 0.5
+    assert found["many_a_second_ratio"] == 0.25
+    assert found["bare"] == 7
+    assert "bare_target" not in found
+    assert found["targets"]["quick_ms"] == {"target": "<= 10", "met": True}
+    assert found["targets"]["many_a_second"] == {"target": ">= 200", "met": False}
+    assert found["breakdown"] == {"append": {"append": {"whole": 5.0}}}
+
+
+def test_what_dominates_is_printed() -> None:
+    out = io.StringIO()
+    show([OUTCOME], Console(file=out, width=120))
+    assert "what dominates" in out.getvalue()
+    assert re.search(r"an append, ms", out.getvalue())  # the title of a narrow table is broken
+    assert re.search(r"whole.*\n.*\n.*5\.00", out.getvalue())
+
+
+def test_the_command_runs_the_parts_that_are_asked_for(monkeypatch, tmp_path: Path) -> None:
+    asked = []
+
+    def measured(names, scale, console):
+        asked.append((names, scale))
+        return [OUTCOME]
+
+    monkeypatch.setattr(command, "measure_storage", measured)
+    file = tmp_path / "figures.json"
+    arguments = ["storage", "--only", "append", "--scale", "0.5", "--json", str(file)]
+    done = CliRunner().invoke(command.app, arguments)
+    assert done.exit_code == 0, done.output
+    assert asked == [(("append",), 0.5)]
+    assert json.loads(file.read_text())["quick_ms"] == 5
+    assert CliRunner().invoke(command.app, ["storage", "--only", "all"]).exit_code == 2
+
+
+def test_equal_ids_and_versions_make_equal_rows() -> None:
+    one = rows(np.array([3, 4]), 0, 7)
+    other = rows(np.array([4, 3]), np.array([0, 0]), 7, -1)
+    assert one.column_names == [*DESCRIPTION.names, "time", "diff"]
+    assert one.slice(0, 1).drop(["diff"]) == other.slice(1, 1).drop(["diff"])
+    assert rows(np.array([3]), 1, 7).column("amount") != one.slice(0, 1).column("amount")
+
+
+def test_processor_time_grows() -> None:
+    before = cpu()
+    sum(range(3_000_000))
+    assert cpu().since(before).ours > 0

@@ -1,0 +1,118 @@
+"""`slackwater compact`: which groups there are, what it says, and how it ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from streams.app import compact as command
+from streams.app.compact import FOLLOW_MS, show
+from streams.app.compact_once import policy_of
+from streams.app.compacting import groups_of
+from streams.app.main import app
+from streams.compaction.runner import Round, Wish
+from streams.compaction.work import Compacted, LostRace
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import CollectionId, Offset, Timestamp, Topic
+from streams.kafka.log import ChunkRef
+from streams.progress import frontier
+from streams.storage.policy import LagBehindUpper, Until
+
+DONE = Round(
+    compacted=[
+        Compacted(
+            collection=CollectionId("u1"),
+            lower=Timestamp(0),
+            upper=frontier(9),
+            batches=12,
+            bytes_read=3000,
+            bytes_written=1000,
+            rows_read=20,
+            rows_written=7,
+        )
+    ],
+    lost=[LostRace(CollectionId("u2"), "another compactor was faster")],
+    rolled_up=["u3"],
+    reclaimed=[ChunkRef(0, Offset(1), "k", 0, 1, 500)],
+)
+
+
+def test_groups_have_a_log_and_a_data_topic() -> None:
+    names = ["sw.u1.log", "sw.u1.data", "sw.u2.log", "sw.a.b.log", "sw.a.b.data", "sx.u3.log"]
+    topics = frozenset(Topic(each) for each in [*names, "sw.catalog", "sx.u3.data"])
+    assert groups_of("sw", topics) == ["a.b", "u1"]
+
+
+def test_what_the_options_say() -> None:
+    assert policy_of(None, None) is None
+    assert policy_of(7, None) == Until(Timestamp(7))
+    assert policy_of(None, 7) == LagBehindUpper(7)
+    with pytest.raises(InvalidUsage):
+        policy_of(1, 2)
+
+
+def test_a_round_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+    show(DONE, {"u4": "chunk [x] is missing"}, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "u1: 12 batches in one, 3,000 to 1,000 bytes, 20 to 7 updates",
+        "u2: another compactor was faster",
+        "reclaimed 1 chunks, 500 bytes",
+        "u3: log rolled up",
+        "u4: chunk [x] is missing",
+    ]
+    show(Round(), {}, as_json=False)
+    assert capsys.readouterr().out == "nothing to do\n"
+
+
+def test_a_round_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    show(DONE, {}, as_json=True)
+    said = json.loads(capsys.readouterr().out)
+    assert said["compacted"][0]["upper"] == 9
+    assert said["compacted"][0]["collection"] == "u1"
+    assert said["reclaimed"] == {"chunks": 1, "bytes": 500}
+    lost = {"collection": "u2", "reason": "another compactor was faster"}
+    assert (said["lost"], said["failed"]) == ([lost], {})
+
+
+def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runner = CliRunner()
+    asked: list[Any] = []
+
+    def run(place, wish, collection, master):
+        asked.append((place.kafka.bootstrap, place.namespace, wish, collection, master))
+        if collection == "broken":
+            return Round(), {"u1": "chunk is missing"}
+        if collection == "none":
+            raise Determinate("no broker answers")
+        return DONE, {}
+
+    monkeypatch.setattr(command, "run", run)
+
+    def code(*arguments: str) -> int:
+        return runner.invoke(app, ["compact", *arguments]).exit_code
+
+    assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
+    wish = Wish(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
+    assert asked[-1] == ("b:9", "n", wish, "u1", None)
+    assert code("--brokers", "b:9", "--spark") == 0
+    assert asked[-1][4] == ""
+    assert code("--brokers", "b:9", "--master", "local[2]") == 0
+    assert asked[-1][4] == "local[2]"
+    assert code("--brokers", "b:9", "broken") == 1
+    assert code("--brokers", "b:9", "none") == 1
+    assert code("--since", "1", "--lag", "1") == 2
+    assert code("--directory", str(tmp_path)) == 3
+
+
+def test_no_secret_is_shown(tmp_path: Path) -> None:
+    """Not of settings that are refused, from the command line or from a file."""
+    secrets = tmp_path / "client.properties"
+    secrets.write_text("sasl.password = hunter2\nsecurity.protocol = nonsense\n")
+    where = ["compact", "--brokers", "127.0.0.1:1", "--json", "--client", f"@{secrets}"]
+    for more in (["--client", "acks=0"], []):
+        done = CliRunner().invoke(app, [*where, *more])
+        assert done.exit_code in {1, 3}
+        assert "error:" in done.output
+        assert "hunter2" not in done.output

@@ -1,0 +1,67 @@
+"""Compaction as a service of an environment: it follows what comes and goes."""
+
+import itertools
+import logging
+import threading
+
+import pytest
+
+from streams.app.compaction import rounds
+from streams.app.service import Service
+from streams.compaction.collector import Collector
+from streams.compaction.runner import Compaction
+from streams.compaction.work import Worker
+from streams.ids import Timestamp
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.topics import Topics
+from streams.storage.shards import Shards
+from streams.trace.kernel import Kernel
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
+
+SERVICE = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)
+
+
+class Counted:
+    """Topics that are looked at so many times; between the looks something happens."""
+
+    def __init__(self, inner: Topics, *happenings) -> None:
+        self.inner, self.happenings, self.stopping = inner, list(happenings), threading.Event()
+
+    def names(self):
+        if self.happenings:
+            self.happenings.pop(0)()
+        if not self.happenings:
+            self.stopping.set()
+        return self.inner.names()
+
+
+def job(made: MemoryBroker, one: Shards) -> Compaction:
+    numbers = itertools.count()
+    worker = Worker(one, Kernel(), lambda: f"s{next(numbers)}")
+    return Compaction(one, worker, Collector(one, MemoryRawReader(made.store), lambda: 0), int)
+
+
+def test_groups_that_come_are_compacted_and_those_that_go_are_left(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    made = broker()
+    with client(made) as writer, client(made, pump=True) as one:
+
+        def come() -> None:
+            writer.create("u1", U1, DESCRIPTION, Timestamp(0))
+            for at in range(4):
+                append(writer, at, at + 1, rows("a", time=at))
+
+        topics = Counted(made.topics, come, lambda: writer.delete("u1"), lambda: None)
+        assert rounds(topics, job(made, one), SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
+        assert one.groups() == ()
+    assert [each.message for each in caplog.records if each.message == "compacted"]
+
+
+def test_a_client_that_is_of_no_use_ends_the_process() -> None:
+    made = broker()
+    with client(made) as one:
+        one.following.defect = RuntimeError("a defect")
+        assert rounds(made.topics, job(made, one), SERVICE, threading.Event()) == 1

@@ -1,0 +1,114 @@
+"""The options of `slackwater up`: what they mean, and what is said when they mean nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from streams.app import environment
+from streams.app.environment import Environment, Settings, reach
+from streams.app.main import app
+from streams.app.service import Service, read_service
+from streams.app.up import chosen_topics, client_settings
+from streams.errors import Determinate, InvalidUsage
+from streams.kafka.settings import ClientSettings
+
+SECRET = "hunter2"
+
+
+def test_the_last_of_a_name_counts_and_values_are_taken_as_they_are() -> None:
+    assert client_settings(["a=1", "b==x =", "a=2"]) == {"a": "2", "b": "=x ="}
+
+
+def test_settings_come_from_files_too(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"# who we are\n\nsasl.username = me\nsasl.password={SECRET}\n")
+    found = client_settings([f"@{file}", "sasl.username=you"])
+    assert found == {"sasl.username": "you", "sasl.password": SECRET}
+
+
+@pytest.mark.parametrize(
+    "given", [SECRET, f"={SECRET}", f" ={SECRET}", f"@/nowhere/{SECRET[:3]}"]
+)
+def test_what_is_no_setting_is_refused_and_not_shown(given) -> None:
+    with pytest.raises(typer.BadParameter, match="NAME=VALUE") as told:
+        client_settings([given])
+    assert SECRET not in str(told.value)
+
+
+def test_topics_are_chosen_by_pairs() -> None:
+    assert chosen_topics(["data.partitions=8"]) == {"data.partitions": "8"}
+    with pytest.raises(typer.BadParameter, match="a guarantee hangs on it"):
+        chosen_topics(["log.retention.ms=1"])
+
+
+def test_a_choice_that_cannot_be_is_wrong_usage_before_anything_starts(tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["up", "--directory", str(tmp_path / "e"), "--topic", "replication.factor=0"]
+    )
+    assert done.exit_code == 2
+    assert "replication.factor" in done.stderr
+    assert not (tmp_path / "e").exists()
+
+
+def test_refused_client_settings_end_it_at_once_and_show_no_secret(tmp_path: Path) -> None:
+    options = ["--brokers", "127.0.0.1:1", "--client", f"sasl.password={SECRET}"]
+    done = CliRunner().invoke(
+        app, ["up", "--directory", str(tmp_path), *options, "--client", f"debug={SECRET}"]
+    )
+    assert done.exit_code == 1
+    assert "client settings are refused" in done.stderr
+    assert SECRET not in done.output + done.stderr
+
+
+def test_no_repr_shows_a_secret(tmp_path: Path) -> None:
+    client = {"sasl.password": SECRET}
+    for each in (
+        Settings(directory=tmp_path, client=client),
+        Service(bootstrap="a:1", directory="", client=client),
+    ):
+        assert SECRET not in repr(each)
+
+
+def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> None:
+    file = tmp_path / "service.json"
+    file.write_text("before")
+    file.chmod(0o644)
+    told = Service(
+        bootstrap="a:1",
+        directory="d",
+        client={"sasl.password": SECRET},
+        topics={"data.partitions": "8"},
+    )
+    told.write(file)
+    assert read_service(file) == told
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_an_environment_that_does_not_run_can_be_reached(tmp_path: Path) -> None:
+    kafka = ClientSettings("a:1", (("sasl.password", SECRET),))
+    file = tmp_path / "environment.json"
+    file.write_text("{}")
+    file.chmod(0o644)
+    environment._write_file(tmp_path, kafka, "n", 7)
+    assert reach(tmp_path) == (kafka, "n")
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert json.loads(file.read_text())["url"] == "http://127.0.0.1:7"
+
+
+def test_a_directory_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody(_: ClientSettings) -> ClientSettings:
+        raise Determinate("no broker")
+
+    monkeypatch.setattr(environment, "reachable", nobody)
+    directory = tmp_path / "e"
+    with pytest.raises(Determinate, match="no broker"):
+        Environment(Settings(directory=directory, brokers="a:1")).start()
+    assert directory.stat().st_mode & 0o777 == 0o700
+
+
+def test_an_empty_directory_has_no_environment(tmp_path: Path) -> None:
+    with pytest.raises(InvalidUsage, match="slackwater up"):
+        reach(tmp_path)

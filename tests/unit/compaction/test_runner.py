@@ -1,0 +1,158 @@
+"""Rounds of the compaction job over a broker in memory."""
+
+import itertools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from streams.compaction.collector import Collector
+from streams.compaction.runner import Compaction, Held, Wish
+from streams.compaction.work import Worker
+from streams.errors import InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryRawReader
+from streams.progress import frontier
+from streams.storage import read, upkeep
+from streams.storage.events import Acquire, Append, Part, Right
+from streams.storage.policy import LagBehindUpper, Until, catalog_hold
+from streams.storage.shards import Shards, write_capability
+from streams.trace.kernel import Kernel
+from tests.support.shard_clients import DESCRIPTION, U1, broker, client, names, rows
+
+KERNEL = Kernel()
+U2 = CollectionId("u2")
+
+
+@contextmanager
+def environment(made: MemoryBroker, *ids: CollectionId) -> Iterator[tuple[Shards, Compaction]]:
+    with client(made) as one:
+        for each in ids or (U1,):
+            one.create(each, each, DESCRIPTION, Timestamp(0), read=catalog_hold(each))
+        yield one, compaction(made, one)
+
+
+def compaction(made: MemoryBroker, one: Shards) -> Compaction:
+    numbers = itertools.count()
+    worker = Worker(one, KERNEL, lambda: f"s{next(numbers)}")
+    collector = Collector(one, MemoryRawReader(made.store), lambda: 0)
+    return Compaction(one, worker, collector, lambda: 0)
+
+
+def fill(one: Shards, id_: CollectionId, count: int) -> None:
+    for _ in range(count):
+        now = one.state(id_).upper.time
+        chunks = one.write(id_, rows(f"r{now}", time=now))
+        part = Part(
+            collection=id_,
+            capability=write_capability(id_),
+            lower=frontier(now),
+            upper=frontier(now + 1),
+            chunks=chunks,
+        )
+        one.submit([(id_, Append((part,)))])
+
+
+def test_a_round_moves_since_merges_and_reclaims() -> None:
+    made = broker()
+    with environment(made) as (one, job):
+        fill(one, U1, 20)
+        done = job.run_once(Wish(policy=LagBehindUpper(0)))
+        assert [each.batches for each in done.compacted] == [20]
+        assert len(done.reclaimed) == 20
+        state = one.state(U1)
+        assert (state.since, state.batches.count) == (frontier(19), 1)
+        assert len(names(read.snapshot(one, U1, Timestamp(19))[0])) == 20
+        again = job.run_once(Wish(policy=LagBehindUpper(0)))
+        assert (again.compacted, again.lost, again.reclaimed) == ([], [], [])
+
+
+def test_a_round_says_who_holds_history_that_was_to_go() -> None:
+    with environment(broker(), U1, U2) as (one, job):
+        fill(one, U1, 10)
+        fill(one, U2, 10)
+        reader = CapabilityId("reader")
+        one.submit([("u1", Acquire(collection=U1, capability=reader, right=Right.READ))])
+        done = job.run_once(Wish(policy=Until(Timestamp(6)), wait_ms=20))
+        assert done.held == [Held(U1, frontier(0), frontier(6), (reader,))]
+        assert (one.state(U1).since, one.state(U2).since) == (frontier(0), frontier(6))
+
+
+def test_only_what_is_asked_for_is_compacted() -> None:
+    with environment(broker(), U1, U2) as (one, job):
+        fill(one, U1, 5)
+        fill(one, U2, 5)
+        job.run_once(Wish(collections=frozenset({U2}), policy=Until(Timestamp(3)), whole=True))
+        assert (one.state(U1).since, one.state(U1).batches.count) == (frontier(0), 5)
+        assert (one.state(U2).since, one.state(U2).batches.count) == (frontier(3), 1)
+        with pytest.raises(InvalidUsage, match="in no open group"):
+            job.run_once(Wish(collections=frozenset({CollectionId("u9")})))
+
+
+def test_since_stays_where_somebody_holds_it() -> None:
+    with environment(broker()) as (one, job):
+        fill(one, U1, 10)
+        hold = Acquire(
+            collection=U1,
+            capability=CapabilityId("reader"),
+            right=Right.READ,
+            frontier=Timestamp(4),
+        )
+        one.submit([("u1", hold)])
+        job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
+        assert one.state(U1).since == frontier(4)
+        assert len(names(read.snapshot(one, U1, Timestamp(4))[0])) == 5
+
+
+def test_a_damaged_collection_does_not_stop_the_others() -> None:
+    with environment(broker(), U1, U2) as (one, job):
+        fill(one, U1, 5)
+        fill(one, U2, 5)
+        first = next(iter(one.state(U1).batches))
+        one.chunks.forget(one.data_topic(U1), first.chunks)
+        done = job.run_once(Wish(whole=True))
+        assert [each.collection for each in done.compacted] == [U2]
+        assert [each.collection for each in done.failed] == [U1]
+        assert "sw.u1.data" in done.failed[0].reason
+
+
+def test_a_dropped_collection_leaves_garbage_only() -> None:
+    with environment(broker()) as (one, job):
+        fill(one, U1, 5)
+        one.drop(U1)
+        done = job.run_once(Wish(whole=True))
+        assert done.compacted == []
+        assert len(done.reclaimed) == 5
+
+
+def test_orphans_are_reclaimed_when_asked_for() -> None:
+    with environment(broker()) as (one, job):
+        fill(one, U1, 2)
+        [orphan] = one.write(U1, rows("x", time=2))
+        assert job.run_once(Wish()).reclaimed == []
+        done = job.run_once(Wish(orphans=True))
+        assert [each.key for each in done.reclaimed] == [orphan.key]
+
+
+def test_the_log_is_rolled_up_and_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 64)
+    made = broker()
+    with environment(made) as (one, job):
+        wish = Wish(policy=LagBehindUpper(0))
+        for _ in range(3):
+            fill(one, U1, 70)
+            assert job.run_once(wish).rolled_up == ["u1"]
+        expected = names(read.snapshot(one, U1, Timestamp(209))[0])
+        assert made.logs.bounds(one.names("u1").log)[0] > 0
+    with client(made) as one:
+        one.open("u1")
+        assert names(read.snapshot(one, U1, Timestamp(209))[0]) == expected
+
+
+def test_a_patient_round_leaves_its_garbage_to_the_next() -> None:
+    with environment(broker()) as (one, job):
+        fill(one, U1, 4)
+        first = job.run_once(Wish(patient=True))
+        assert (len(first.compacted), first.reclaimed) == (1, [])
+        assert len(job.run_once(Wish(patient=True)).reclaimed) == 4

@@ -1,0 +1,198 @@
+"""Whatever is delivered twice, killed, or run beside another: the same outcomes and effects."""
+
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from schemas import codec
+from streams.ids import CollectionId
+from streams.kafka.transactions import Fenced
+from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
+
+T = CollectionId("t")
+
+
+@dataclass
+class Model:
+    """What one collection's commands come to, one after the other."""
+
+    frontier: int | None = 0
+    since: int = 0
+    is_held: bool = True
+    is_dropped: bool = False
+    copies: int = 0
+    rows: list[tuple[str, int]] = field(default_factory=list)
+
+    def told(self, kind: str, number: int, lower: int, upper: int) -> str:
+        if self.is_dropped:
+            gone = {"create": "NeverReused", "drop": "DONE", "acquire": "DONE"}
+            return gone.get(kind, "Forgotten")
+        return {
+            "create": lambda: "AlreadyBound",
+            "update": lambda: self.update(number, lower, upper),
+            "downgrade": lambda: self.downgrade(upper),
+            "clone": self.clone,
+            "transfer": self.transfer,
+            "acquire": self.acquire,
+            "drop": self.drop,
+        }[kind]()
+
+    def update(self, number: int, lower: int, upper: int) -> str:
+        if not self.is_held:
+            return "InvalidCapability"
+        if lower != self.frontier:
+            return "LOST"
+        self.frontier = upper
+        self.rows.append((f"r{number}", lower))
+        return "DONE"
+
+    def downgrade(self, to: int) -> str:
+        if to < self.since:
+            return "NotForward"
+        self.since = to
+        return "DONE"
+
+    def clone(self) -> str:
+        self.copies += self.is_held
+        return "DONE" if self.is_held else "InvalidCapability"
+
+    def acquire(self) -> str:
+        self.copies += 2
+        return "DONE"
+
+    def transfer(self) -> str:
+        was_held, self.is_held = self.is_held, False
+        return "DONE" if was_held else "InvalidCapability"
+
+    def drop(self) -> str:
+        self.is_dropped = True
+        return "DONE"
+
+
+Step = tuple[str, int, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["update"] * 6 + ["downgrade", "clone", "acquire", "create"])
+        | st.sampled_from(["transfer", "drop", "update"]),
+        st.integers(0, 3),
+        st.integers(1, 2),
+    ),
+    max_size=12,
+)
+POINTS = ("read", "stored", "submitted", "decided", "answered")
+FATES = st.lists(
+    st.tuples(st.sampled_from(["kill", "behind"]), st.sampled_from(POINTS), st.integers(1, 3)),
+    max_size=4,
+)
+
+
+def command(step: Step, number: int, at: int, held: list[dict[str, Any]]) -> bytes:
+    """The command of a step, which believes the frontier to be at `at`."""
+    kind, back, by = step
+    read, write = held
+    lower = max(0, at - (back == 3))
+    fields: dict[str, tuple[str, dict[str, Any]]] = {
+        "update": (
+            "update_and_downgrade",
+            update({**write, "frontier": lower}, lower + by, (f"r{number}", 1, lower, 1)),
+        ),
+        "downgrade": ("downgrade", {"capability": read, "new_frontier": by}),
+        "clone": ("clone", {"capability": {**write, "frontier": at}}),
+        "acquire": ("acquire_capabilities", {"collection": T, "critical": True}),
+        "create": ("create", {"collection": T, "description": DESCRIPTION}),
+        "transfer": ("transfer", {"capability": {**write, "frontier": at}}),
+        "drop": ("drop", {"collection": T}),
+    }
+    name, values = fields[kind]
+    return codec.encode(f"command_{name}", {"id": f"s{number}", **values})
+
+
+@dataclass
+class Doom:
+    """Kills a service at a point, or runs another one behind its back."""
+
+    world: World
+    what: str
+    point: str
+    number: int
+    reached: Counter[str] = field(default_factory=Counter)
+
+    def __call__(self, here: str) -> None:
+        self.reached[here] += 1
+        if (here, self.reached[here]) != (self.point, self.number):
+            return
+        if self.what == "kill":
+            raise Killed(here)
+        self.world.run()
+
+
+def live(world: World, fates: list[tuple[str, str, int]]) -> None:
+    """Run services, each with its fate, and one without at last."""
+    for what, point, number in fates:
+        with contextlib.suppress(Killed, Fenced):
+            world.run(world.service(Doom(world, what, point, number)))
+    world.run()
+
+
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+@example(
+    # a creation is refused, then the collection dropped; asked again, the refusal is the same
+    [("update", 0, 1), ("create", 0, 1), ("update", 0, 1), ("drop", 0, 1)],
+    [("kill", "submitted", 3)],
+    [],
+    0,
+)
+@given(STEPS, FATES, st.lists(st.integers(0, 11), max_size=6), st.integers(0, 12))
+def test_commands_come_to_the_same_whatever_happens(
+    steps: list[Step], fates: list[tuple[str, str, int]], copies: list[int], cut: int
+) -> None:
+    world, model = World(), Model()
+    held = world.ask("create", collection=T, description=DESCRIPTION)["capabilities"]
+    expected: dict[str, str] = {}
+    values: list[bytes] = []
+    for number, step in enumerate(steps):
+        at = model.frontier or 0
+        values.append(command(step, number, at, held))
+        lower = max(0, at - (step[1] == 3))
+        upper = step[2] if step[0] == "downgrade" else lower + step[2]
+        expected[f"s{number}"] = model.told(step[0], number, lower, upper)
+        world.raw(values[-1])
+        if number == cut:
+            live(world, fates[:2])
+    for number in copies:
+        if number < len(values):
+            world.raw(values[number])
+    live(world, fates)
+    answers = world.answers()
+    assert {id_: told(answers[id_]) for id_ in expected} == expected
+    offsets = [each["offset"] for each in world.responses()]
+    assert offsets == list(range(world.broker.store.log(NAMES.commands).end))
+    check_contents(world, model)
+
+
+def told(response: dict[str, Any]) -> str:
+    error = response["error"]
+    return str(response["status"] if error is None else error["code"])
+
+
+def check_contents(world: World, model: Model) -> None:
+    """What the log holds is what the commands that count came to."""
+    storage = world.storage()
+    read, _ = storage.acquire_capabilities(T)
+    if model.is_dropped:
+        assert read.frontier.is_empty
+        return
+    found = storage.shards.state(T)
+    linked = [batch.lower for batch in found.batches if batch.chunks]
+    assert sorted(linked) == [lower for _, lower in model.rows]
+    # two of the creation, two of this client, and what clones and acquisitions made
+    assert len(found.capabilities) == 4 + model.copies

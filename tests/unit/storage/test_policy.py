@@ -1,0 +1,102 @@
+"""Read policies: what they wish for, and that no hold is passed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.progress import EMPTY, Antichain, frontier
+from streams.storage.batches import Trace
+from streams.storage.events import Event, Right
+from streams.storage.machine import step
+from streams.storage.policy import (
+    LagBehindUpper,
+    Policy,
+    RetainHistory,
+    Until,
+    downgrade,
+    wish,
+)
+from streams.storage.state import Capability, CollectionState, State
+
+HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
+U1 = CollectionId("u1")
+
+
+def collection(held: int, upper: Antichain, reader: int | None = None) -> CollectionState:
+    capabilities = {HOLD: Capability(Right.READ, frontier(held))}
+    since = held
+    if reader is not None:
+        capabilities[READER] = Capability(Right.READ, frontier(reader))
+        since = min(held, reader)
+    return CollectionState(
+        id=U1,
+        description="",
+        since=frontier(since),
+        upper=upper,
+        batches=Trace(),
+        capabilities=capabilities,
+    )
+
+
+@pytest.mark.parametrize(
+    ("policy", "upper", "expected"),
+    [
+        (LagBehindUpper(100), frontier(1000), frontier(899)),
+        (LagBehindUpper(0), frontier(1000), frontier(999)),
+        (LagBehindUpper(100), EMPTY, None),
+        (RetainHistory(100), frontier(1000), frontier(999)),
+        (RetainHistory(4500), frontier(1000), frontier(500)),
+        (RetainHistory(100), EMPTY, frontier(4900)),
+        (Until(Timestamp(7)), frontier(1000), frontier(7)),
+        (Until(Timestamp(7000)), frontier(1000), frontier(999)),
+        (Until(Timestamp(7000)), EMPTY, frontier(7000)),
+    ],
+)
+def test_what_a_policy_wishes_for(
+    policy: Policy, upper: Antichain, expected: Antichain | None
+) -> None:
+    assert wish(policy, upper, now_ms=5000) == expected
+
+
+def test_a_move_waits_until_it_is_worth_a_record() -> None:
+    policy = LagBehindUpper(100)
+    assert downgrade(collection(0, frontier(111)), HOLD, policy, 0) is None
+    found = downgrade(collection(0, frontier(112)), HOLD, policy, 0)
+    assert found is not None
+    assert found.frontier == frontier(11)
+
+
+def test_nothing_moves_without_a_hold() -> None:
+    policy = LagBehindUpper(0)
+    assert downgrade(collection(0, frontier(10)), CapabilityId("other"), policy, 0) is None
+    writer = replace(
+        collection(0, frontier(10)), capabilities={HOLD: Capability(Right.WRITE, frontier(10))}
+    )
+    assert downgrade(writer, HOLD, policy, 0) is None
+
+
+@given(
+    st.integers(0, 50),
+    st.integers(0, 50),
+    st.integers(51, 90),
+    st.one_of(
+        st.builds(LagBehindUpper, st.integers(0, 60)),
+        st.builds(RetainHistory, st.integers(0, 60)),
+        st.builds(Until, st.integers(0, 200)),
+    ),
+)
+def test_since_never_passes_another_hold(
+    held: int, reader: int, upper: int, policy: Policy
+) -> None:
+    before = collection(held, frontier(upper), reader)
+    body = downgrade(before, HOLD, policy, now_ms=100)
+    if body is None:
+        return
+    state = State(group="g", collections={U1: before})
+    event = Event(EventId("e"), "g", Offset(-1), body)
+    after = step(state, event, Offset(0), 0)[0].collections[U1]
+    assert after.since.time == min(reader, body.frontier.time)
+    assert after.since.time < upper

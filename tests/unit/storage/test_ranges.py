@@ -1,0 +1,96 @@
+"""Ranges of chunks: what they bound, and that no wanted row is ever left behind."""
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.ids import Offset
+from streams.kafka.log import ChunkRef, Range
+from streams.storage.description import Description
+from streams.storage.options import Comparison, Operator, Options, selection
+from streams.storage.ranges import range_of, with_ranges
+from streams.storage.written import shortfall
+from streams.trace.kernel import Kernel
+
+LAW = settings(deadline=None)
+
+
+@pytest.fixture(scope="module")
+def kernel() -> Kernel:
+    return Kernel()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        ([3, None, -1], pa.int64(), Range(-1, 3)),
+        ([0.5, float("nan"), 2.0], pa.float64(), Range(0.5, 2.0)),
+        ([float("nan")], pa.float64(), None),
+        (["b", "a", None], pa.utf8(), Range("a", "b")),
+        (["b", "a" * 65], pa.utf8(), None),
+        ([None, None], pa.int32(), None),
+        ([1, 2], pa.uint64(), None),
+        ([True], pa.bool_(), None),
+    ],
+)
+def test_what_is_bounded(values: list[object], kind: pa.DataType, expected: object) -> None:
+    assert range_of(pa.chunked_array([pa.array(values, kind)])) == expected
+
+
+def test_each_chunk_has_the_ranges_of_its_own_rows() -> None:
+    numbers = list(range(900))
+    rows = pa.table({"c0": numbers, "time": [1] * 900, "diff": [1] * 900})
+    sizes = (400, 100, 400)
+    refs = [ChunkRef(0, Offset(n), f"k{n}", 7, size, 1) for n, size in enumerate(sizes)]
+    found = with_ranges(refs, rows)
+    assert [each.ranges for each in found] == [(Range(0, 399),), (), (Range(500, 899),)]
+    assert found == tuple(refs)  # ranges are no part of what a chunk is
+
+
+floats = st.floats(allow_infinity=True, allow_nan=True, width=64)
+
+
+@LAW
+@given(
+    st.lists(st.none() | floats, min_size=1, max_size=6),
+    st.sampled_from(Operator),
+    floats,
+)
+def test_no_wanted_row_is_left_behind(
+    values: list[float | None], operator: Operator, value: float
+) -> None:
+    column = pa.array(values, pa.float64())
+    count = len(values)
+    rows = pa.Table.from_arrays(
+        [column, pa.array([0] * count), pa.array([1] * count)], ["c0", "time", "diff"]
+    )
+    options = Options(where=(Comparison("x", operator, value),))
+    chosen = selection(options, Description((("x", "DOUBLE"),)))
+    bounds = range_of(pa.chunked_array([column]))
+    chunk = ChunkRef(0, Offset(0), "key", 7, count, 1, (bounds,))
+    assert chosen.may_match(chunk) or chosen.apply(rows).num_rows == 0
+
+
+@LAW
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(-2, 3)), max_size=12)
+)
+def test_a_shortfall_is_the_first_time_a_row_is_there_less_than_never(
+    kernel: Kernel, updates: list[tuple[int, int, int]]
+) -> None:
+    rows = pa.RecordBatch.from_arrays(
+        [pa.array([each[i] for each in updates], pa.int64()) for i in range(3)],
+        ["c0", "time", "diff"],
+    )
+    totals = [
+        (time, row, sum(d for r, t, d in updates if r == row and t <= time))
+        for time in range(6)
+        for row in range(3)
+    ]
+    short = [each for each in totals if each[2] < 0]
+    found = shortfall(rows, kernel)
+    assert (found is None) == (not short)
+    if found is not None:
+        assert found.time == min(short)[0]
+        assert (found.time, updates[found.row][0], found.count) in short

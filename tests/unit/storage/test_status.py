@@ -1,0 +1,219 @@
+"""Brokers that do not answer: commands wait, the status says so, nothing is lost."""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from streams.errors import Determinate
+from streams.ids import Offset, Topic
+from streams.kafka.faulty import Fault, FaultyBroker, FaultyChunks
+from streams.kafka.log import Entry, Tail, Unanswered
+from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.storage import Storage, following
+from streams.storage.shards import Shards
+from streams.storage.status import Status
+from tests.support.storages import T1, T2, TABLE, Place, contents, write
+
+IMPATIENT = Patience(limit_ms=0, pause_ms=0)
+
+
+@dataclass
+class SilentTail:
+    """A tail that reads nothing and says so while its line is cut."""
+
+    inner: Tail
+    line: "Line"
+
+    def poll(self, wait_ms: int) -> tuple[Entry, ...]:
+        if self.line.silent_ms:
+            threading.Event().wait(wait_ms / 1000)
+            return ()
+        return self.inner.poll(wait_ms)
+
+    def silent_ms(self) -> int:
+        return self.line.silent_ms
+
+    def add(self, starts: Mapping[Topic, Offset]) -> None:
+        self.inner.add(starts)
+
+    def remove(self, topic: Topic) -> None:
+        self.inner.remove(topic)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@dataclass
+class Line:
+    """The line between one client and the brokers, which can be cut."""
+
+    place: Place
+    silent_ms: int = 0
+    told: list[Status] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.way = FaultyBroker(self.place.broker)
+        self.way.logs.tail = lambda starts: SilentTail(  # type: ignore[method-assign]
+            self.place.broker.logs.tail(starts), self
+        )
+        self.storage = self.client(Patience(limit_ms=60_000, pause_ms=1))
+        self.storage.watch(self.told.append)
+
+    def client(self, patience: Patience, *, pump: bool = True) -> Storage:
+        way = self.way
+        return Storage(
+            Shards(
+                PatientLogs(way.logs, patience),
+                PatientChunks(way.chunks, patience),
+                PatientTopics(way.topics, patience),
+                now_ms=lambda: 0,
+                pump=pump,
+            )
+        )
+
+    def cut(self) -> None:
+        self.silent_ms = 1_000
+        self.way.logs.silent = self.way.chunks.silent = True
+
+    def mend(self) -> None:
+        self.way.logs.silent = self.way.chunks.silent = False
+        self.silent_ms = 0
+
+
+def until_told(line: Line) -> None:
+    """Wait until the status changed; nothing is folded then, so no waiter is woken."""
+    deadline = time.monotonic() + 30
+    while not line.told:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def line() -> Line:
+    return Line(Place())
+
+
+def test_a_client_that_is_well_says_so(line: Line) -> None:
+    assert line.storage.status() == Status()
+    assert line.storage.status().is_well
+    assert str(line.storage.status()) == "the brokers answer"
+    line.storage.close()
+
+
+def test_commands_wait_while_no_broker_answers(line: Line) -> None:
+    read, held = line.storage.create(T1, TABLE)
+    line.cut()
+    done = threading.Event()
+
+    def work() -> None:
+        write(line.storage, held, 5, ("a", 1, 3, 1))
+        done.set()
+
+    working = threading.Thread(target=work)
+    working.start()
+    until_told(line)
+    assert not done.wait(0.2)
+    status = line.storage.status()
+    assert status.silent_ms
+    assert not status.is_well
+    assert "no broker answers since 1 s: waiting" in str(status)
+    line.mend()
+    working.join(60)
+    assert done.is_set()
+    subscription = line.storage.subscribe_at(line.storage.downgrade(read, 4))
+    delivery = subscription.next(10_000)
+    assert delivery is not None
+    assert contents(delivery.updates) == {("a", 1, 4): 1}
+    assert [bool(each.silent_ms) for each in line.told] == [True, False]
+    line.storage.close()
+
+
+def test_reading_back_is_waited_for_as_well(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The produce came through, and then the brokers were gone for longer than our patience."""
+    _, held = line.storage.create(T1, TABLE)
+    monkeypatch.setattr(following, "PATIENCE_MS", 300)
+    line.silent_ms = 1_000  # only what is read is cut
+    timer = threading.Timer(1, line.mend)
+    timer.start()
+    assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
+    timer.join()
+    line.storage.close()
+
+
+def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, held = line.storage.create(T1, TABLE)
+    hurried = line.client(IMPATIENT)
+    hurried.heartbeat(held)
+    line.cut()
+    with monkeypatch.context() as patch:
+        patch.setattr(following, "PATIENCE_MS", 20)
+        with pytest.raises(Determinate, match="no chunk was linked"):
+            write(hurried, held, 5, ("a", 1, 3, 1))
+        with pytest.raises(Unanswered, match="injected silence"):
+            hurried.create(T2, TABLE)
+    line.mend()
+    assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
+    hurried.close()
+    line.storage.close()
+
+
+def test_a_failed_group_is_in_the_status_and_told(line: Line) -> None:
+    _, held = line.storage.create(T1, TABLE)
+    _, other = line.storage.create(T2, TABLE)
+    names = line.storage.shards.names(T1)
+    line.place.broker.topics.delete([names.log, names.data])
+    with pytest.raises(Determinate, match=names.log):
+        write(line.storage, held, 5)
+    write(line.storage, other, 5)
+    status = line.storage.status()
+    assert set(status.failed) == {T1}
+    assert names.log in str(status)
+    assert not status.is_well
+    until_told(line)
+    assert line.told[-1].failed == status.failed
+    line.storage.close()
+
+
+def test_who_watches_no_more_is_not_told(line: Line) -> None:
+    told: list[Status] = []
+    line.storage.watch(told.append)()
+    line.cut()
+    until_told(line)
+    assert not told
+    line.storage.close()
+
+
+def test_a_chunk_in_doubt_is_written_anew_under_another_key() -> None:
+    place = Place()
+    storage = place.client()
+    _, held = storage.create(T1, TABLE)
+    faulty = FaultyChunks(place.broker.chunks, [Fault.AFTER, Fault.INSTEAD, Fault.AFTER])
+    patient = PatientChunks(faulty, Patience(pause_ms=0))
+    topic = storage.shards.data_topic(held.id)
+    (ref,) = patient.write(topic, [(b"body", 1)], {})
+    assert patient.fetch(topic, [ref]) == [b"body"]
+    partitions = place.broker.store.topic(topic).partitions
+    assert sum(each.end for each in partitions) == 3  # two of them orphans
+
+
+def test_an_event_is_sent_again_for_as_long_as_no_broker_answers(line: Line) -> None:
+    """More often than an event in doubt is sent again when brokers answer."""
+    _, held = line.storage.create(T1, TABLE)
+    shards = Shards(
+        line.way.logs, line.way.chunks, line.way.topics, now_ms=lambda: 0, resend_ms=(1, 1)
+    )
+    hurried = Storage(shards)
+    hurried.heartbeat(held)
+    line.cut()
+    timer = threading.Timer(0.5, line.mend)
+    timer.start()
+    assert hurried.heartbeat(held) == held
+    timer.join()
+    assert len(line.way.logs.pending) > 10
+    hurried.close()
+    line.storage.close()
