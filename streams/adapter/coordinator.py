@@ -28,7 +28,7 @@ from streams.compute.controller import Controller, create_topics
 from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
 from streams.errors import InvalidStatement, InvalidUsage, SlackwaterError
-from streams.ids import Topic
+from streams.ids import CollectionId, Topic
 from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -38,6 +38,7 @@ from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
+from streams.storage.state import CollectionState
 from streams.trace.kernel import Kernel
 
 log = logging.getLogger(__name__)
@@ -266,12 +267,14 @@ class Coordinator:
 
     def conditions(self) -> tuple[show.Shown, ...]:
         """Every object with its frontiers and what the replicas say of it."""
-        states = {}
+        states: dict[CollectionId, CollectionState] = {}
+        problems = dict(self._upkeep.problems)
         for item in self.catalog.state.ordered():
             try:
                 states[item.id] = self.shards.state(item.id)
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
-        problems = self._upkeep.problems
+            except SlackwaterError as failure:
+                problems[item.id] = str(failure)
         observed = self.controller.observed
         return show.shown(self.catalog.state, states, observed, problems, self._policy)

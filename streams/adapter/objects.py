@@ -24,13 +24,15 @@ from streams.compute.description import (
 from streams.compute.sinks import sink_spec
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Body, Drop, Right
-from streams.storage.outcomes import Acquired
+from streams.storage.outcomes import Acquired, Unavailable
 from streams.storage.policy import catalog_hold
+from streams.storage.sending import unread
 from streams.storage.shards import Shards, write_capability
 from streams.storage.state import CollectionState
 
@@ -87,7 +89,7 @@ class Objects:
         there = self._topics.describe_all(list(logs.values()))
         try:
             self._shards.open(*(each for each in groups if logs[each] in there))
-        except (InvalidUsage, Corrupt) as cause:
+        except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
 
     def establish(self, item: Item) -> DataflowDescription:
@@ -112,20 +114,32 @@ class Objects:
         return describe(item, self._catalog.state)
 
     def abolish(self, item: Item) -> None:
-        """Remove whatever a dropped object still has, once nothing runs any more for it."""
+        """Remove whatever a dropped object still has, once nothing runs any more for it.
+
+        Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
+        """
         for each in item.inputs:
             if self._exists(each):
-                self._shards.open(each)
-                self._shards.submit([(each, Drop(each, hold_of(item.id, each)))])
+                self._release(item.id, each)
         self.crash("after-release")
         if item.kind != "sink" and self._exists(item.id):
-            if self._has_shard(item.id):
-                self._shards.drop(item.id)
+            try:
+                if self._has_shard(item.id):
+                    self._shards.drop(item.id)
+            except (Corrupt, Truncated) as cause:  # its topics go all the same
+                log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
             self.crash("after-drop")
             self._shards.delete(item.id)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
         log.info("object is gone", extra={"id": item.id, "object": item.name})
+
+    def _release(self, reader: CollectionId, read: CollectionId) -> None:
+        """Let an input go. Errors: as `abolish`; then the hold may be there still."""
+        self._shards.open(read)
+        (outcome,) = self._shards.submit([(read, Drop(read, hold_of(reader, read)))])
+        if isinstance(outcome, Unavailable):
+            raise unread(outcome.reason)
 
     def _hold(self, item: Item) -> None:
         """Hold every input, where nothing is held yet: the dataflow moves it from there on."""

@@ -16,14 +16,14 @@ from typing import Protocol
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
-from streams.adapter.objects import Objects, reading_hold
+from streams.adapter.history import History
+from streams.adapter.objects import Objects
 from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
-from streams.storage.events import Body, Downgrade
-from streams.storage.policy import Retention, catalog_hold, downgrade
+from streams.kafka.log import Truncated
+from streams.storage.policy import Retention
 from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Upkeep:
         now_ms: Callable[[], int],
     ) -> None:
         self._keeper, self._objects, self._lock = keeper, objects, lock
-        self._policy, self._now_ms = policy, now_ms
+        self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
         self._stopped = threading.Event()
         self._threads = [
@@ -68,7 +68,8 @@ class Upkeep:
     def restore(self) -> None:
         """Bring everything that the catalog names to life; the caller holds the lock.
 
-        An object of which that is impossible stays behind, with what reads it (`problems`).
+        An object of which that is impossible stays behind, with what reads it (`problems`): its
+        definition, or what its topics hold, is not what it was.
         Errors: Determinate, Indeterminate: the cluster does not answer. Nothing is asked for
         then, for replicas would drop what was left out.
         """
@@ -79,7 +80,7 @@ class Upkeep:
             if self._asked.issuperset(item.inputs):
                 try:
                     described.append(self._objects.establish(item))
-                except (InvalidUsage, InvalidStatement, Corrupt) as error:
+                except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
                     self._note(item, error)
                 else:
                     self._asked.add(item.id)
@@ -159,37 +160,20 @@ class Upkeep:
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
-                    self._objects.abolish(item)
-                    self._keeper.controller.forget(item.id)
-        self._let_go()
+                    self._remove(item)
+        catalog = self._keeper.catalog.state
+        self._history.let_go([each for each in catalog.ordered() if each.id in self._asked])
 
-    def _let_go(self) -> None:
-        """Move the catalog's holds as the policies say, and after them those of our reads."""
-        shards, now_ms = self._keeper.shards, self._now_ms()
-        moves: list[tuple[str, Body]] = []
-        for item in self._keeper.catalog.state.ordered():
-            if item.kind == "sink" or item.id not in self._asked:
-                continue
-            state = shards.state(item.id)
-            policy = item.policy or self._policy
-            moved = downgrade(state, catalog_hold(item.id), policy, now_ms)
-            followed = self._follow(state, moved)
-            moves += [(item.id, each) for each in (moved, followed) if each is not None]
-        if moves:
-            shards.submit(moves)
-
-    def _follow(self, state: CollectionState, moved: Downgrade | None) -> Downgrade | None:
-        """Move our reads' hold to the catalog's, but not past a read in progress."""
-        catalog = state.capabilities.get(catalog_hold(state.id))
-        held = state.capabilities.get(reading_hold(state.id))
-        if catalog is None or held is None:
-            return None
-        target = catalog.frontier if moved is None else moved.frontier
-        reading = self._keeper.guards.frontier(state.id)
-        if not reading.is_empty:
-            target = target.meet(reading)
-        if not held.frontier.strictly_precedes(target):
-            return None
-        return Downgrade(
-            collection=state.id, capability=reading_hold(state.id), frontier=target
-        )
+    def _remove(self, item: Item) -> None:
+        """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
+        try:
+            self._objects.abolish(item)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            log.warning(
+                "object cannot be removed, will try again",
+                extra={"id": item.id, "object": item.name, "cause": str(error)},
+            )
+        else:
+            self._keeper.controller.forget(item.id)

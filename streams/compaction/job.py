@@ -77,17 +77,17 @@ class SparkWorker:
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Carry out merges, all in one Spark job."""
         tasks: dict[int, Task] = {}
+        stages: dict[int, Staging] = {}
         failures: dict[int, str] = {}
-        for number, each in enumerate(wanted):
+        for number, (collection, merge) in enumerate(wanted):
             try:
-                tasks[number] = task_of(self.shards, *each, self.limits)
+                task = task_of(self.shards, collection, merge, self.limits)
+                stages[number] = staging_of(self.shards, collection, self.new_id())
             except SlackwaterError as error:
                 failures[number] = str(error)
-        ids = {number: each.collection for number, each in tasks.items()}
-        stages = {
-            number: staging_of(self.shards, id_, self.new_id()) for number, id_ in ids.items()
-        }
-        staged = [(id_, stages[number].name) for number, id_ in ids.items()]
+            else:
+                tasks[number] = task
+        staged = [(task.collection, stages[number].name) for number, task in tasks.items()]
         with renewed(self.shards, staged):
             try:
                 written = gathered(self._run(tasks, stages))

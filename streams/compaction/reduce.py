@@ -1,8 +1,9 @@
-"""The updates of a merge: advanced, consolidated, and split by the hash of the row.
+"""The updates of a merge: advanced, consolidated, and split by the hash of row and time.
 
-Equal rows fall into one bucket, whatever chunk they came from; so the buckets can be
-consolidated one after the other, or on different machines, and what comes out is consolidated
-as a whole. Contents at or beyond the time advanced to are unchanged.
+Updates that may be added up, those of one row at one time, fall into one bucket, whatever chunk
+they came from; so the buckets can be consolidated one after the other, or on different
+machines, and what comes out is consolidated as a whole. A row that changes at every time is
+spread over all of them. Contents at or beyond the time advanced to are unchanged.
 
 Shape: contents are (c0 .. cn, time, diff), errors (error, time, diff); both are consolidated
 alike, for an error is a row of one column.
@@ -62,7 +63,7 @@ def together(parts: Sequence[Part], schema: pa.Schema, kernel: Kernel) -> Part:
 
 
 def split(part: Part, buckets: int, kernel: Kernel) -> list[Part]:
-    """The part by buckets; rows that are equal go to one bucket, in every process."""
+    """The part by buckets; equal rows of one time go to one bucket, in every process."""
     if buckets == 1:
         return [part]
     updates = scattered(part.updates, buckets, kernel)
@@ -74,7 +75,7 @@ def scattered(rows: pa.RecordBatch, buckets: int, kernel: Kernel) -> list[pa.Rec
     """The rows by the bucket that their hash says."""
     if not rows.num_rows:
         return [rows] * buckets
-    hashes = hash_columns(rows, range(rows.num_columns - 2), kernel)
+    hashes = hash_columns(rows, range(rows.num_columns - 1), kernel)  # all but the diff
     numbers = (hashes % np.uint64(buckets)).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=buckets))

@@ -19,7 +19,7 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import ChunkRef, Logs
 from streams.storage import outcomes, records
-from streams.storage.events import Event, Stage
+from streams.storage.events import Body, Event, Stage
 from streams.storage.outcomes import Outcome
 from streams.storage.shards import Shards
 
@@ -69,14 +69,21 @@ def stage(
 
 def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:
     """End stages: what was not linked becomes garbage now, and not when the leases end."""
+    ends: list[tuple[str, Body]] = []
+    for collection, name in staged:
+        with _tolerated():
+            group = shards.group_of(collection)
+            ends.append((group, Stage(stage=name, chunks=(), lease_ms=0)))
+    with _tolerated():
+        shards.submit(ends)
+
+
+@contextmanager
+def _tolerated() -> Iterator[None]:
+    """What fails to be ended ends with its lease all the same."""
     try:
-        shards.submit(
-            [
-                (shards.group_of(collection), Stage(stage=name, chunks=(), lease_ms=0))
-                for collection, name in staged
-            ]
-        )
-    except SlackwaterError as error:  # the leases end all the same
+        yield
+    except SlackwaterError as error:
         log.warning("stages stay until their leases end", extra={"cause": str(error)})
 
 

@@ -15,10 +15,12 @@ import pyarrow as pa
 from schemas import chunk
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import Part, reduced
+from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.storage import read
 from streams.storage.description import loads
+from streams.storage.ranges import with_ranges
 from streams.storage.read import Piece
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel, arrow_schema
@@ -30,7 +32,10 @@ BUCKET_BYTES = 128 << 20
 """Bytes of a bucket, not compressed, as far as they can be foretold."""
 
 EXPANSION = 4
-"""How much larger updates are in memory than in a chunk, roughly."""
+"""How much larger updates are in memory than in a chunk, at least."""
+
+MOST_EXPANSION = 256
+"""How much larger they are at most, roughly: that is where LZ4 ends."""
 
 ROW_BYTES = 64
 """The least that an update takes while it is being consolidated."""
@@ -49,7 +54,8 @@ class Task:
     """What to read, how to bring it together, and where to write it.
 
     `groups` are what is fetched at once; `names` and `types` are the collection's columns, with
-    DuckDB's types; `headers` stand beside each chunk. Equal rows fall into one of `buckets`.
+    DuckDB's types; `headers` stand beside each chunk. Equal rows of one time fall into one of
+    `buckets`.
     """
 
     collection: CollectionId
@@ -70,15 +76,18 @@ class Task:
 def task_of(shards: Shards, collection: CollectionId, merge: Merge, limits: Limits) -> Task:
     """The task of a merge. Errors: as `Shards.state`."""
     description = loads(shards.state(collection).description)
+    topic = shards.data_topic(collection)
+    expansion = expansion_of(shards.chunks, topic, merge, limits.bucket_bytes)
+    fetch_bytes = min(limits.fetch_bytes, limits.bucket_bytes // expansion)
     return Task(
         collection=collection,
-        topic=shards.data_topic(collection),
+        topic=topic,
         headers=shards.headers(collection),
         names=description.names,
         types=description.types,
         advance_to=merge.advance_to,
-        groups=tuple(grouped(pieces(merge), limits.fetch_bytes)),
-        buckets=bucket_count(merge, limits.bucket_bytes),
+        groups=tuple(grouped(pieces(merge), fetch_bytes)),
+        buckets=bucket_count(merge, expansion, limits.bucket_bytes),
     )
 
 
@@ -105,9 +114,32 @@ def grouped(wanted: Sequence[Piece], most_bytes: int) -> Iterator[tuple[Piece, .
         yield tuple(group)
 
 
-def bucket_count(merge: Merge, bucket_bytes: int) -> int:
+def expansion_of(chunks: Chunks, topic: Topic, merge: Merge, bucket_bytes: int) -> int:
+    """How much larger the merge's updates are in memory than in their chunks.
+
+    Wide rows that are alike are a hundred times as large; the log does not say it. So two
+    chunks are looked at, the largest and the one with most rows a byte, unless nothing depends
+    on it.
+
+    Errors: Determinate; a chunk that is missing is told of by whoever reads all of them.
+    """
+    if merge.size * MOST_EXPANSION <= bucket_bytes:
+        return EXPANSION
+    refs = [piece.ref for piece in pieces(merge)]
+    densest = max(refs, key=lambda ref: ref.rows / ref.size)
+    samples = tuple({densest, max(refs, key=lambda ref: ref.size)})
+    try:
+        opened = [chunk.decode(body) for body in chunks.fetch(topic, samples)]
+    except Corrupt:
+        return EXPANSION
+    sizes = [int(updates.nbytes + errors.nbytes) for updates, errors in opened]
+    found = [-(-size // ref.size) for size, ref in zip(sizes, samples, strict=True)]
+    return max(EXPANSION, *found)
+
+
+def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:
     """In how many buckets to consolidate, so that one of them fits."""
-    foretold = max(merge.size * EXPANSION, merge.rows * ROW_BYTES)
+    foretold = max(merge.size * expansion, merge.rows * ROW_BYTES)
     return max(1, -(-foretold // bucket_bytes))
 
 
@@ -121,7 +153,13 @@ def read_part(chunks: Chunks, task: Task, group: int, kernel: Kernel) -> Part:
 
 
 def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:
-    """Write updates as chunks under fresh keys. Errors: as `Chunks.write`."""
+    """Write updates as chunks under fresh keys, with ranges unless there are errors among them.
+
+    Errors: as `Chunks.write`.
+    """
     updates, errors = part.tables
     bodies = chunk.encode(updates, task.names, errors)
-    return chunks.write(task.topic, bodies, task.headers) if bodies else ()
+    if not bodies:
+        return ()
+    refs = chunks.write(task.topic, bodies, task.headers)
+    return refs if errors.num_rows else with_ranges(refs, updates)

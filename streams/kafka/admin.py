@@ -21,6 +21,7 @@ from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.clients import ANSWER_TIMEOUT_S
 from streams.kafka.faults import GONE, admin_fault, cause_of, read_fault
 from streams.kafka.topics import (
+    EXCHANGED,
     SINGLE_BROKER,
     Durability,
     Found,
@@ -28,6 +29,7 @@ from streams.kafka.topics import (
     TopicKind,
     TopicSpec,
     differences,
+    exchange_problems,
     refuse,
     settings_of,
 )
@@ -63,6 +65,7 @@ class KafkaTopics:
             old = [spec for spec in specs if spec.name in there or spec.name in raced]
             self._verify(old, durability)
             self._await({spec.name for spec in specs})
+            self._verify_exchange(specs)
 
     def delete(self, topics: Sequence[Topic]) -> None:
         """Delete and wait until the names are free."""
@@ -148,15 +151,27 @@ class KafkaTopics:
         ours = [spec for spec in specs if spec.kind is not TopicKind.RAW]
         if not ours:
             return
+        found = self._found([spec.name for spec in ours])
+        refuse({spec.name: differences(spec, durability, found[spec.name]) for spec in ours})
+
+    def _verify_exchange(self, specs: Sequence[TopicSpec]) -> None:
+        """Commands and responses, whoever made them: they have to fit each other."""
+        pair = {spec.kind: spec.name for spec in specs if spec.kind in EXCHANGED}
+        if pair.keys() != EXCHANGED:
+            return
+        found = self._found(list(pair.values()))
+        wrong = exchange_problems({kind: found[name] for kind, name in pair.items()})
+        refuse({pair[kind]: [problem] for kind, problem in wrong.items()})
+
+    def _found(self, names: Sequence[Topic]) -> Mapping[Topic, Found]:
         topics = self._metadata().topics
-        settings = self._settings([spec.name for spec in ours])
-        problems = {}
-        for spec in ours:
-            partitions = topics[spec.name].partitions.values()
+        settings = self._settings(names)
+        found = {}
+        for name in names:
+            partitions = topics[name].partitions.values()
             copies = min((len(each.replicas) for each in partitions), default=0)
-            found = Found(len(partitions), copies, settings[spec.name])
-            problems[spec.name] = differences(spec, durability, found)
-        refuse(problems)
+            found[name] = Found(len(partitions), copies, settings[name])
+        return found
 
     def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:
         asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]

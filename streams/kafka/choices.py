@@ -10,15 +10,22 @@ Chosen as NAME=VALUE pairs:
                            kinds are commands and responses
 
 What a guarantee hangs on cannot be chosen: logs and data are kept for ever until we delete,
-logs have one partition and the broker's append time, output is compacted, and no leader is
-elected that lacks records (rules 11 to 13).
+logs have one partition and the broker's append time, output is compacted, no leader is
+elected that lacks records (rules 11 to 13), and responses are kept for twice as long as the
+commands that they answer, or longer, and for ever if commands are.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from streams.errors import InvalidUsage
-from streams.kafka.topics import Durability, TopicKind
+from streams.kafka.topics import (
+    RETENTION_MS,
+    Durability,
+    TopicKind,
+    retention_of,
+    short_memory,
+)
 
 REPLICATION, MIN_INSYNC = "replication.factor", "min.insync.replicas"
 DATA_PARTITIONS = "data.partitions"
@@ -39,7 +46,7 @@ _OURS: Mapping[TopicKind, frozenset[str]] = {
     TopicKind.DATA: _GUARANTEES | _FOR_EVER,
     TopicKind.OUTPUT: _GUARANTEES - {"message.timestamp.type"},
     TopicKind.COMMANDS: _GUARANTEES | {"max.message.bytes"},
-    TopicKind.RESPONSES: _GUARANTEES | {"max.message.bytes"},
+    TopicKind.RESPONSES: _GUARANTEES | {"max.message.bytes", "retention.bytes"},
 }
 
 
@@ -68,11 +75,33 @@ def topic_choices(pairs: Mapping[str, str]) -> TopicChoices:
     for name in sorted(pairs.keys() - {REPLICATION, MIN_INSYNC, DATA_PARTITIONS}):
         kind, setting = _setting(name)
         settings.setdefault(kind, {})[setting] = pairs[name]
+    _check_memory(settings)
     return TopicChoices(
         durability=_durability(pairs),
         data_partitions=_number(pairs, DATA_PARTITIONS, DEFAULT_DATA_PARTITIONS),
         settings=settings,
     )
+
+
+def _check_memory(settings: Mapping[TopicKind, Mapping[str, str]]) -> None:
+    """Errors: InvalidUsage when responses would be gone before what they answer."""
+    kept = {
+        kind: _retention_ms(kind, settings.get(kind, {}))
+        for kind in (TopicKind.COMMANDS, TopicKind.RESPONSES)
+    }
+    wrong = short_memory(kept[TopicKind.COMMANDS], kept[TopicKind.RESPONSES])
+    if wrong:
+        raise InvalidUsage(f"topic setting {TopicKind.RESPONSES}.{RETENTION_MS}: {wrong}")
+
+
+def _retention_ms(kind: TopicKind, chosen: Mapping[str, str]) -> int:
+    text = chosen.get(RETENTION_MS, retention_of(kind))
+    if text != "-1" and not (text.isascii() and text.isdecimal() and int(text) > 0):
+        raise InvalidUsage(
+            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 for ever, got"
+            f" {text!r}"
+        )
+    return int(text)
 
 
 def _durability(pairs: Mapping[str, str]) -> Durability | None:

@@ -48,7 +48,7 @@ OUT_OF_RANGE = frozenset(
 
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
-_UNANSWERED = frozenset(
+UNANSWERED = frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- as above
@@ -76,6 +76,16 @@ _MISUSE = frozenset(
 )
 
 
+_HINTS = {
+    KafkaError.INVALID_REPLICATION_FACTOR: (
+        ": choose replication.factor and min.insync.replicas as the cluster can give them"
+    ),
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: (
+        ": grant this client's user READ, WRITE and DESCRIBE on the topic"
+    ),
+}
+
+
 def cause_of(error: KafkaException) -> KafkaError:
     """The KafkaError that an exception of the client carries."""
     cause = error.args[0] if error.args else None
@@ -87,25 +97,23 @@ def cause_of(error: KafkaException) -> KafkaError:
 def write_fault(doing: str, error: KafkaError) -> Determinate | Indeterminate:
     """What a failed write means."""
     kind = Determinate if error.code() in _REFUSED else Indeterminate
-    return kind(f"{doing}: {error.str()} ({error.name()})")
+    return kind(_said(doing, error))
 
 
 def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
     """What a failed read means: it had no effect."""
     cause = cause_of(error) if isinstance(error, KafkaException) else error
-    kind = Unanswered if cause.code() in _UNANSWERED else Determinate
-    return kind(f"{doing}: {cause.str()} ({cause.name()})")
-
-
-_HINTS = {
-    KafkaError.INVALID_REPLICATION_FACTOR: (
-        ": choose replication.factor and min.insync.replicas as the cluster can give them"
-    )
-}
+    kind = Unanswered if cause.code() in UNANSWERED else Determinate
+    return kind(_said(doing, cause))
 
 
 def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
     """What a refused or failed change of topics means; all of ours may be repeated."""
     cause = cause_of(error)
-    text = f"{doing}: {cause.str()} ({cause.name()}){_HINTS.get(cause.code(), '')}"
+    text = _said(doing, cause)
     return InvalidUsage(text) if cause.code() in _MISUSE else Indeterminate(text)
+
+
+def _said(doing: str, cause: KafkaError) -> str:
+    """What failed of what, and what to do where that is known."""
+    return f"{doing}: {cause.str()} ({cause.name()}){_HINTS.get(cause.code(), '')}"

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import cause_of, read_fault
+from streams.kafka.faults import GONE, cause_of, read_fault
 from streams.kafka.log import Tail
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
@@ -119,7 +119,13 @@ def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
     place = TopicPartition(topic, 0)
 
     def ask() -> tuple[int, int]:
-        return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        try:
+            return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            if cause_of(error).code() in GONE:
+                # said, too, when nobody has told the client yet; then this fails as unanswered
+                consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+            raise
 
     return _settled(ask, f"bounds of log {topic}")
 

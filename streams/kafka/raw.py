@@ -32,7 +32,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import END_OF_PARTITION, OUT_OF_RANGE, cause_of, read_fault
+from streams.kafka.faults import (
+    END_OF_PARTITION,
+    OUT_OF_RANGE,
+    UNANSWERED,
+    cause_of,
+    read_fault,
+)
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
 
@@ -185,7 +191,7 @@ def _offsets(
 
 def _passes(cause: KafkaError) -> bool:
     """Whether a moment later the answer may be another: an election, a topic just made."""
-    return cause.retriable() or cause.code() in {
+    return cause.code() in {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
@@ -220,7 +226,8 @@ def _check(told: Message, topic: Topic, partition: int, position: int) -> None:
     assert error is not None
     if error.code() in OUT_OF_RANGE:
         raise Truncated(topic, position, f"partition {partition}: {error.str()}")
-    if error.code() != END_OF_PARTITION and not error.retriable():
+    # what brokers cannot answer now they may later; a damaged batch would be passed in silence
+    if error.code() not in UNANSWERED | {END_OF_PARTITION}:
         raise read_fault(f"fetch {topic}/{partition}", error)
 
 

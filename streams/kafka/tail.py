@@ -28,7 +28,7 @@ from confluent_kafka import (
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import OUT_OF_RANGE, read_fault
+from streams.kafka.faults import GONE, OUT_OF_RANGE, read_fault
 from streams.kafka.log import Entry, Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 
@@ -155,13 +155,20 @@ class KafkaTail:
         return Entry(topic, Offset(offset), at_ms, message.value() or b"")
 
     def _note(self, topic: Topic, error: KafkaError) -> None:
-        """Keep what cannot heal for the next poll; the client itself sees to the rest."""
-        if topic in self._next and (error.code() in OUT_OF_RANGE or not error.retriable()):
+        """Keep what cannot heal for the next poll; the client itself sees to the rest.
+
+        A topic that a broker does not know may be there all the same: the next look decides. A
+        right that was taken away may be given back.
+        """
+        if topic in self._next and error.code() in OUT_OF_RANGE:
             self._leave(topic, Truncated(topic, self._next[topic], error.str()))
         elif error.fatal():
             self._failures.append(read_fault("follow logs", error))
         else:
-            log.warning("log reader is waiting", extra={"topic": topic, "cause": error.str()})
+            if error.code() in GONE:
+                self._unseen |= {topic}
+            cause = str(read_fault(f"follow {topic}", error))
+            log.warning("log reader is waiting", extra={"topic": topic, "cause": cause})
 
     def _leave(self, topic: Topic, failure: SlackwaterError) -> None:
         """The caller holds the lock."""
@@ -172,7 +179,8 @@ class KafkaTail:
     def _look(self) -> None:
         """Notice deleted topics and silent brokers, both of which the client bears in silence.
 
-        One lookup may have asked a broker that lags; what is missing twice is gone.
+        One lookup may have asked a broker that lags, and does not tell of topics that we have
+        no right to: what is missing twice is gone if asked for by its name it is, too.
         """
         began = time.monotonic()
         if began < self._look_at:
@@ -185,11 +193,25 @@ class KafkaTail:
             self._silent_since = self._silent_since or began
         with self._lock:
             unseen = frozenset(self._next.keys() - there)
-            for topic in unseen & self._unseen:
+        gone = [topic for topic in unseen & self._unseen if self._is_gone(topic)]
+        with self._lock:
+            for topic in self._next.keys() & gone:
                 self._leave(topic, Truncated(topic, self._next[topic], "the topic is gone"))
-            self._unseen = unseen
+        self._unseen = unseen
         now = time.monotonic()
         self._look_at = now + max(_LOOK_EVERY_S, (now - began) * _LOOK_SHARE)
+
+    def _is_gone(self, topic: Topic) -> bool:
+        """Whether a broker that is asked for this topic says that there is none."""
+        try:
+            found = self._consumer.list_topics(topic, timeout=_LOOK_TIMEOUT_S).topics.get(topic)
+        except KafkaException:
+            return False
+        error = None if found is None else found.error
+        if error is None:
+            return found is None
+        self._note(topic, error)
+        return error.code() in GONE
 
     def silent_ms(self) -> int:
         """For how long no lookup was answered; one is made every few seconds."""

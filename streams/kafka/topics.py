@@ -33,6 +33,10 @@ ORDERED = frozenset({TopicKind.LOG, TopicKind.COMMANDS, TopicKind.RESPONSES})
 """The kinds whose order is the truth: they have one partition."""
 
 
+EXCHANGED = frozenset({TopicKind.COMMANDS, TopicKind.RESPONSES})
+"""The kinds that answer each other."""
+
+
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """A topic as it has to be."""
@@ -114,6 +118,8 @@ class Topics(Protocol):
         """All topics but Kafka's own."""
 
 
+RETENTION_MS = "retention.ms"
+
 _HOUR_MS = 3_600_000
 
 # The active segment of a compacted topic is never compacted: rule 13 asks for explicit limits.
@@ -169,8 +175,42 @@ _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
     TopicKind.OUTPUT: ("cleanup.policy",),
     TopicKind.RAW: (),
     TopicKind.COMMANDS: ("cleanup.policy", "message.timestamp.type"),
-    TopicKind.RESPONSES: ("cleanup.policy", "message.timestamp.type"),
+    TopicKind.RESPONSES: ("cleanup.policy", "retention.bytes", "message.timestamp.type"),
 }
+
+
+def retention_of(kind: TopicKind) -> str:
+    """How long the records of a kind are kept unless chosen otherwise; ms, -1 for ever."""
+    return _BY_KIND[kind][RETENTION_MS]
+
+
+def short_memory(commands_ms: int, responses_ms: int) -> str:
+    """What is wrong with how long commands and responses are kept; empty when nothing is.
+
+    The responses are all that is known of which commands were carried out: a command that is
+    still there when its response is gone would be carried out again. Records go by whole
+    segments, and a response is younger than its command, so twice as long is enough.
+
+    Units: milliseconds, -1 for ever.
+    """
+    if responses_ms == -1:
+        return ""
+    if commands_ms != -1 and responses_ms >= 2 * commands_ms:
+        return ""
+    least = "-1" if commands_ms == -1 else f"at least {2 * commands_ms}"
+    return (
+        f"expected {least}, twice what commands are kept (or -1, for ever), found"
+        f" {responses_ms}: a command whose response is gone would be carried out again"
+    )
+
+
+def exchange_problems(found: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, str]:
+    """How existing topics of commands and of responses, both given, do not fit each other."""
+    commands, responses = found[TopicKind.COMMANDS], found[TopicKind.RESPONSES]
+    wrong = short_memory(
+        int(commands.settings[RETENTION_MS]), int(responses.settings[RETENTION_MS])
+    )
+    return {TopicKind.RESPONSES: f"{RETENTION_MS}: {wrong}"} if wrong else {}
 
 
 def settings_of(

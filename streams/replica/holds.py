@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from streams.compute.description import ImportDescription
 from streams.compute.stepping import holds
-from streams.errors import InvalidUsage
+from streams.errors import SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, Offset
 from streams.progress import Antichain, frontier
 from streams.replica.flow import Flow, Phase
@@ -56,7 +56,9 @@ class Holder:
         for each in flow.description.imports:
             try:
                 found[each.group] = self.scheduler.shards.group_state(each.group)
-            except InvalidUsage:  # it is in trouble, and will say so
+            except (
+                SlackwaterError
+            ):  # it is in trouble, and will say so; the leases of others go on
                 continue
         return found
 

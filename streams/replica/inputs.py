@@ -18,6 +18,7 @@ from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
 NOWHERE: Mapping[CollectionId, Timestamp] = {}
+"""No import of a step is read less far than to its upper."""
 
 
 @dataclass(slots=True)
@@ -76,7 +77,10 @@ class View:
         upper: Timestamp,
         until: Mapping[CollectionId, Timestamp] = NOWHERE,
     ) -> tuple[ChunkLoad, ...]:
-        """What a step of a view over [lower, upper) reads; of `until`, so far only."""
+        """What a step of a view over [lower, upper) reads.
+
+        An import in `until` is read up to that time only.
+        """
         return tuple(
             ChunkLoad(flow.id, index, self.shards.data_topic(each.collection), found)
             for index, each in enumerate(flow.description.imports)

@@ -64,7 +64,7 @@ def unit(
 ) -> Unit:
     """A view's share of a micro-batch, with what the shards hold of the step's interval.
 
-    Of an import in `until` they are read up to that time only.
+    An import in `until` is read up to that time only.
     """
     assert flow.own is not None
     assert not step.upper.is_empty, "updates have times, so a step with news has an upper"

@@ -8,6 +8,11 @@ For each part, in this order, the first that fails is the outcome of the whole A
     the source binding is what the part continues                       rule 18
     its stages are there, and no chunk of it may have been reclaimed    rule 7
 
+The renewals come after the parts, and are asked for the first and the third of these. An Append
+that hangs on what was read counts only if, last of all, no updates were linked since to any of
+its collections (rule 28). Uppers alone would not say so: with several write
+capabilities a collection is written while its upper stands.
+
 Then chunks are linked, frontiers and bindings move, and stages are used up: for all parts or,
 when any of them fails, for none.
 """
@@ -19,7 +24,7 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain
 from streams.storage.batches import Batch
-from streams.storage.events import Append, Part, Right
+from streams.storage.events import Append, Part, Renewal, Right
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -27,6 +32,7 @@ from streams.storage.outcomes import (
     Fenced,
     Misuse,
     OffsetsMismatch,
+    Overtaken,
     Refused,
     TokenMismatch,
     UnknownCapability,
@@ -47,6 +53,14 @@ def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]
         if refusal is not None:
             return state, refusal
         draft = link(draft, part, offset, number)
+    for each in body.renewals:
+        refusal = invalid(draft, each)
+        if refusal is not None:
+            return state, refusal
+        draft = renewed(draft, each)
+    late = overtaken(state, body)
+    if late is not None:
+        return state, late
     return draft, Appended(tuple(part.upper for part in body.parts))
 
 
@@ -55,16 +69,58 @@ def obstacle(state: State, part: Part) -> Decision | None:
     misuse = malformed(part)
     if misuse is not None:
         return misuse
-    collection = state.collections.get(part.collection)
-    if collection is None or collection.is_dropped:
-        return UnknownCollection(part.collection)
-    capability = collection.capabilities.get(part.capability)
-    if capability is None or capability.right is not Right.WRITE:
-        return UnknownCapability(part.capability)
-    if capability.token != part.token:
-        return TokenMismatch(capability.token)
-    lost = lost_race(collection, capability, part)
+    refusal = not_held(state, part)
+    if refusal is not None:
+        return refusal
+    collection = state.collections[part.collection]
+    lost = lost_race(collection, collection.capabilities[part.capability], part)
     return lost if lost is not None else missing_chunks(state, part)
+
+
+def not_held(state: State, presented: Part | Renewal) -> Decision | None:
+    """Why who presents the write capability has no right by it, if so."""
+    collection = state.collections.get(presented.collection)
+    if collection is None or collection.is_dropped:
+        return UnknownCollection(presented.collection)
+    capability = collection.capabilities.get(presented.capability)
+    if capability is None or capability.right is not Right.WRITE:
+        return UnknownCapability(presented.capability)
+    if capability.token != presented.token:
+        return TokenMismatch(capability.token)
+    return None
+
+
+def invalid(state: State, renewal: Renewal) -> Decision | None:
+    """Why a capability that does not move is not valid as presented, if so."""
+    refusal = not_held(state, renewal)
+    if refusal is not None:
+        return refusal
+    held = state.collections[renewal.collection].capabilities[renewal.capability]
+    if held.frontier != renewal.frontier:
+        return UpperMismatch(held.frontier, renewal.collection)
+    return None
+
+
+def renewed(state: State, renewal: Renewal) -> State:
+    """The state with the capability's lease begun anew; no other expires the sooner."""
+    collection = state.collections[renewal.collection]
+    held = collection.capabilities[renewal.capability]
+    if held.lease_ms is None:
+        return state
+    later = replace(held, expires_ms=state.clock_ms + held.lease_ms)
+    capabilities = {**collection.capabilities, renewal.capability: later}
+    return with_collection(state, replace(collection, capabilities=capabilities))
+
+
+def overtaken(state: State, body: Append) -> Overtaken | None:
+    """Whether updates came to a collection after what the writer had read of it."""
+    if body.read_upto is None:
+        return None
+    for part in body.parts:
+        batches = state.collections[part.collection].batches
+        if any(batch.chunks and batch.offset > body.read_upto for batch in batches):
+            return Overtaken(part.collection)
+    return None
 
 
 def malformed(part: Part) -> Refused | None:

@@ -49,7 +49,11 @@ class Asking:
     is_decided: bool = False
 
     def name(self) -> CapabilityId:
-        """A name for a capability that nobody can guess."""
+        """A name for a capability: as hard to guess as what `new_id` makes it of.
+
+        For `Storage` that is a random UUID; for a command of the topics it is the command's id,
+        which therefore has to be random (`schemas/CLIENTS.md`).
+        """
         return CapabilityId(self.new_id())
 
     def usable(self, command: Command, capability: Capability) -> CollectionState:
@@ -68,7 +72,7 @@ class Asking:
     def current(self, command: Command, capability: Capability) -> CollectionState:
         """As `usable`, of all that the log holds now."""
         if self.directory.find(capability.id) is not None:
-            self.shards.sync(capability.id)
+            self.directory.sync(capability.id)
         return self.valid(command, capability)
 
     def valid(self, command: Command, capability: Capability) -> CollectionState:
@@ -77,7 +81,7 @@ class Asking:
         found = self.directory.find(id_)
         if self.is_decided and found is not None:
             return found
-        check(command, id_, found)
+        self.directory.check(command, id_, found)
         assert found is not None, "no command is allowed on what is not bound"
         held = found.capabilities.get(capability.name)
         if held is None or held.right is not right_of(capability):
@@ -87,7 +91,7 @@ class Asking:
     def free(self, id_: CollectionId) -> None:
         """Errors: AlreadyBound, NeverReused when the id was ever bound."""
         if not self.is_decided and self.directory.find(id_) is not None:
-            self.shards.sync(id_)  # another client may have dropped it a moment ago
+            self.directory.sync(id_)  # another client may have dropped it a moment ago
             check(Command.CREATE, id_, self.directory.find(id_))
 
     def readable(self, capability: ReadCapability) -> CollectionState:

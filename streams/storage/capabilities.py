@@ -51,7 +51,7 @@ class InvalidCapability(InvalidUsage):
         self.collection, self.why = collection, why
 
     def __str__(self) -> str:
-        return f"capability to collection {self.collection}: {self.why}"
+        return f"capability to collection {self.collection}: {self.why}: acquire another one"
 
 
 class FencedCapability(InvalidUsage):
@@ -62,7 +62,10 @@ class FencedCapability(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"capability to collection {self.collection}: fenced, another token was set"
+        return (
+            f"capability to collection {self.collection}: fenced, another token was set by"
+            " whoever has taken over: stop, or acquire a capability of your own"
+        )
 
 
 class NotForward(InvalidUsage):

@@ -30,7 +30,6 @@ from streams.storage.capabilities import (
 from streams.storage.description import Description, dumps, loads
 from streams.storage.directory import Directory
 from streams.storage.events import (
-    Acquire,
     Body,
     Clone,
     Create,
@@ -40,7 +39,7 @@ from streams.storage.events import (
     Transfer,
     write_capability,
 )
-from streams.storage.lifecycle import AlreadyBound, Command, Phase, check, phase_of, refusal
+from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -49,13 +48,14 @@ from streams.storage.outcomes import (
     Downgraded,
     Dropped,
     Outcome,
+    Overtaken,
     Transferred,
     Unavailable,
     UpperMismatch,
 )
 from streams.storage.sending import unread
 from streams.storage.shards import Shards
-from streams.storage.writing import Write, Writing, moved, renewal
+from streams.storage.writing import Checked, Write, Writing, moved, renewal
 
 T = TypeVar("T")
 
@@ -71,6 +71,20 @@ class Reclaimed(InvalidUsage):
         return (
             f"updates of collection {self.collection}: a chunk was reclaimed before it was"
             " linked: write it again"
+        )
+
+
+class Recount(InvalidUsage):
+    """The collection was written to between the count of its rows and the write."""
+
+    def __init__(self, collection: CollectionId) -> None:
+        super().__init__(collection)
+        self.collection = collection
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.collection}: others wrote to it while its rows were"
+            " counted, and nothing was written: send the command again"
         )
 
 
@@ -162,22 +176,17 @@ class Conversations:
         text = dumps(description, self.creator)
         yield from self._claim(id_, group)
         read, write = self.asking.name(), self.asking.name()
+        is_system_fed = not description.is_user_fed
         body = Create(
             collection=id_,
             description=text,
             frontier=Timestamp(start),
-            write=write,
+            write=write_capability(id_) if is_system_fed else write,
             read=read,
             lease_ms=self.lease_ms,
+            is_write_critical=is_system_fed,
         )
-        events: list[Body] = [body]
-        if not description.is_user_fed:
-            system = write_capability(id_)
-            events += [
-                Acquire(collection=id_, capability=system, right=Right.WRITE),
-                Drop(id_, write),
-            ]
-        outcome, *_ = yield from submitted([(group, each) for each in events])
+        (outcome,) = yield from submitted([(group, body)])
         if isinstance(outcome, Unavailable):
             raise unread(outcome.reason)
         state = self.shards.state(id_)
@@ -186,7 +195,7 @@ class Conversations:
         if not is_ours:
             raise refusal(Command.CREATE, id_, state) or AlreadyBound(id_)
         at = frontier(start)
-        if not description.is_user_fed:
+        if is_system_fed:
             return ReadCapability(id_, at, read), useless_write(id_)
         return ReadCapability(id_, at, read), WriteCapability(id_, at, write)
 
@@ -202,31 +211,32 @@ class Conversations:
             self.asking.usable(Command.UPDATE, each.capability)
         try:
             group = self.writing.group(writes)
-            rows = self._checked(writes)
+            checked = self._checked(writes)
         except InvalidUsage:
             for each in writes:
                 self.asking.current(Command.UPDATE, each.capability)
             raise
-        pairs = tuple(zip(writes, rows, strict=True))
+        pairs = tuple(zip(writes, checked.rows, strict=True))
         inline = [(write.capability.id, own) for write, own in pairs if own is not None]
         refs = iter((yield from stored(inline)))
         chunks = [(*write.chunks, *(() if own is None else next(refs))) for write, own in pairs]
-        outcomes = yield from submitted(self.writing.events(group, writes, chunks))
+        events = self.writing.events(group, writes, chunks, checked.read_upto)
+        outcomes = yield from submitted(events)
         if all(each.is_heartbeat for each in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
         return lost or tuple(moved(each) for each in writes)
 
-    def _checked(self, writes: Sequence[Write]) -> list[pa.Table | None]:
+    def _checked(self, writes: Sequence[Write]) -> Checked:
         """The rows of all writes, before any is stored.
 
         Of a command that was decided only the event's name counts any more; its rows are in the
         collection, and its chunks may have been merged.
         """
         if self.asking.is_decided:
-            return [None for _ in writes]
-        return [self.writing.checked(each) for each in writes]
+            return Checked(tuple(None for _ in writes), None)
+        return self.writing.checked(writes)
 
     def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:
         """The race that an Append lost, if it did. Errors: when it could not have counted."""
@@ -237,6 +247,8 @@ class Conversations:
                 return outcome
             case ChunksReclaimed():
                 raise Reclaimed(writes[0].capability.id)
+            case Overtaken(collection):
+                raise Recount(collection)
             case _:
                 raise self.asking.refused(Command.UPDATE, self._culprit(writes), outcome)
 
@@ -267,7 +279,7 @@ class Conversations:
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """New capabilities. Errors: as `Storage.acquire_capabilities`."""
         collection = self.directory.find(id_)
-        check(Command.ACQUIRE, id_, collection)
+        self.directory.check(Command.ACQUIRE, id_, collection)
         if collection is None or collection.is_dropped:
             return useless_read(id_), useless_write(id_)
         wish = self.asking.wish(id_, Right.READ, self.lease_ms, token)
@@ -347,7 +359,7 @@ class Conversations:
         """Give up a capability or a collection. Errors: as `Storage.drop`."""
         id_ = held if isinstance(held, str) else held.id
         found = self.directory.find(id_)
-        check(Command.DROP, id_, found)
+        self.directory.check(Command.DROP, id_, found)
         if phase_of(found) is Phase.FORGOTTEN:
             return
         if isinstance(held, str):

@@ -22,6 +22,7 @@ from streams.storage.outcomes import (
     Fenced,
     Misuse,
     OffsetsMismatch,
+    Overtaken,
     Reclaimed,
     Refused,
     Replaced,
@@ -98,6 +99,7 @@ Texts = (
     | UnknownStage
     | WrongGroup
     | UnknownCollection
+    | Overtaken
     | UnknownCapability
     | TokenMismatch
     | Refused
@@ -127,7 +129,7 @@ def text_fields(outcome: Texts) -> Record:
             return {"text": text}
         case Refused(reason):
             return {"text": reason.value}
-        case UnknownCollection(collection):
+        case UnknownCollection(collection) | Overtaken(collection):
             return {"subject": collection}
         case (
             Created()
@@ -169,6 +171,7 @@ def to_outcome(record: Record) -> Decision:
         "WrongGroup": WrongGroup(text),
         "UnknownCapability": UnknownCapability(text),
         "UnknownCollection": UnknownCollection(subject),
+        "Overtaken": Overtaken(subject),
         "OffsetsMismatch": OffsetsMismatch(to_offsets(record["offsets"]) or {}, subject),
         "TokenMismatch": TokenMismatch(text),
         "RolledUp": RolledUp(Offset(record["number"])),

@@ -5,22 +5,30 @@ there. That two clients give one id to different groups is excluded by the *regi
 whose collections hold nothing and are named after the ids, each described by the group and the
 log topic that it was given to. The first in the registry's log has the id. It stays when a
 group is deleted with all that was in it, and one made anew has another topic: no id is used
-again.
+again. What the catalog makes is not in it: the catalog is a log of its own, which numbers its
+objects, and nobody else gets such a name.
 """
 
+import re
 from dataclasses import dataclass
 
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.storage.events import Body, Create, write_capability
-from streams.storage.lifecycle import Command, NeverReused, refusal
+from streams.storage.lifecycle import Claimed, Command, NotBound, refusal
 from streams.storage.outcomes import Created, Outcome, Unavailable
 from streams.storage.sending import unread
 from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
+from streams.storage.state import CollectionState, forgotten
 
 REGISTRY = "storage.ids"
 """The registry's group."""
+
+CATALOG_ID = re.compile("[suk][0-9]+")
+"""The ids of sources, views and sinks, which the catalog numbers and never gives twice.
+
+Each has a group of its own name, made and deleted by the coordinator without the registry.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +44,12 @@ class Directory:
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
+        for name in (id_, group):
+            if CATALOG_ID.fullmatch(name):
+                raise InvalidUsage(
+                    f"{name}: s, u or k and a number name the catalog's sources, views and"
+                    " sinks: choose another name"
+                )
         self.shards.make(REGISTRY)
         self.shards.make(group)
         entry = entry_of(id_)
@@ -49,30 +63,55 @@ class Directory:
         return REGISTRY, body
 
     def claimed(self, id_: CollectionId, outcome: Outcome) -> None:
-        """Errors: AlreadyBound or NeverReused when the id was given away before."""
+        """Errors: AlreadyBound, Claimed or NeverReused when the id was given away before."""
         match outcome:
             case Created():
                 return
             case Unavailable(reason):
                 raise unread(reason)
             case _:
-                known = refusal(Command.CREATE, id_, self.find(id_))
-                raise known or NeverReused(id_)
+                found = self.find(id_)
+                known = refusal(Command.CREATE, id_, found)
+                raise known or Claimed(id_, self.claimant(id_))
 
     def find(self, id_: CollectionId) -> CollectionState | None:
-        """The collection as folded, its group opened if need be; None when it is not bound."""
+        """The collection as folded, its group opened if need be; None when it is not bound.
+
+        One whose group is there no more is forgotten.
+        """
         found = self.folded(id_)
         if found is not None:
             return found
-        group = self.group_of(id_)
-        if group is None:
+        entry = self.entry(id_)
+        if entry is None:
             return None
+        group, topic_id = entry
+        if self.shards.identity(group) != topic_id:
+            return forgotten(id_, "")
         self.shards.open(group)
         found = self.folded(id_)
         if found is None:
             self.shards.sync_group(group)
             found = self.folded(id_)
         return found
+
+    def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
+        """Errors: what the id answers to the command, as in `streams.storage.lifecycle`."""
+        known = refusal(command, id_, found)
+        if isinstance(known, NotBound):
+            raise NotBound(id_, self.claimant(id_))
+        if known is not None:
+            raise known
+
+    def claimant(self, id_: CollectionId) -> str:
+        """The group that the registry gave the id to; empty when there is none."""
+        entry = self.registered(id_)
+        return "" if entry is None else entry[0]
+
+    def sync(self, id_: CollectionId) -> None:
+        """Read the log of the collection to its end, if there is one."""
+        if self.folded(id_) is not None:
+            self.shards.sync(id_)
 
     def folded(self, id_: CollectionId) -> CollectionState | None:
         """The collection as far as the open groups know it."""
@@ -81,16 +120,28 @@ class Directory:
         except InvalidUsage:
             return None
 
-    def group_of(self, id_: CollectionId) -> str | None:
-        """The group that has the id. What was made without the registry has its own group."""
-        if self.shards.identity(REGISTRY) is not None:
-            self.shards.open(REGISTRY)
-            self.shards.sync_group(REGISTRY)
-            entry = self.folded(entry_of(id_))
-            if entry is not None:
-                group, _, topic_id = entry.description.partition(" ")
-                return group if self.shards.identity(group) == topic_id else None
-        return id_ if self.shards.identity(id_) is not None else None
+    def entry(self, id_: CollectionId) -> tuple[str, str] | None:
+        """The group that has the id, and its log topic's id when it was given to it.
+
+        What was made without the registry has its own group.
+        """
+        known = self.registered(id_)
+        if known is not None:
+            return known
+        own = self.shards.identity(id_)
+        return None if own is None else (id_, own)
+
+    def registered(self, id_: CollectionId) -> tuple[str, str] | None:
+        """As `entry`, of what the registry knows."""
+        if self.shards.identity(REGISTRY) is None:
+            return None
+        self.shards.open(REGISTRY)
+        self.shards.sync_group(REGISTRY)
+        entry = self.folded(entry_of(id_))
+        if entry is None:
+            return None
+        group, _, topic_id = entry.description.partition(" ")
+        return group, topic_id
 
 
 def entry_of(id_: CollectionId) -> CollectionId:

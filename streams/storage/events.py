@@ -41,7 +41,8 @@ class Create:
     """Bind an id to a description. Since and upper both start at `frontier`.
 
     `write` names the write capability that comes with it (rule 3); `read`, when given, the read
-    capability of the catalog object (rule 4). Both are critical, or leased for `lease_ms`.
+    capability of the catalog object (rule 4). Both are critical, or leased for `lease_ms`; with
+    `is_write_critical` that is the read capability's lease alone.
     """
 
     collection: CollectionId
@@ -50,6 +51,7 @@ class Create:
     write: CapabilityId
     read: CapabilityId | None = None
     lease_ms: int | None = None
+    is_write_critical: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +77,30 @@ class Part:
     token: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewal:
+    """A write capability that an Append presents beside its parts, and does not move."""
+
+    collection: CollectionId
+    capability: CapabilityId
+    frontier: Antichain
+    token: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Link chunks and move uppers; every part counts or none does."""
+    """Link chunks and move uppers; every part counts or none does.
+
+    Its `renewals` have to be valid as well, where they say; their leases begin anew.
+
+    `read_upto`, when given, says that its writer has looked at the collections up to this
+    offset of the log and that the updates hang on what was there: it counts only if no updates
+    were linked to them since (rule 28).
+    """
 
     parts: tuple[Part, ...]
+    read_upto: Offset | None = None
+    renewals: tuple[Renewal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

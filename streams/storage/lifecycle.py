@@ -1,10 +1,12 @@
 """The life cycle of an id, and what each of its states answers each command. Pure.
 
-    UNBOUND     nobody has created it
+    UNBOUND     nobody has created it. A group may have its id already, of a Create that was
+                killed half-way: in that group it can be created, in another it is Claimed
     BOUND       since = upper at first; both move forward only
     SEALED      upper is empty: it cannot be written any more, and can be read
     FORGOTTEN   since is empty too: nobody can read it, its chunks are given back, and nothing
-                is kept but the id, so that it is never used again
+                is kept but the id, so that it is never used again; not even when all topics
+                of its group are deleted
 
     command                UNBOUND    BOUND         SEALED        FORGOTTEN
     create                 ok         AlreadyBound  AlreadyBound  NeverReused
@@ -46,14 +48,29 @@ class Command(Enum):
 
 
 class NotBound(InvalidUsage):
-    """The id was never bound."""
+    """The id was never bound; `group`, if any, is the one that it was given to."""
 
-    def __init__(self, collection: CollectionId) -> None:
-        super().__init__(collection)
-        self.collection = collection
+    def __init__(self, collection: CollectionId, group: str = "") -> None:
+        super().__init__(collection, group)
+        self.collection, self.group = collection, group
 
     def __str__(self) -> str:
-        return f"collection {self.collection} is not bound: create it first"
+        where = f" in group {self.group}, which has its id" if self.group else ""
+        return f"collection {self.collection} is not bound: create it first{where}"
+
+
+class Claimed(InvalidUsage):
+    """The id was given to another group, where nobody has bound it yet."""
+
+    def __init__(self, collection: CollectionId, group: str) -> None:
+        super().__init__(collection, group)
+        self.collection, self.group = collection, group
+
+    def __str__(self) -> str:
+        return (
+            f"collection {self.collection}: its id was given to group {self.group}, where it is"
+            " not bound yet: create it there, or choose another id"
+        )
 
 
 class AlreadyBound(InvalidUsage):
@@ -75,7 +92,9 @@ class NeverReused(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} was dropped, and no id is used twice"
+        return (
+            f"collection {self.collection} was dropped, and no id is used twice: choose another"
+        )
 
 
 class Sealed(InvalidUsage):
@@ -86,7 +105,10 @@ class Sealed(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} is sealed: its upper is empty, nobody may write"
+        return (
+            f"collection {self.collection} is sealed: its upper is empty, nobody may write:"
+            " read it, or create another collection"
+        )
 
 
 class Unreadable(InvalidUsage):
@@ -97,7 +119,10 @@ class Unreadable(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} is unreadable: its since is empty"
+        return (
+            f"collection {self.collection} is unreadable: it was dropped, and its since is"
+            " empty: read another collection"
+        )
 
 
 class Forgotten(InvalidUsage):
@@ -108,7 +133,10 @@ class Forgotten(InvalidUsage):
         self.collection = collection
 
     def __str__(self) -> str:
-        return f"collection {self.collection} was dropped, with all capabilities to it"
+        return (
+            f"collection {self.collection} was dropped, with all capabilities to it: create"
+            " another collection, under another id"
+        )
 
 
 REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {

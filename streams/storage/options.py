@@ -18,6 +18,7 @@ from streams.ids import Timestamp
 from streams.kafka.log import ChunkRef, Limit, Range
 from streams.storage.description import Description
 from streams.trace.kernel import arrow_schema
+from streams.trace.updates import flatten
 
 Value = str | int | float | bool | bytes
 
@@ -104,7 +105,12 @@ class Selection:
         )
 
     def apply(self, updates: pa.Table) -> pa.Table:
-        """The rows and columns that are wanted. Shape: in `schema`, out `result`."""
+        """The rows and columns that are wanted.
+
+        Shape: in `schema`, as the chunk spells its types; out `result`.
+        """
+        if not updates.schema.equals(self.schema):
+            updates = pa.Table.from_batches([flatten([updates], self.schema)])
         for position, operator, value in self.where:
             keep = KERNELS[operator](updates.column(position), value)
             updates = updates.filter(keep)

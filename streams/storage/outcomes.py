@@ -67,6 +67,16 @@ class ChunksReclaimed:
 
 
 @dataclass(frozen=True, slots=True)
+class Overtaken:
+    """Updates were linked after what the Append's writer had read of the collection (rule 28).
+
+    Or they were merged since, which looks the same.
+    """
+
+    collection: CollectionId
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownStage:
     """The stage was linked or dropped already, or its lease ran out."""
 
@@ -211,6 +221,7 @@ Decision = (
     | OffsetsMismatch
     | Fenced
     | ChunksReclaimed
+    | Overtaken
     | UnknownStage
     | Staged
     | Reclaimed

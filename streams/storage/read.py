@@ -11,22 +11,33 @@ Updates that were compacted stand at times up to since, so changes are exact onl
 on: whoever listens from a time holds since below it (rule 5).
 
 A reader never goes on with other batches than it began with: when a chunk of its pieces is gone
-because they were compacted, it reads the whole interval again (rule 10).
+because they were compacted, it reads the whole interval again (rule 10). The first time costs
+no record of the log; for the second it takes a hold with a plan, or a long read of what is
+compacted all the while would never come to its end.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import chunk
-from streams.errors import Corrupt, InvalidUsage
-from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
+from streams.errors import Corrupt, InvalidUsage, SlackwaterError
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.progress import Antichain, frontier
-from streams.storage.shards import Shards
+from streams.storage.events import Acquire, Drop, Right
+from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.state import CollectionState
+
+log = logging.getLogger(__name__)
+
+READ_LEASE_MS = 600_000
+"""How long the hold of one read lasts at most."""
 
 LAST = Timestamp((1 << 63) - 1)
 """Where the times of a sealed collection end."""
@@ -102,17 +113,53 @@ def is_complete(collection: CollectionState, time: Timestamp) -> bool:
     return not collection.upper.less_equal(time)
 
 
-def load(chunks: Chunks, topic: Topic, wanted: Sequence[Piece]) -> Loaded:
+class Selecting(Protocol):
+    """What of a collection a reader wants; errors are for everybody (`options.Selection`)."""
+
+    def may_match(self, chunk: ChunkRef) -> bool:
+        """Whether the chunk may hold a row that is wanted; if not it is left where it is."""
+
+    def apply(self, updates: pa.Table) -> pa.Table:
+        """The rows and columns that are wanted of a chunk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Everything:
+    """For readers who leave nothing out."""
+
+    def may_match(self, _: ChunkRef) -> bool:
+        """True."""
+        return True
+
+    def apply(self, updates: pa.Table) -> pa.Table:
+        """The updates as they are."""
+        return updates
+
+
+EVERYTHING = Everything()
+
+
+def load(
+    chunks: Chunks,
+    topic: Topic,
+    wanted: Sequence[Piece],
+    selection: Selecting = EVERYTHING,
+) -> Loaded:
     """The updates of the pieces, clipped; those of one chunk stay together, in order.
 
-    Shape: the columns are those of the chunks; without pieces there are time and diff alone.
+    What the selection leaves out goes as soon as its chunk was opened: a reader of one column
+    takes the memory of one, and of the bytes as they were fetched.
+
+    Shape: the columns are those of the chunks, or those selected of them; without pieces there
+    are time and diff alone.
     Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
     """
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
     bodies = chunks.fetch(topic, list(dict.fromkeys(piece.ref for piece in wanted)))
     by_ref = dict(zip(dict.fromkeys(piece.ref for piece in wanted), bodies, strict=True))
-    loaded = [open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted]
+    opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted)
+    loaded = [(selection.apply(updates), errors) for updates, errors in opened]
     return (
         pa.concat_tables([updates for updates, _ in loaded]),
         pa.concat_tables([errors for _, errors in loaded]),
@@ -171,22 +218,20 @@ def await_upper(
         raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
 
 
-def every_chunk(_: ChunkRef) -> bool:
-    """For readers who leave nothing out."""
-    return True
-
-
 def load_stable(
     shards: Shards,
     collection: CollectionId,
     interval: tuple[Timestamp, Timestamp],
     as_of: Timestamp,
-    is_wanted: Callable[[ChunkRef], bool] = every_chunk,
+    selection: Selecting = EVERYTHING,
+    *,
+    may_hold: bool = True,
 ) -> Loaded:
     """The updates in [lower, upper), from one state of the collection, exact at `as_of`.
 
     That is the first time at which they have to add up: of a snapshot its own, of changes
-    lower - 1. Chunks that are not wanted are not fetched.
+    lower - 1. Chunks that hold nothing selected are not fetched. A read that was overtaken is
+    protected from then on by a hold, unless it is to leave no trace in the log.
 
     Errors: SinceViolation when since is beyond `as_of` in that state: whoever reads without a
     hold may be passed in the middle. Corrupt when a chunk is missing that the newest state
@@ -197,18 +242,50 @@ def load_stable(
     def found() -> tuple[Piece, ...]:
         state = shards.state(collection)
         check_readable(state, as_of)
-        return tuple(piece for piece in pieces(state, *interval) if is_wanted(piece.ref))
+        every = pieces(state, *interval)
+        return tuple(piece for piece in every if selection.may_match(piece.ref))
 
     wanted = found()
     while True:
         try:
-            return load(shards.chunks, topic, wanted)
+            return load(shards.chunks, topic, wanted, selection)
         except Corrupt:
             shards.sync(collection)
             newest = found()
             if newest == wanted:
                 raise
-            wanted = newest
+        if may_hold:
+            with planned(shards, collection, as_of):
+                return load_stable(
+                    shards, collection, interval, as_of, selection, may_hold=False
+                )
+        wanted = newest
+
+
+@contextmanager
+def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Iterator[None]:
+    """Keep from collectors what is current now and readable at `as_of`, while the block runs.
+
+    Errors: as `Shards.submit`. A collection that was dropped meanwhile is not kept.
+    """
+    group = shards.group_of(collection)
+    hold = CapabilityId(f"{collection}.read.{fresh_uuid()}")
+    body = Acquire(
+        collection=collection,
+        capability=hold,
+        right=Right.READ,
+        frontier=as_of,
+        lease_ms=READ_LEASE_MS,
+        plan=shards.group_state(group).upto,
+    )
+    shards.submit([(group, body)])
+    try:
+        yield
+    finally:
+        try:
+            shards.submit([(group, Drop(collection, hold))])
+        except SlackwaterError as error:
+            log.warning("a read's hold ends with its lease", extra={"cause": str(error)})
 
 
 def advanced(table: pa.Table, time: Timestamp) -> pa.Table:

@@ -31,6 +31,7 @@ from streams.storage.events import (
     Offsets,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
@@ -70,7 +71,7 @@ def body_record(body: Body) -> tuple[str, Record]:
         case Create():
             return create_record(body)
         case Replace():
-            return "shard_replace", replace_record(body)
+            return replace_record(body)
         case Acquire() | Clone() | Transfer() | Downgrade() | Drop():
             return right_record(body)
         case Stage() | Reclaim() | Rollup():
@@ -82,12 +83,28 @@ def body_record(body: Body) -> tuple[str, Record]:
 def append_record(body: Append) -> tuple[str, Record]:
     """The schema and fields of an Append."""
     parts = [part_record(part) for part in body.parts]
-    if not any(part.token or has_ranges(part.chunks) for part in body.parts):
+    is_new = any(part.token or has_ranges(part.chunks) for part in body.parts)
+    is_newest = bool(body.renewals) or body.read_upto is not None
+    if not is_new and not is_newest:
         return "shard_append", {"parts": parts}
     for part, record in zip(body.parts, parts, strict=True):
         record["token"] = part.token
         record["chunks"] = ranged_records(part.chunks)
-    return "shard_append_2", {"parts": parts}
+    if not is_newest:
+        return "shard_append_2", {"parts": parts}
+    renewals = [renewal_record(each) for each in body.renewals]
+    newest = {"renewals": renewals, "read_upto": body.read_upto}
+    return "shard_append_3", {"parts": parts, **newest}
+
+
+def renewal_record(renewal: Renewal) -> Record:
+    """The fields of a renewal."""
+    return {
+        "collection": renewal.collection,
+        "capability": renewal.capability,
+        "frontier": renewal.frontier.time,
+        "token": renewal.token,
+    }
 
 
 def create_record(body: Create) -> tuple[str, Record]:
@@ -101,11 +118,14 @@ def create_record(body: Create) -> tuple[str, Record]:
     }
     if body.lease_ms is None:
         return "shard_create", record
-    return "shard_create_2", {**record, "lease_ms": body.lease_ms}
+    record["lease_ms"] = body.lease_ms
+    if not body.is_write_critical:
+        return "shard_create_2", record
+    return "shard_create_3", {**record, "is_write_critical": True}
 
 
-def replace_record(body: Replace) -> Record:
-    """The fields of a Replace."""
+def replace_record(body: Replace) -> tuple[str, Record]:
+    """The schema and fields of a Replace."""
     names = [
         {
             "offset": name.offset,
@@ -115,12 +135,14 @@ def replace_record(body: Replace) -> Record:
         }
         for name in body.replaced
     ]
-    return {
+    is_ranged = has_ranges(body.chunks)
+    record: Record = {
         "collection": body.collection,
         "replaced": names,
-        "chunks": chunk_records(body.chunks),
+        "chunks": ranged_records(body.chunks) if is_ranged else chunk_records(body.chunks),
         "since": body.since,
     }
+    return "shard_replace_2" if is_ranged else "shard_replace", record
 
 
 def right_record(body: Grant) -> tuple[str, Record]:
@@ -289,7 +311,19 @@ def to_part(record: Record) -> Part:
 
 def to_append(record: Record) -> Append:
     """An Append."""
-    return Append(tuple(to_part(part) for part in record["parts"]))
+    parts = tuple(to_part(part) for part in record["parts"])
+    renewals = tuple(to_renewal(each) for each in record.get("renewals", ()))
+    return Append(parts, record.get("read_upto"), renewals)
+
+
+def to_renewal(record: Record) -> Renewal:
+    """A capability that an Append presents beside its parts."""
+    return Renewal(
+        collection=CollectionId(record["collection"]),
+        capability=CapabilityId(record["capability"]),
+        frontier=Antichain((Timestamp(record["frontier"]),)),
+        token=record["token"],
+    )
 
 
 def to_create(record: Record) -> Create:
@@ -301,6 +335,7 @@ def to_create(record: Record) -> Create:
         write=CapabilityId(record["write"]),
         read=record["read"],
         lease_ms=record.get("lease_ms"),
+        is_write_critical=record.get("is_write_critical", False),
     )
 
 
@@ -385,14 +420,17 @@ def to_stage(record: Record) -> Stage:
 DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_append": to_append,
     "shard_append_2": to_append,
+    "shard_append_3": to_append,
     "shard_advance": lambda record: Advance(
         Timestamp(record["lower"]), Timestamp(record["upper"])
     ),
     "shard_create": to_create,
     "shard_create_2": to_create,
+    "shard_create_3": to_create,
     "shard_stage": to_stage,
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,
+    "shard_replace_2": to_replace,
     "shard_acquire": to_acquire,
     "shard_acquire_2": to_acquire,
     "shard_clone": to_clone,

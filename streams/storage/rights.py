@@ -36,7 +36,7 @@ from streams.storage.outcomes import (
     UnknownCapability,
     UnknownCollection,
 )
-from streams.storage.state import Capability, CollectionState, State, settled
+from streams.storage.state import Capability, CollectionState, State, forgotten, settled
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
@@ -51,7 +51,8 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
     start = frontier(body.frontier)
     lease = body.lease_ms
     expires = None if lease is None else state.clock_ms + lease
-    capabilities = {body.write: Capability(Right.WRITE, start, None, lease, expires)}
+    writing = (None, None) if body.is_write_critical else (lease, expires)
+    capabilities = {body.write: Capability(Right.WRITE, start, None, *writing)}
     if body.read is not None:
         capabilities[body.read] = Capability(Right.READ, start, None, lease, expires)
     created = CollectionState(
@@ -224,16 +225,9 @@ def drop(
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:
     """The collection keeps its id, so that nobody takes it again, and nothing else."""
-    chunks = tuple(chunk for batch in collection.batches for chunk in batch.chunks)
-    husk = CollectionState(
-        id=collection.id,
-        description=collection.description,
-        since=EMPTY,
-        upper=EMPTY,
-        batches=Trace(),
-        capabilities={},
-    )
-    state = with_collection(state, husk)
+    # in the order of the log, which is the same for whoever folded only a part of it
+    chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
+    state = with_collection(state, forgotten(collection.id, collection.description))
     return replace(state, superseded=state.superseding(offset, chunks))
 
 

@@ -104,7 +104,10 @@ class Sending:
             self.following.forget(ids)
         found = [outcome for outcome in outcomes if outcome is not None]
         if len(found) < len(ids):
-            raise Indeterminate(f"{len(ids) - len(found)} events were appended, not read back")
+            raise Indeterminate(
+                f"{len(ids) - len(found)} events were appended, not read back, and may have"
+                " counted: see what the log says of them before trying again"
+            )
         return found
 
     def _outcome(self, sent: Sent) -> Outcome | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
-from streams.progress import Antichain, frontier
+from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Trace
 from streams.storage.events import Offsets, Right, Rollup
 from streams.storage.window import Kept, Window
@@ -64,6 +64,18 @@ class CollectionState:
     def is_dropped(self) -> bool:
         """Whether nobody can read it any more."""
         return self.since.is_empty
+
+
+def forgotten(id_: CollectionId, description: str) -> CollectionState:
+    """What is left of a collection that was dropped: its id, so that nobody takes it again."""
+    return CollectionState(
+        id=id_,
+        description=description,
+        since=EMPTY,
+        upper=EMPTY,
+        batches=Trace(),
+        capabilities={},
+    )
 
 
 def settled(

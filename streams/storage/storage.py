@@ -16,9 +16,10 @@ that raises has changed nothing, but for `Indeterminate`: then the command may h
 effect.
 
 Capabilities are leased unless they are asked for as critical. A lease ends by the append times
-of the group's log, whatever a client's clock says; every command but a `subscribe_at` that
-presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients may
-batch: a deferred downgrade costs nothing but freshness.
+of the group's log, whatever a client's clock says; every command but `subscribe_at` and `clone`
+that presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients
+may batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
+collections of a group in one update of all of them: one record, with the leases that are due.
 """
 
 import time
@@ -41,6 +42,7 @@ from streams.storage.conversations import (
     Conversation,
     Conversations,
     Reclaimed,
+    Recount,
     converse,
 )
 from streams.storage.description import Description, loads
@@ -93,7 +95,8 @@ class Storage:
         """Storage within this process; clients over one `broker` share their collections.
 
         With `checks_counts` an update after which a row would be there a negative number of
-        times is refused. It reads the whole collection at every write.
+        times is refused. It reads the whole collection at every write, and once more when
+        others have written to it meanwhile.
         """
         made = broker or MemoryBroker(wall_clock_ms)
         shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)
@@ -209,7 +212,7 @@ class Storage:
 
         Shape: `updates` has the collection's columns in order, then time and diff.
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
-        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity.
+        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability.
         """
         first = Write(capability, updates, bound(new_frontier))
         done = self._update([first, *also])
@@ -218,13 +221,16 @@ class Storage:
         return done if also else done[0]
 
     def _update(self, writes: Sequence[Write]) -> tuple[WriteCapability, ...] | UpperMismatch:
-        """Write; anew when a collector was faster than the Append, which did nothing then.
+        """Write; anew when somebody was faster than the Append, which did nothing then.
 
-        What the caller has stored beforehand only the caller can store anew (rule 7).
+        That is another writer, when rows are counted, or a collector. What the caller has
+        stored beforehand only the caller can store anew (rule 7).
         """
         while True:
             try:
                 return self._ask(self._commands().update(writes))
+            except Recount:
+                continue
             except Reclaimed:
                 if any(each.chunks for each in writes):
                     raise

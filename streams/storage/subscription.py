@@ -173,24 +173,16 @@ class Subscription:
         interval: tuple[Timestamp, Timestamp],
         as_of: Timestamp,
     ) -> Loaded:
-        wanted = self._selection.may_match
-        return load_stable(self._shards, collection.id, interval, as_of, wanted)
+        return load_stable(self._shards, collection.id, interval, as_of, self._selection)
 
     def _delivered(self, loaded: Loaded, upper: Timestamp) -> Delivery:
         updates, errors = loaded
-        rows = self._selection.apply(self._typed(updates))
+        rows = updates if updates.num_rows else self._selection.result.empty_table()
         if rows.num_rows and pc.min(rows.column("diff")).as_py() < 0:
             rows = self._consolidated(rows)
         self._next = upper
         self._ended = upper >= self._until
         return Delivery(rows, errors, self.upper)
-
-    def _typed(self, updates: pa.Table) -> pa.Table:
-        """The updates in the collection's own types: as they are, mostly."""
-        schema = self._selection.schema
-        if updates.schema.equals(schema):
-            return updates
-        return pa.Table.from_batches([flatten([updates], schema)])
 
     def _consolidated(self, rows: pa.Table) -> pa.Table:
         self._kernel = self._kernel or Kernel()

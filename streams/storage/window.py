@@ -58,7 +58,9 @@ class Window:
 
     def record(self, decided: Decided) -> "Window":
         """The window with one more outcome, and without blocks that are forgotten."""
-        newest = {**self.newest, decided.id: decided}
+        newest = {**self.newest}
+        newest.pop(decided.id, None)  # an id that is decided anew is the last now
+        newest[decided.id] = decided
         if len(newest) < BLOCK:
             return Window(self.blocks, newest)
         oldest = decided.offset - WINDOW

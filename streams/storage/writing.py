@@ -4,19 +4,19 @@ The chunks are written first; the one Append that links them decides. When it lo
 are orphans, which the collector finds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
 import pyarrow as pa
 
 from streams.errors import Corrupt, InvalidUsage
-from streams.ids import MINIMUM_TIME
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
 from streams.storage.description import Description, loads
-from streams.storage.events import Append, Body, Downgrade, Part
+from streams.storage.events import Append, Body, Downgrade, Part, Renewal
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
 from streams.storage.written import (
@@ -41,6 +41,21 @@ class NothingBetween(InvalidUsage):
         return (
             f"updates of collection {self.capability.id}: the new frontier is the old,"
             f" {self.capability.frontier}, so there is no time for them"
+        )
+
+
+class RepeatedCapability(InvalidUsage):
+    """A capability is named twice, and the second write does not begin where the first ends."""
+
+    def __init__(self, capability: WriteCapability, expected: Antichain) -> None:
+        super().__init__(capability, expected)
+        self.capability, self.expected = capability, expected
+
+    def __str__(self) -> str:
+        return (
+            f"updates of collection {self.capability.id}: a capability is named twice: expected"
+            f" its next write from {self.expected} on, actual {self.capability.frontier}: write"
+            " once, or one interval after the other"
         )
 
 
@@ -80,6 +95,17 @@ def moved(write: Write) -> WriteCapability:
 
 
 @dataclass(frozen=True, slots=True)
+class Checked:
+    """The rows of writes that are in order, those of each write, in the order of the writes.
+
+    `read_upto` is the offset of the log up to which was read what they hang on, if anything.
+    """
+
+    rows: tuple[pa.Table | None, ...]
+    read_upto: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
 class Writing:
     """Makes Appends of writes. With a `kernel` it looks for negative multiplicities."""
 
@@ -95,45 +121,94 @@ class Writing:
         return groups.pop()
 
     def events(
-        self, group: str, writes: Sequence[Write], chunks: Sequence[tuple[ChunkRef, ...]]
+        self,
+        group: str,
+        writes: Sequence[Write],
+        chunks: Sequence[tuple[ChunkRef, ...]],
+        read_upto: Offset | None,
     ) -> list[tuple[str, Body]]:
-        """What to submit, given the chunks of each write.
+        """What to submit, given the chunks of each write, and what they hang on.
 
-        The first event is the Append, if anything moves; the others renew leases.
+        If anything moves, the first event is the Append, which presents what does not move as
+        well. It renews the leases that are due, or time would not pass for a thousand tables in
+        one record; for a single part another event does, in a form that is older. If nothing
+        moves all are heartbeats.
         """
-        parts = [
-            part_of(write, refs)
-            for write, refs in zip(writes, chunks, strict=True)
-            if not write.is_heartbeat
-        ]
-        renewals = [(group, renewal(each.capability)) for each in writes if self.is_due(each)]
-        return [(group, Append(tuple(parts))), *renewals] if parts else list(renewals)
+        pairs = tuple(zip(writes, chunks, strict=True))
+        parts = [part_of(write, refs) for write, refs in pairs if not write.is_heartbeat]
+        if not parts:
+            return [(group, renewal(each.capability)) for each in writes]
+        ends = {each.capability: each.upper for each in parts}
+        held = [each.capability for each in writes if each.capability.name not in ends]
+        due = [moved(each) for each in writes if self.is_due(each)]
+        last = [each for each in due if each.frontier == ends[each.name]]
+        if len(parts) > 1:
+            held, last = [*held, *last], []
+        renewals = tuple(held_of(each) for each in held)
+        append = Append(tuple(parts), read_upto, renewals)
+        return [(group, append), *((group, renewal(each)) for each in last)]
 
-    def checked(self, write: Write) -> pa.Table | None:
-        """The rows as the engine has them; None when there are none.
+    def checked(self, writes: Sequence[Write]) -> Checked:
+        """The rows of all writes as the engine has them; None of a write that has none.
 
-        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, NegativeMultiplicity.
+        Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, RepeatedCapability,
+        NegativeMultiplicity.
+        """
+        check_chained(writes)
+        rows: list[pa.Table | None] = []
+        fresh: dict[CollectionId, list[pa.Table]] = {}
+        for each in writes:
+            own, staged = self.conformed(each)
+            rows.append(own)
+            tables = [*([] if own is None else [own]), *staged]
+            if tables:
+                fresh[each.capability.id] = [*fresh.get(each.capability.id, ()), *tables]
+        if self.kernel is None or not fresh:
+            return Checked(tuple(rows), None)
+        group = self.group(writes)
+        self.shards.sync_group(group)  # others may have written what these rows take back
+        upto = self.shards.group_state(group).upto
+        if any(self.is_lost(each) for each in writes):
+            return Checked(tuple(rows), None)  # the log says who was faster
+        self.count(fresh, self.kernel)
+        return Checked(tuple(rows), upto)
+
+    def conformed(self, write: Write) -> tuple[pa.Table | None, list[pa.Table]]:
+        """The rows of one write, and those of its chunks.
+
+        Errors: as `checked`, but for NegativeMultiplicity.
         """
         id_, lower = write.capability.id, write.capability.frontier
         if not lower.precedes(write.upper):
             raise NotForward(id_, lower, write.upper)
         is_empty = write.updates is None or not write.updates.num_rows
         if is_empty and not write.chunks:
-            return None
+            return None, []
         if write.is_heartbeat:
             raise NothingBetween(write.capability)
         description = loads(self.shards.state(id_).description)
         rows = None if is_empty else conform(id_, write.updates, description)
-        tables = [] if rows is None else [rows]
-        for each in tables:
-            check_times(id_, each, lower, write.upper)
-        tables += self.staged(write, description)
-        if self.kernel is not None:
+        if rows is not None:
+            check_times(id_, rows, lower, write.upper)
+        return rows, self.staged(write, description)
+
+    def count(self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernel: Kernel) -> None:
+        """Look at what each collection comes to with all the updates to it.
+
+        Errors: NegativeMultiplicity.
+        """
+        for id_, tables in fresh.items():
+            types = loads(self.shards.state(id_).description).types
             past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
-            every = flatten([past, *tables], arrow_schema(description.types))
+            every = flatten([past, *tables], arrow_schema(types))
             with self.checking:
-                check_counts(id_, every, self.kernel)
-        return rows
+                check_counts(id_, every, kernel)
+
+    def is_lost(self, write: Write) -> bool:
+        """Whether the capability is gone, or stands beyond the write's frontier already."""
+        capabilities = self.shards.state(write.capability.id).capabilities
+        held = capabilities.get(write.capability.name)
+        return held is None or write.capability.frontier.strictly_precedes(held.frontier)
 
     def staged(self, write: Write, description: Description) -> list[pa.Table]:
         """The rows of the chunks that the caller has written, as the engine has them.
@@ -155,15 +230,29 @@ class Writing:
         return kept
 
     def is_due(self, write: Write) -> bool:
-        """Whether half of the capability's lease is over, or a heartbeat is all there is."""
+        """Whether the capability moves, and half of its lease is over."""
         id_, name = write.capability.id, write.capability.name
         held = self.shards.state(id_).capabilities.get(name)
-        if write.is_heartbeat:
-            return True
-        if held is None or held.lease_ms is None or held.expires_ms is None:
+        if (
+            write.is_heartbeat
+            or held is None
+            or held.lease_ms is None
+            or held.expires_ms is None
+        ):
             return False
         clock = self.shards.group_state(self.shards.group_of(id_)).clock_ms
         return held.expires_ms - clock < held.lease_ms // 2 and not write.upper.is_empty
+
+
+def check_chained(writes: Sequence[Write]) -> None:
+    """Errors: RepeatedCapability when the writes of one do not follow one another."""
+    ends: dict[CapabilityId, Antichain] = {}
+    for each in writes:
+        held = each.capability
+        expected = ends.get(held.name, held.frontier)
+        if held.frontier != expected:
+            raise RepeatedCapability(held, expected)
+        ends[held.name] = each.upper
 
 
 def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
@@ -175,6 +264,16 @@ def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
         upper=write.upper,
         chunks=chunks,
         token=write.capability.token,
+    )
+
+
+def held_of(capability: WriteCapability) -> Renewal:
+    """A capability that an Append presents beside its parts."""
+    return Renewal(
+        collection=capability.id,
+        capability=capability.name,
+        frontier=capability.frontier,
+        token=capability.token,
     )
 
 

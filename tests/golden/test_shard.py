@@ -32,6 +32,7 @@ from streams.storage.events import (
     Event,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
@@ -99,6 +100,13 @@ BOTH = Append(
     )
 )
 
+AT_SECOND = Append((BOTH.parts[1],))
+
+
+def renewal(capability: CapabilityId, at: int) -> Renewal:
+    return Renewal(collection=U1, capability=capability, frontier=frontier(at))
+
+
 CASES: dict[str, Sequence[Body]] = {
     "create": [CREATE, SECOND, CREATE],
     "append": [CREATE, append(5, 10, chunk(0, 0), chunk(1, 0)), append(5, 11), append(10, 12)],
@@ -115,6 +123,24 @@ CASES: dict[str, Sequence[Body]] = {
         append(5, 10, fingerprint="old"),
         append(10, 15, fingerprint="new"),
         append(15, 20, fingerprint="old"),
+    ],
+    "append-read": [
+        CREATE,
+        append(5, 10, chunk(0, 0)),
+        replace(append(10, 15, chunk(0, 1)), read_upto=Offset(0)),
+        replace(append(10, 15, chunk(0, 1)), read_upto=Offset(2)),
+        append(15, 20),
+        replace(append(20, 25), read_upto=Offset(3)),
+    ],
+    "append-renewal": [
+        replace(LEASED, write=OTHER),
+        SECOND,
+        replace(AT_SECOND, renewals=(renewal(OTHER, 5),)),
+        replace(AT_SECOND, renewals=(renewal(OTHER, 5),)),
+        Append(
+            (replace(AT_SECOND.parts[0], lower=frontier(9), upper=frontier(12)),),
+            renewals=(renewal(WRITE, 5),),
+        ),
     ],
     "stage": [
         CREATE,
@@ -152,6 +178,24 @@ CASES: dict[str, Sequence[Body]] = {
             since=Timestamp(0),
         ),
     ],
+    "replace-ranges": [
+        CREATE,
+        append(5, 10, chunk(0, 0)),
+        append(10, 15, chunk(0, 1)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        Replace(
+            collection=U1,
+            replaced=(
+                BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
+                BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
+            ),
+            chunks=(
+                replace(chunk(0, 2), ranges=(Range(-1, 7), None, Range("ä", "z"))),
+                chunk(0, 3),
+            ),
+            since=Timestamp(12),
+        ),
+    ],
     "acquire": [
         CREATE,
         append(5, 20),
@@ -166,6 +210,10 @@ CASES: dict[str, Sequence[Body]] = {
         Acquire(collection=U1, capability=CapabilityId("more"), right=Right.WRITE),
     ],
     "create-leased": [LEASED, LEASED],
+    "create-system-fed": [
+        replace(LEASED, is_write_critical=True),
+        replace(CREATE, collection=SECOND.collection, is_write_critical=True),
+    ],
     "append-token": [
         CREATE,
         Downgrade(collection=U1, capability=WRITE, frontier=frontier(5), new_token="one"),

@@ -44,6 +44,14 @@ class Model:
         self.since = self.upper = None
         self.reads, self.writes = {}, {}
 
+    def goes_below_zero(self, fresh: Iterable[Update]) -> bool:
+        """Whether some row would be there less often than never, at some time."""
+        every = [*self.updates, *fresh]
+        return any(
+            sum(diff for row, time, diff in every if row == one and time <= last) < 0
+            for one, last, _ in every
+        )
+
     def contents(self, as_of: int) -> dict[Row, int]:
         """How often each row is there at a time."""
         return summed((row, diff) for row, time, diff in self.updates if time <= as_of)

@@ -106,8 +106,9 @@ def advance(patch: Patch) -> None:
 def clip(patch: Patch) -> None:
     honest = read.load_stable
 
-    def load_stable(shards: Any, id_: Any, lower: Any, upper: Any, wanted: Any) -> Any:
-        return honest(shards, id_, lower, upper - (lower == 0), wanted)
+    def load_stable(shards: Any, id_: Any, interval: Any, as_of: Any, wanted: Any) -> Any:
+        lower, upper = interval
+        return honest(shards, id_, (lower, upper - (lower == 0)), as_of, wanted)
 
     patch.setattr(subscription, "load_stable", load_stable)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from streams.ids import CollectionId, Topic
 from streams.replica.config import Budgets
 from streams.replica.flow import Phase
-from streams.replica.scheduler import LANES
+from streams.replica.scheduler import LANES, LaneName
 from tests.support import judging
 from tests.support.sparkless import Dead, Replica, World
 
 pytestmark = pytest.mark.slow
+
+Act = Callable[[Replica], object]
 
 ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
 PEOPLE = (("id", "BIGINT"), ("name", "VARCHAR"))
@@ -245,6 +248,34 @@ def both_running(market: Market, tmp_path: Path) -> list[Replica]:
     return replicas
 
 
+def race(
+    market: Market,
+    replicas: list[Replica],
+    *,
+    begin: Act,
+    lanes: Sequence[LaneName],
+    rest: Act,
+) -> None:
+    """One act of a replica chosen at random, 400 times; then everything there is to do."""
+    for _ in range(400):
+        market.world.now += market.rng.choice([0, 1, 2])
+        replica = market.rng.choice(replicas)
+        match market.rng.randrange(8):
+            case 0 | 1:
+                market.produce(2)
+            case 2:
+                replica.sync()
+            case 3 | 4:
+                begin(replica)
+            case 5 | 6:
+                for lane in lanes:
+                    replica.commit(lane)
+            case _:
+                rest(replica)
+    for replica in replicas:
+        settle(market, replica)
+
+
 def test_what_another_replica_stored_is_not_also_taken_in_hand(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -270,25 +301,14 @@ def test_chains_of_two_replicas_race(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     market = Market(monkeypatch, seed)
-    rng, world = market.rng, market.world
     replicas = both_running(market, tmp_path)
-    for _ in range(300):
-        world.now += rng.choice([0, 1, 2])
-        replica = rng.choice(replicas)
-        match rng.randrange(8):
-            case 0 | 1:
-                market.produce(2)
-            case 2:
-                replica.sync()
-            case 3 | 4:
-                replica.begin(rng.choice(["ingest", "ingest", "steady"]))
-            case 5 | 6:
-                replica.commit("ingest")
-                replica.commit("steady")
-            case _:
-                replica.idle()
-    for replica in replicas:
-        settle(market, replica)
+    race(
+        market,
+        replicas,
+        begin=lambda replica: replica.begin(market.rng.choice(["ingest", "ingest", "steady"])),
+        lanes=("ingest", "steady"),
+        rest=Replica.idle,
+    )
     market.check()
 
 
@@ -297,28 +317,19 @@ def test_two_ingestions_of_one_topic_race(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     market = Market(monkeypatch, seed)
-    rng, world = market.rng, market.world
-    replicas = [Replica(world, name, tmp_path / name) for name in "ab"]
+    replicas = [Replica(market.world, name, tmp_path / name) for name in "ab"]
     for replica in replicas:
         replica.follow()
     for replica in replicas:
         replica.start()
-    for _ in range(400):
-        world.now += rng.choice([0, 1, 2])
-        replica = rng.choice(replicas)
-        match rng.randrange(8):
-            case 0 | 1:
-                market.produce(2)
-            case 2:
-                replica.sync()
-            case 3 | 4:
-                replica.begin("ingest")
-            case 5 | 6:
-                replica.commit("ingest")
-            case _:
-                replica.step("hydrate")
-    for replica in replicas:
-        settle(market, replica)
+    race(
+        market,
+        replicas,
+        begin=lambda replica: replica.begin("ingest"),
+        lanes=("ingest",),
+        rest=lambda replica: replica.step("hydrate"),
+    )
+    world = market.world
     world.shards.sync()
     assert market.check_people() >= 5
     orders, _ = judging.updates(world.shards, world.relations["orders"])

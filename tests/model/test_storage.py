@@ -31,6 +31,7 @@ from streams.storage.options import Options
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.shards import Shards
 from streams.storage.subscription import Subscription
+from streams.storage.written import NegativeMultiplicity
 from tests.model.storage_model import Model
 from tests.support.storages import T1, TABLE, Place, contents, table
 
@@ -60,6 +61,8 @@ class Follower:
 
 class StorageMachine(RuleBasedStateMachine):
     """Capabilities are kept by name with the frontier their holder knows; dead ones too."""
+
+    counts = False
 
     @initialize(start=st.integers(0, 5))
     def create(self, start: int) -> None:
@@ -116,13 +119,18 @@ class StorageMachine(RuleBasedStateMachine):
             with pytest.raises(expected):
                 call(held, table(*inside), target)
             return
-        outcome = call(held, table(*inside), target)
         stands = self.model.writes[held.name]
+        fresh = [((a, b), t, d) for a, b, t, d in inside]
+        if self.counts and stands == lower and fresh and self.model.goes_below_zero(fresh):
+            with pytest.raises(NegativeMultiplicity):
+                call(held, table(*inside), target)
+            return
+        outcome = call(held, table(*inside), target)
         if stands != lower:
             assert outcome == UpperMismatch(frontier(stands), T1)
             return
         assert outcome == replace(held, frontier=target)
-        self.model.updates += [((a, b), t, d) for a, b, t, d in inside]
+        self.model.updates += fresh
         if target.is_empty:
             del self.model.writes[held.name]
         else:
@@ -307,6 +315,15 @@ def front(time: int | None) -> Antichain:
     return EMPTY if time is None else frontier(time)
 
 
+class CountingStorageMachine(StorageMachine):
+    """Two clients that look at counts, each of what the other has written as well."""
+
+    counts = True
+
+    def clients_of(self, place: Place) -> list[Storage]:
+        return [place.client(checks_counts=True), place.client(checks_counts=True)]
+
+
 class Stubborn:
     """A Storage whose commands are given again when they certainly had no effect."""
 
@@ -370,6 +387,10 @@ COMMON = settings(
 )
 TestStorage = StorageMachine.TestCase
 TestStorage.settings = settings(COMMON, max_examples=60)
+
+
+TestStorageThatCounts = CountingStorageMachine.TestCase
+TestStorageThatCounts.settings = settings(COMMON, max_examples=40)
 
 
 TestStorageInBadWeather = FaultyStorageMachine.TestCase

@@ -1,10 +1,11 @@
 """A reader of collections with no server running, as a stranger writes one from the page.
 
-It folds a group's log, fetches chunks and clips them. The section numbers are those of
-`schemas/CLIENTS.md`, part 4.
+It folds a group's log, fetches chunks and clips them: `schemas/CLIENTS.md`, part 4.
 """
 
+import hashlib
 import zlib
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pyarrow as pa
@@ -12,383 +13,36 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.stranger import wire
+from tests.stranger.fold import EMPTY, Fold, Record, later
 
-Record = dict[str, Any]
-EMPTY = None  # the empty frontier: later than every time
-KEPT, WINDOW, TICK = 4096, 1024, 30_000
-
-
-FOR_EVER = 1 << 63
+LAST = (1 << 63) - 1  # what is written for ever has earlier times
 
 
-def later(frontier: int | None) -> int:
-    """A frontier as a number: the empty one is later than every time."""
-    return FOR_EVER if frontier is EMPTY else frontier
+class Missing(Exception):
+    """A chunk is not there any more as it was meant."""
 
 
-class Fold:
-    """The state of one group: what its log says. Offsets come one after the other."""
+def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes]) -> Fold:
+    """The state from which the records of a log, the first at offset `first`, are folded on.
 
-    def __init__(self) -> None:
-        self.group = ""
-        self.upto = -1
-        self.clock: int | None = None
-        self.collections: dict[str, Record] = {}
-        self.decided: dict[str, int] = {}  # the offset at which an event was decided
-        self.commands: dict[str, None] = {}  # those that carried out commands, oldest first
-        self.superseded: list[Record] = []
-        self.floor: dict[int, int] = {}
-        self.stages: dict[str, Record] = {}
-        self.rollups: list[Record] = []
-
-    # 4.2: which events count
-
-    def step(self, offset: int, at_ms: int, value: bytes) -> None:
-        name, event = wire.decode(value)
-        kind = name.removeprefix("shard_").removesuffix("_2")
-        self.tick(offset, at_ms)
-        if self.group and event["group"] != self.group:
-            return
-        id_, seen = event["id"], event["seen"]
-        is_command = id_.startswith("command:")
-        if is_command and id_ in list(self.commands)[-KEPT:]:
-            return
-        if seen < offset - WINDOW:
-            return
-        if not is_command and self.decided.get(id_, -1) > seen:
-            return
-        getattr(self, f"on_{kind}")(event, offset)
-        if is_command:
-            self.commands.pop(id_, None)
-            self.commands[id_] = None
-        else:
-            self.decided[id_] = offset
-
-    def tick(self, offset: int, at_ms: int) -> None:
-        self.upto = offset
-        if self.clock is None:
-            self.clock = at_ms
-        self.clock = max(self.clock, min(at_ms, self.clock + TICK))
-        for name in [n for n, s in self.stages.items() if s["expires_ms"] <= self.clock]:
-            del self.stages[name]
-        for found in self.collections.values():
-            held = found["capabilities"]
-            gone = [n for n, c in held.items() if (c["expires_ms"] or 1 << 62) <= self.clock]
-            for each in gone:
-                del held[each]
-            if gone:
-                self.settle(found)
-
-    # 4.3: frontiers follow capabilities
-
-    def settle(self, found: Record) -> None:
-        held = found["capabilities"].values()
-        writes = [each["frontier"] for each in held if each["right"] == "WRITE"]
-        reads = [each["frontier"] for each in held if each["right"] == "READ"]
-        if writes and found["upper"] is not EMPTY:
-            found["upper"] = max(found["upper"], min(writes))
-        if reads and found["since"] is not EMPTY:
-            newest = min(reads)
-            if found["upper"] is not EMPTY:
-                newest = min(newest, found["upper"] - 1)
-            found["since"] = max(found["since"], newest)
-
-    def seal_if_last(self, found: Record) -> None:
-        if not any(each["right"] == "WRITE" for each in found["capabilities"].values()):
-            found["upper"] = EMPTY
-            self.settle(found)
-
-    def live(self, id_: str) -> Record | None:
-        found = self.collections.get(id_)
-        return None if found is None or found["dropped"] else found
-
-    def held(self, event: Record) -> tuple[Record | None, Record | None]:
-        found = self.live(event["collection"])
-        if found is None or event["capability"] is None:
-            return found, None
-        capability = found["capabilities"].get(event["capability"])
-        if capability is not None and capability["token"] != event.get("token", ""):
-            return None, None
-        return found, capability
-
-    def granted(self, right: str, frontier: int, lease: int | None, token: str = "") -> Record:
-        assert self.clock is not None
-        return {
-            "right": right,
-            "frontier": frontier,
-            "lease_ms": lease,
-            "expires_ms": None if lease is None else self.clock + lease,
-            "token": token,
-        }
-
-    def renew(self, capability: Record) -> None:
-        if capability["lease_ms"] is not None:
-            capability["expires_ms"] = (self.clock or 0) + capability["lease_ms"]
-
-    def on_create(self, event: Record, offset: int) -> None:
-        known = self.collections.get(event["collection"])
-        if known is not None:
-            return
-        self.group = event["group"]
-        start, lease = event["frontier"], event.get("lease_ms")
-        held = {event["write"]: self.granted("WRITE", start, lease)}
-        if event["read"] is not None:
-            held[event["read"]] = self.granted("READ", start, lease)
-        self.collections[event["collection"]] = {
-            "description": event["description"],
-            "since": start,
-            "upper": start,
-            "dropped": False,
-            "batches": [],
-            "capabilities": held,
-            "source": None,
-            "fingerprint": "",
-            "fenced": set(),
-        }
-
-    def on_acquire(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        if found is None:
-            return
-        old = found["capabilities"].get(event["capability"])
-        token = event.get("token", "")
-        if old is not None and (old["token"] != token or old["right"] != event["right"]):
-            return
-        if token and event["lease_ms"] is not None:
-            return
-        if old is not None:
-            self.renew(old)
-            return
-        start = found["upper"] if event["right"] == "WRITE" else found["since"]
-        if event["right"] == "READ" and event["frontier"] is not None:
-            start = max(start, event["frontier"])
-        if start is EMPTY:
-            return
-        made = self.granted(event["right"], start, event["lease_ms"], token)
-        found["capabilities"][event["capability"]] = made
-        self.settle(found)
-
-    def on_clone(self, event: Record, offset: int) -> None:
-        found, old = self.held(event)
-        if found is None or old is None or event["clone"] in found["capabilities"]:
-            return
-        lease = old["lease_ms"] if event["lease_ms"] is None else event["lease_ms"]
-        token = old["token"] if lease is None else ""
-        made = self.granted(old["right"], old["frontier"], lease, token)
-        found["capabilities"][event["clone"]] = made
-
-    def on_transfer(self, event: Record, offset: int) -> None:
-        found, old = self.held(event)
-        if found is None or old is None or event["to"] in found["capabilities"]:
-            return
-        self.renew(old)
-        found["capabilities"][event["to"]] = found["capabilities"].pop(event["capability"])
-
-    def on_downgrade(self, event: Record, offset: int) -> None:
-        found, old = self.held(event)
-        if found is None or old is None or event["frontier"] is EMPTY:
-            return
-        if event.get("new_token") is not None:
-            if old["lease_ms"] is not None or event["frontier"] < old["frontier"]:
-                return
-            old["token"] = event["new_token"]
-        lower, target = old["frontier"], max(old["frontier"], event["frontier"])
-        self.renew(old)
-        old["frontier"] = target
-        if old["right"] == "WRITE" and target != lower:
-            self.link(found, (offset, 0), lower, target, [])
-        self.settle(found)
-
-    def on_drop(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        if found is None:
-            return
-        if event["capability"] is None:
-            found.update(dropped=True, since=EMPTY, upper=EMPTY, capabilities={}, batches=[])
-            return
-        found, old = self.held(event)
-        if found is None or old is None:
-            return
-        del found["capabilities"][event["capability"]]
-        self.settle(found)
-        if old["right"] == "WRITE":
-            self.seal_if_last(found)
-
-    # 4.4: batches
-
-    def link(
-        self,
-        found: Record,
-        place: tuple[int, int],
-        lower: int,
-        upper: int | None,
-        chunks: list[Any],
-    ) -> None:
-        """One more batch; an empty one widens the empty one that it continues."""
-        batch = {
-            "offset": place[0],
-            "part": place[1],
-            "lower": lower,
-            "upper": upper,
-            "chunks": chunks,
-            "since": 0,
-            "source": found["source"],
-        }
-        before = [
-            each
-            for each in found["batches"]
-            if not chunks
-            and not each["chunks"]
-            and each["upper"] == lower
-            and each["source"] == found["source"]
-        ]
-        if before:
-            old = max(before, key=lambda each: (each["offset"], each["part"]))
-            found["batches"].remove(old)
-            batch.update(lower=old["lower"], since=old["since"])
-        found["batches"].append(batch)
-
-    def on_append(self, event: Record, offset: int) -> None:
-        if not event["parts"] or not self.fits(event["parts"]):
-            return
-        for number, part in enumerate(event["parts"]):
-            found = self.collections[part["collection"]]
-            chunks = list(part["chunks"])
-            for stage in part["stages"]:
-                chunks += self.stages.pop(stage)["chunks"]
-            if part["upper"] is EMPTY:
-                del found["capabilities"][part["capability"]]
-            else:
-                found["capabilities"][part["capability"]]["frontier"] = part["upper"]
-            if part["to_offsets"] is not None:
-                found["source"] = part["to_offsets"]
-            self.link(found, (offset, number), part["lower"], part["upper"], chunks)
-            self.settle(found)
-            if part["upper"] is EMPTY:
-                self.seal_if_last(found)
-            if part["fingerprint"] and part["fingerprint"] != found["fingerprint"]:
-                found["fenced"] |= {found["fingerprint"]} - {""}
-                found["fingerprint"] = part["fingerprint"]
-
-    def fits(self, parts: list[Record]) -> bool:
-        """Whether every part counts. Each capability is named once in what clients write."""
-        for part in parts:
-            found, held = self.held(part)
-            if found is None or held is None or held["right"] != "WRITE":
-                return False
-            if part["upper"] is not EMPTY and part["upper"] <= part["lower"]:
-                return False
-            if part["fingerprint"] and part["fingerprint"] in found["fenced"]:
-                return False
-            if held["frontier"] != part["lower"]:
-                return False
-            bound = part["from_offsets"]
-            if bound is not None and bound != (found["source"] or []):
-                return False
-            if any(stage not in self.stages for stage in part["stages"]):
-                return False
-            if any(self.is_reclaimed(chunk) for chunk in part["chunks"]):
-                return False
-        return True
-
-    def is_reclaimed(self, chunk: Record) -> bool:
-        place = (chunk["partition"], chunk["offset"])
-        if chunk["offset"] >= self.floor.get(chunk["partition"], 0):
-            return False
-        linked = [
-            c for f in self.collections.values() for b in f["batches"] for c in b["chunks"]
-        ]
-        staged = [c for stage in self.stages.values() for c in stage["chunks"]]
-        named = (*linked, *staged, *self.superseded)
-        return all((c["partition"], c["offset"]) != place for c in named)
-
-    def on_advance(self, event: Record, offset: int) -> None:
-        lower, upper = event["lower"], event["upper"]
-        if lower >= upper:
-            return
-        for id_, found in self.collections.items():
-            system = found["capabilities"].get(f"{id_}.write")
-            others = [
-                c["frontier"]
-                for n, c in found["capabilities"].items()
-                if c["right"] == "WRITE" and n != f"{id_}.write"
-            ]
-            if (
-                system is None
-                or system["frontier"] > lower
-                or min(others, default=upper) < upper
-            ):
-                continue
-            before, system["frontier"] = system["frontier"], upper
-            self.link(found, (offset, 0), before, upper, [])
-            self.settle(found)
-
-    def on_replace(self, event: Record, offset: int) -> None:
-        found = self.live(event["collection"])
-        names = event["replaced"]
-        if found is None or not names or any(names.count(name) > 1 for name in names):
-            return
-        old = [b for b in found["batches"] if {each: b[each] for each in names[0]} in names]
-        old.sort(key=lambda batch: batch["lower"])
-        if len(old) < len(names) or self.has_gap(old):
-            return
-        ends = [later(batch["upper"]) for batch in old]
-        is_past = later(found["since"]) < event["since"] or max(ends) > later(found["upper"])
-        if is_past or any(self.is_reclaimed(chunk) for chunk in event["chunks"]):
-            return
-        found["batches"] = [batch for batch in found["batches"] if batch not in old]
-        merged = {
-            "offset": offset,
-            "part": 0,
-            "lower": old[0]["lower"],
-            "upper": None if max(ends) == FOR_EVER else max(ends),
-            "chunks": event["chunks"],
-            "since": event["since"],
-            "source": old[-1]["source"],
-        }
-        found["batches"].append(merged)
-        self.superseded += [chunk for batch in old for chunk in batch["chunks"]]
-
-    def has_gap(self, ordered: list[Record]) -> bool:
-        upper = later(ordered[0]["upper"])
-        for batch in ordered[1:]:
-            if upper < batch["lower"]:
-                return True
-            upper = max(upper, later(batch["upper"]))
-        return False
-
-    def on_stage(self, event: Record, offset: int) -> None:
-        known = self.stages.get(event["stage"], {"chunks": []})
-        expires = (self.clock or 0) + event["lease_ms"]
-        chunks = [*known["chunks"], *event["chunks"]]
-        self.stages[event["stage"]] = {"chunks": chunks, "expires_ms": expires}
-
-    def on_reclaim(self, event: Record, offset: int) -> None:
-        for each in event["floor"]:
-            partition = each["partition"]
-            self.floor[partition] = max(self.floor.get(partition, 0), each["offset"])
-        self.superseded = []  # no reader of ours names a plan
-
-    def on_rollup(self, event: Record, offset: int) -> None:
-        self.rollups.append(event)
-
-    # 4.5: beginning at a rollup
-
-    def load(self, state: Record) -> None:
-        self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
-        for each in state["collections"]:
-            held = {c["id"]: {"token": "", **c} for c in each["capabilities"]}
-            self.collections[each["id"]] = {
-                **each,
-                "capabilities": held,
-                "dropped": each["since"] is EMPTY,
-                "fenced": set(each["fenced"]),
-            }
-        self.decided = {d["id"]: d["offset"] for d in state["decided"]}
-        self.commands = {d["id"]: None for d in state.get("kept", [])}
-        self.floor = {f["partition"]: f["offset"] for f in state["floor"]}
-        self.stages = {s["name"]: s for s in state["stages"]}
-        self.superseded = [c for s in state["superseded"] for c in s["chunks"]]
+    It is that of the furthest rollup among them that can be read: one that does not count has
+    chunks that nobody keeps.
+    """
+    rollups = [event for name, event in map(wire.decode, values) if name == "shard_rollup"]
+    for event in sorted(rollups, key=lambda each: each["upto"], reverse=True):
+        if event["upto"] + 1 < first:
+            break
+        try:
+            body = b"".join(fetch(chunk) for chunk in event["chunks"])
+        except Missing:
+            continue
+        assert hashlib.sha256(body).hexdigest() == event["hash"], "not the state that was meant"
+        fold = Fold()
+        fold.load(wire.decode(body)[1])
+        assert fold.upto == event["upto"]
+        return fold
+    assert first == 0, f"records before {first} are lost"
+    return Fold()
 
 
 class Reader:
@@ -414,30 +68,20 @@ class Reader:
         log = f"{self._namespace}.{group}.log"
         low, high = self._consumer.get_watermark_offsets(TopicPartition(log, 0), timeout=30)
         fold = self.folds.get(group)
-        start = low if fold is None else fold.upto + 1
-        records = self._records(log, start, high)
+        if fold is not None and fold.upto + 1 < low:
+            fold = None  # what follows was deleted meanwhile: begin at a rollup
+        records = self._records(log, low if fold is None else fold.upto + 1, high)
         if fold is None:
-            fold = self.folds[group] = self._begin(group, records)
+            data = f"{self._namespace}.{group}.data"
+            values = [each.value() for each in records]
+            fold = begin(values, low, lambda chunk: self.chunk(data, chunk))
+            self.folds[group] = fold
         for message in records:
             if message.offset() > fold.upto:  # the rollup covers the others
                 kind, at_ms = message.timestamp()
                 assert kind == 2, "not the broker's append time"
                 fold.step(message.offset(), at_ms, message.value())
-        return fold
-
-    def _begin(self, group: str, records: list[Any]) -> Fold:
-        fold = Fold()
-        rollups = [
-            event
-            for name, event in (wire.decode(each.value()) for each in records)
-            if name == "shard_rollup"
-        ]
-        if rollups:
-            newest = rollups[-1]
-            bodies = [
-                self.chunk(f"{self._namespace}.{group}.data", c) for c in newest["chunks"]
-            ]
-            fold.load(wire.decode(b"".join(bodies))[1])
+        assert fold.upto + 1 == high, "the log ends before what was read"
         return fold
 
     def _records(self, topic: str, start: int, end: int) -> list[Any]:
@@ -463,43 +107,64 @@ class Reader:
         while message is None:
             message = self._consumer.poll(1)
         self._consumer.unassign()
-        assert message.error() is None, f"missing: {message.error()}"
-        assert message.offset() == ref["offset"], "missing"
-        assert message.key() == ref["key"].encode(), "another chunk's place"
         body = message.value()
-        assert body is not None, "reclaimed"
-        assert zlib.crc32(body) == ref["checksum"], "damaged"
+        is_there = message.error() is None and message.offset() == ref["offset"]
+        if not is_there or message.key() != ref["key"].encode() or body is None:
+            raise Missing(f"{topic}/{ref['partition']}@{ref['offset']}")
+        if zlib.crc32(body) != ref["checksum"]:
+            raise Missing(f"{topic}/{ref['partition']}@{ref['offset']}: damaged")
         return body
 
-    def updates(self, group: str, id_: str, lower: int, upper: int) -> pa.Table | None:
-        """Every update at times in [lower, upper); None when there is no chunk of them."""
-        fold = self.folds[group]
-        parts = []
-        for batch in fold.collections[id_]["batches"]:
-            end = upper if batch["upper"] is EMPTY else min(upper, batch["upper"])
-            begin = max(lower, batch["lower"])
-            if begin >= end:
-                continue
-            for ref in batch["chunks"]:
-                body = self.chunk(f"{self._namespace}.{group}.data", ref)
-                parts.append(clipped(body, begin, end))
-        return pa.concat_tables(parts) if parts else None
+    def updates(
+        self, group: str, id_: str, since: int, lower: int, upper: int
+    ) -> pa.Table | None:
+        """Every update at times in [lower, upper), all of one state; None when there are none.
+
+        They add up as long as the collection can be read at `since`.
+        """
+        topic = f"{self._namespace}.{group}.data"
+        wanted = pieces(self.folds[group].collections[id_], since, lower, upper)
+        while True:
+            try:
+                parts = [clipped(self.chunk(topic, c), *bounds) for c, bounds in wanted]
+                return pa.concat_tables(parts) if parts else None
+            except Missing:
+                newest = pieces(self.fold(group).collections[id_], since, lower, upper)
+                if newest == wanted:
+                    raise
+                wanted = newest
 
     def snapshot(self, group: str, id_: str, as_of: int) -> dict[tuple[Any, ...], int]:
         """How often each row is there at a time."""
         found = self.fold(group).collections[id_]
-        assert later(found["since"]) <= as_of, "compacted"
         assert as_of < later(found["upper"]), "not yet known"
-        return counted(self.updates(group, id_, 0, as_of + 1), with_time=False)
+        return counted(self.updates(group, id_, as_of, 0, as_of + 1), with_time=False)
 
     def listen(self, group: str, id_: str, after: int) -> dict[tuple[Any, ...], int]:
         """What changed at later times, as far as it is known: by row and time."""
         found = self.fold(group).collections[id_]
-        upper = FOR_EVER if found["upper"] is EMPTY else found["upper"]
-        return counted(self.updates(group, id_, after + 1, upper), with_time=True)
+        upper = LAST if found["upper"] is EMPTY else found["upper"]
+        return counted(self.updates(group, id_, after, after + 1, upper), with_time=True)
 
     def close(self) -> None:
         self._consumer.close()
+
+
+def pieces(
+    found: Record, since: int, lower: int, upper: int
+) -> list[tuple[Record, tuple[int, int]]]:
+    """The chunks that hold times of [lower, upper), each with the interval it is clipped to."""
+    assert later(found["since"]) <= since, "compacted"
+    spans = [
+        (batch, max(lower, batch["lower"]), min(upper, later(batch["upper"])))
+        for batch in found["batches"]
+    ]
+    return [
+        (chunk, (begin, end))
+        for batch, begin, end in spans
+        if begin < end
+        for chunk in batch["chunks"]
+    ]
 
 
 def clipped(body: bytes, lower: int, upper: int) -> pa.Table:

@@ -42,8 +42,8 @@ class History:
     """A log as drawn so far: (event, append time), what came of each, the states between."""
 
     records: list[tuple[Event, int]] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
-    states: list[State] = field(default_factory=lambda: [State()])
+    outcomes: list[Outcome] = field(default_factory=list, repr=False)
+    states: list[State] = field(default_factory=lambda: [State()], repr=False)
 
     @property
     def state(self) -> State:

@@ -26,6 +26,7 @@ from streams.storage.events import (
     Event,
     Part,
     Reclaim,
+    Renewal,
     Replace,
     Right,
     Rollup,
@@ -211,11 +212,26 @@ def create(script: ShardScript, case: Case) -> Body:
         write=CapabilityId(case.get("write", "w")),
         read=read_,
         lease_ms=lease_of(case),
+        is_write_critical="critical-write" in case.arguments,
     )
 
 
 def append(script: ShardScript, case: Case) -> Body:
-    return Append(tuple(part(words) for words in case.lines()))
+    upto = Offset(case.number("read-upto")) if "read-upto" in case.arguments else None
+    lines = case.lines()
+    parts = tuple(part(words) for words in lines if words[0] != "renew")
+    renewals = tuple(renewal(words[1:]) for words in lines if words[0] == "renew")
+    return Append(parts, upto, renewals)
+
+
+def renewal(words: list[str]) -> Renewal:
+    collection, capability, at, *token = words
+    return Renewal(
+        collection=CollectionId(collection),
+        capability=CapabilityId(capability),
+        frontier=bound(at),
+        token="".join(token),
+    )
 
 
 def part(words: list[str]) -> Part:

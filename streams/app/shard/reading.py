@@ -99,7 +99,9 @@ class Reader:
             upper = end(state) if reached.is_empty else reached.time
             try:
                 held = Timestamp(lower - 1)
-                updates, errors = load_stable(self.shards, self.id, (lower, upper), held)
+                updates, errors = load_stable(
+                    self.shards, self.id, (lower, upper), held, may_hold=False
+                )
             except SinceViolation as passed:
                 raise compacted(passed) from passed
             except Truncated:
@@ -160,7 +162,7 @@ class Reader:
         """The rows at a time: time, diff, the data, error."""
         past = (MINIMUM_TIME, Timestamp(time + 1))
         try:
-            loaded = load_stable(self.shards, self.id, past, time)
+            loaded = load_stable(self.shards, self.id, past, time, may_hold=False)
         except SinceViolation as passed:
             raise compacted(passed) from passed
         updates, errors = (advanced(each, time) for each in loaded)

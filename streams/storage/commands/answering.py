@@ -106,6 +106,7 @@ class Answering:
         Errors: Determinate, Indeterminate: nothing is lost, and asking again gives the same
         outcomes; Fenced, or whatever `check` raises.
         """
+        self._leave_failed()
         talks = [self._talk(each) for each in wave]
         for talk in talks:
             self._go_on(talk, None)
@@ -150,7 +151,7 @@ class Answering:
             raise
         except Exception as defect:  # one command, whatever is wrong with it, stops no other
             log.exception("a command failed", extra={"command": talk.request.id})
-            self._fail(talk, defect)
+            talk.outcome = failed(defect)
 
     def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
         """Say why not; unless it is the command's own effect that is in its way."""
@@ -162,7 +163,7 @@ class Answering:
             code, message = type(obstacle).__name__, str(obstacle)
             talk.outcome = Outcome(status=Status.REFUSED, code=code, message=message)
         else:
-            self._fail(talk, obstacle)
+            talk.outcome = failed(obstacle)
 
     def _was_decided(self, talk: Talk) -> bool:
         """Whether a log knows an event of the command: its answer alone was lost."""
@@ -177,9 +178,8 @@ class Answering:
         names = [talk.name(number) for number in range(NAMED + 1)]
         return any(state.kept.find(name) for state in states for name in names)
 
-    def _fail(self, talk: Talk, failure: Exception) -> None:
-        """Say that a log or chunks cannot be read; they are looked at anew the next time."""
-        talk.outcome = failed(failure)
+    def _leave_failed(self) -> None:
+        """Look at logs that could not be read anew. Between waves: talks may be about them."""
         for name, group in list(self._shards.following.groups.items()):
             if group.failure is not None:
                 self._shards.close(name)
@@ -236,5 +236,8 @@ def failed(failure: Exception) -> Outcome:
 
 
 def digest(text: str) -> str:
-    """A name made of a text: the same for the same, and of 128 bits."""
+    """A name made of a text: the same for the same, and of 128 bits.
+
+    It is as secret as the text is: all in it that others may not know is a command's id.
+    """
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -7,7 +7,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,14 @@ import pyarrow as pa
 import pytest
 
 from streams.app.service import FENCED, Service
+from streams.errors import InvalidUsage
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.choices import TopicChoices
 from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
+from streams.storage.commands.service import Names
 from streams.storage.upkeep import roll_up
 from tests.stranger import wire
 from tests.stranger.client import Client, stream
@@ -115,6 +121,25 @@ class Place:
 @pytest.fixture
 def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
     return Place(broker.bootstrap, tmp_path)
+
+
+def test_responses_that_somebody_made_to_last_too_short_are_refused(
+    place: Place, broker: EmbeddedBroker
+) -> None:
+    """Commands would be carried out again: neither the topics nor the commands are touched."""
+    names = Names(place.namespace)
+    specs = [
+        TopicSpec(names.commands, 1, TopicKind.COMMANDS),
+        TopicSpec(names.responses, 1, TopicKind.RESPONSES),
+    ]
+    hour, kind = {"retention.ms": "3600000"}, TopicKind.RESPONSES
+    client = ClientSettings(broker.bootstrap)
+    short = KafkaBroker(client, TopicChoices(settings={kind: hour}))
+    with closing(short), closing(KafkaBroker(client)) as plain:
+        short.topics.create(specs[1:])
+        for topics in (short.topics, plain.topics):
+            with pytest.raises(InvalidUsage, match=r"responses: retention\.ms: expected"):
+                topics.create(specs)
 
 
 def test_the_whole_life_cycle(place: Place) -> None:

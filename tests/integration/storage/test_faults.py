@@ -146,8 +146,7 @@ def test_a_broker_that_is_away_is_waited_for(
         work.progress(5)
         work.stop()
         looking.join(120)
-        until(lambda: storage.status().is_well)
-        assert told[-1].is_well
+        until(lambda: storage.status().is_well and told[-1].is_well)
         assert len(work.told) > before
         assert len(looks[0]) == 5
         assert everything(reader, read, len(work.told)) == work.told

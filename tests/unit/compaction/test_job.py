@@ -5,6 +5,7 @@ import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import Queue
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,12 +13,12 @@ import pytest
 from streams.compaction import job, plan
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
-from streams.compaction.staging import renewed, stage
-from streams.compaction.task import Limits
+from streams.compaction.staging import release, renewed, stage
+from streams.compaction.task import Limits, Task, task_of
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
-from streams.ids import Timestamp, Topic
+from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.faulty import Fault, FaultyChunks
-from streams.kafka.log import ChunkRef, ChunkWrite
+from streams.kafka.log import ChunkRef, ChunkWrite, Truncated
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
@@ -191,6 +192,40 @@ def test_leases_are_renewed_as_long_as_a_merge_takes() -> None:
             assert one.wait(later, 10_000)
             turns.put(True)
         append(one, 12, 13)
+        assert one.group_state("u1").stages == {}
+
+
+def test_a_group_that_fails_before_it_is_staged_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker()
+    with client(made) as one:
+        wanted = filled(one)
+        other = CollectionId("u2")
+        one.create("u2", other, DESCRIPTION, Timestamp(0))
+
+        def failing(shards: Shards, collection: CollectionId, *more: Any) -> Task:
+            task = task_of(shards, collection, *more)
+            if collection == other:
+                log = shards.names("u2").log
+                shards.following.fail(log, Truncated(log, 0, "it is gone"))
+            return task
+
+        monkeypatch.setattr(job, "task_of", failing)
+        worker = without_spark(monkeypatch, made, one, 1 << 30)
+        done, failed = worker.compact_all([*wanted, (other, wanted[0][1])])
+        assert isinstance(done, Compacted)
+        assert isinstance(failed, Failed)
+        assert "it is gone" in failed.reason
+
+
+def test_stages_end_whatever_became_of_others() -> None:
+    made = broker()
+    with client(made) as one:
+        filled(one)
+        stage(one, U1, "kept", one.write(U1, rows("x", time=0)))
+        release(one, [(CollectionId("gone"), "lost"), (U1, "kept")])
+        append(one, 12, 13)  # the log's clock moves on
         assert one.group_state("u1").stages == {}
 
 

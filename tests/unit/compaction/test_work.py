@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,12 +12,17 @@ from streams.compaction import plan
 from streams.compaction.task import Limits, grouped, pieces
 from streams.compaction.work import Compacted, LostRace, Worker
 from streams.errors import Corrupt, Determinate, Indeterminate
-from streams.ids import CapabilityId, Timestamp
+from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
+from streams.kafka.log import ChunkRef, Chunks
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
+from streams.storage.capabilities import ReadCapability
 from streams.storage.events import Append, Downgrade, Part, Reclaim
+from streams.storage.options import Comparison, Operator, Options
+from streams.storage.ranges import LEAST_ROWS
 from streams.storage.shards import Shards, write_capability
+from streams.storage.subscription import Subscription
 from streams.trace.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 
@@ -137,6 +143,81 @@ def test_errors_are_compacted_like_rows(bucket_bytes: int) -> None:
         [done] = compact(worker(one, bucket_bytes=bucket_bytes))
         assert isinstance(done, Compacted)
         assert contents(one, 2) == Counter({("a", 0): 3, ("error", "worse"): 1})
+
+
+def wide(count: int, time: int) -> pa.Table:
+    return rows(*[f"r{time}{number:03}" for number in range(count)], time=time)
+
+
+@pytest.mark.parametrize("bucket_bytes", [1 << 30, 30_000])
+def test_filters_leave_merged_chunks_where_they_are(bucket_bytes: int) -> None:
+    """Small chunks have no ranges; what they are merged into has."""
+    with client(broker()) as one:
+        create(one)
+        for at in range(4):
+            append(one, at, at + 1, wide(200, at))
+        allow(one, 3)
+        [done] = compact(worker(one, bucket_bytes=bucket_bytes), whole=True)
+        assert isinstance(done, Compacted)
+        merged = [chunk for batch in one.state(U1).batches for chunk in batch.chunks]
+        assert sum(chunk.rows for chunk in merged) == 800
+        for chunk in merged:
+            assert chunk.rows >= LEAST_ROWS
+            names, sizes = chunk.ranges
+            assert names is not None
+            assert sizes is not None
+            assert "r0000" <= str(names.low) < "r0100"
+            assert "r3099" < str(names.high) <= "r3199"
+            assert 0 <= float(sizes.low) < float(sizes.high) <= 199
+        for value, count in [(199, 4), (200, 0)]:
+            fetched: list[int] = []
+            counted = Counted(one.chunks, fetched)
+            one.chunks = counted
+            assert found(one, Comparison("size", Operator.GREATER_EQUAL, value)) == count
+            assert bool(fetched) == bool(count)
+            one.chunks = counted.inner
+
+
+def test_chunks_with_errors_are_for_every_reader() -> None:
+    with client(broker()) as one:
+        create(one)
+        wrong = pa.table({"error": ["bad"], "time": [0], "diff": [1]})
+        part = Part(
+            collection=U1,
+            capability=write_capability(U1),
+            lower=frontier(0),
+            upper=frontier(1),
+            chunks=one.write(U1, wide(300, 0), wrong),
+        )
+        one.submit([("u1", Append((part,)))])
+        append(one, 1, 2, wide(300, 1))
+        allow(one, 1)
+        [done] = compact(worker(one), whole=True)
+        assert isinstance(done, Compacted)
+        [batch] = one.state(U1).batches
+        assert [chunk.ranges for chunk in batch.chunks] == [()]
+
+
+class Counted:
+    """Chunks; how many are asked for is noted."""
+
+    def __init__(self, inner: Chunks, fetched: list[int]) -> None:
+        self.inner, self._fetched = inner, fetched
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        self._fetched.append(len(refs))
+        return self.inner.fetch(topic, refs)
+
+    def __getattr__(self, name: str):
+        return getattr(self.inner, name)
+
+
+def found(one: Shards, where: Comparison) -> int:
+    """How many rows a subscriber is given who filters."""
+    capability = ReadCapability(U1, one.state(U1).since, HOLD)
+    options = Options(where=(where,), until=Timestamp(4))
+    every = Subscription(one, capability, DESCRIPTION, options)
+    return sum(each.updates.num_rows for each in every)
 
 
 def test_a_sealed_collection_is_compacted() -> None:

@@ -58,6 +58,7 @@ def test_partitions_and_settings() -> None:
         ("log.", "4", "expected replication.factor"),
         ("log.retention.ms", "1", "a guarantee hangs on it"),
         ("data.cleanup.policy", "delete", "a guarantee hangs on it"),
+        ("responses.retention.bytes", "1000000", "a guarantee hangs on it"),
         ("data.min.insync.replicas", "1", "is chosen for all topics"),
         ("output.cleanup.policy", "delete", "a guarantee hangs on it"),
         ("log.message.timestamp.type", "CreateTime", "a guarantee hangs on it"),
@@ -75,3 +76,38 @@ def test_what_is_chosen_wins_but_over_safety() -> None:
     made = settings_of(TopicKind.DATA, Durability(), chosen)
     assert (made["segment.bytes"], made["min.insync.replicas"]) == ("7", "2")
     assert made["cleanup.policy"] == "compact"
+
+
+DAY_MS = 24 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        {"responses.retention.ms": "60000"},
+        {"commands.retention.ms": "-1"},
+        {"commands.retention.ms": str(8 * DAY_MS)},
+        {"commands.retention.ms": "1000", "responses.retention.ms": "1999"},
+    ],
+)
+def test_responses_outlive_what_they_answer(pairs) -> None:
+    with pytest.raises(InvalidUsage, match=r"responses\.retention\.ms: expected .*-1.*, found"):
+        topic_choices(pairs)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        {"responses.retention.ms": "-1"},
+        {"commands.retention.ms": "-1", "responses.retention.ms": "-1"},
+        {"commands.retention.ms": str(DAY_MS), "responses.retention.ms": str(2 * DAY_MS)},
+        {"commands.retention.ms": str(DAY_MS)},
+    ],
+)
+def test_how_long_commands_are_kept_may_be_chosen(pairs) -> None:
+    topic_choices(pairs)
+
+
+def test_what_is_no_time_is_no_retention() -> None:
+    with pytest.raises(InvalidUsage, match="expected milliseconds, or -1 for ever, got '7d'"):
+        topic_choices({"commands.retention.ms": "7d"})

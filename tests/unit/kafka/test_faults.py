@@ -60,3 +60,9 @@ def test_an_exception_without_a_cause_is_unknown():
 def test_errors_survive_the_way_from_a_worker(error):
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (type(error), str(error))
+
+
+def test_a_right_that_is_missing_is_named():
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    for fault in (read_fault("follow log", denied), write_fault("append", denied)):
+        assert "grant this client's user READ, WRITE and DESCRIBE" in str(fault)

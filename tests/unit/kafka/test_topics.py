@@ -11,6 +11,7 @@ from streams.kafka.topics import (
     TopicKind,
     TopicSpec,
     differences,
+    exchange_problems,
     refuse,
     settings_of,
 )
@@ -67,3 +68,21 @@ def test_a_log_has_one_partition():
 def test_more_insync_copies_than_copies_are_refused():
     with pytest.raises(InvalidUsage, match="expected 1 to 2, found 3"):
         Durability(replication=2, min_insync=3)
+
+
+def kept(kind: TopicKind, **settings: str) -> Found:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return Found(1, 1, {**settings_of(kind, SINGLE_BROKER), **named})
+
+
+def test_responses_that_would_be_gone_before_their_commands_are_refused():
+    commands, responses = TopicKind.COMMANDS, TopicKind.RESPONSES
+    found = {commands: kept(commands), responses: kept(responses)}
+    assert exchange_problems(found) == {}
+    short = {**found, responses: kept(responses, retention_ms="60000")}
+    assert "carried out again" in exchange_problems(short)[responses]
+    for_ever = {**found, commands: kept(commands, retention_ms="-1")}
+    assert "expected -1" in exchange_problems(for_ever)[responses]
+    spec = TopicSpec(Topic("r"), 1, responses)
+    (wrong,) = differences(spec, SINGLE_BROKER, kept(responses, retention_bytes="1000"))
+    assert wrong.startswith("retention.bytes: expected -1")

@@ -1,7 +1,7 @@
 """Reads: pieces are clipped, snapshots and changes add up, missing chunks are noticed."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.errors import Corrupt, InvalidUsage
-from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
-from streams.storage import read
+from streams.storage import read, upkeep
 from streams.storage.description import Description
 from streams.storage.events import Append, Downgrade, Part, Replace
 from streams.storage.outcomes import Downgraded, Replaced
@@ -172,6 +173,58 @@ def test_a_reader_begins_again_when_its_batches_were_compacted(shards: Shards) -
     compact(shards, [("a", 1, 1), ("b", 6, 1)])
     shards.chunks.forget(shards.data_topic(U1), old)
     assert total(read.snapshot(late, U1, Timestamp(9))[0]) == {"a": 1, "b": 1}
+    late.close()
+
+
+class Overtaken:
+    """Chunks; before each fetch somebody merges, and a collector takes what it may."""
+
+    def __init__(self, by: Shards) -> None:
+        self._inner, self._by = by.chunks, by
+        self.fetches = 0
+
+    def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        self.fetches += 1
+        if self.fetches < 10:
+            compact(self._by, [("a", 1, 1), ("b", 6, 1)])
+            upkeep.collect(self._by, "u1")
+        return self._inner.fetch(topic, refs)
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+
+def overtaken(shards: Shards) -> tuple[Shards, Overtaken]:
+    """A client whose reads are always overtaken by a compactor."""
+    append(shards, 0, 5, [("a", 1, 1)])
+    append(shards, 5, 10, [("b", 6, 1)])
+    chunks = Overtaken(shards)
+    late = Shards(shards.logs, chunks, shards._topics, now_ms=lambda: 0)
+    late.open("u1")
+    return late, chunks
+
+
+def test_a_read_is_overtaken_once_at_most(shards: Shards) -> None:
+    """The second time it holds what it reads (rule 10), and lets go when it is done."""
+    late, chunks = overtaken(shards)
+    assert total(read.snapshot(late, U1, Timestamp(9))[0]) == {"a": 1, "b": 1}
+    assert chunks.fetches == 2
+    shards.sync()
+    assert shards.state(U1).capabilities.keys() == {HOLD, write_capability(U1)}
+    assert upkeep.collect(shards, "u1")
+    late.close()
+
+
+def test_a_read_that_is_to_leave_no_trace_begins_again_until_it_is_through(
+    shards: Shards,
+) -> None:
+    late, chunks = overtaken(shards)
+    upto = shards.group_state("u1").upto
+    past = (Timestamp(0), Timestamp(10))
+    found = read.load_stable(late, U1, past, Timestamp(9), may_hold=False)
+    assert total(found[0]) == {"a": 1, "b": 1}
+    assert chunks.fetches == 10
+    assert shards.group_state("u1").upto == upto + 2 * 9  # the others' alone
     late.close()
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
+from streams.adapter.catalog import LETTERS, Catalog
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import EMPTY, frontier
@@ -18,10 +18,12 @@ from streams.storage.capabilities import (
     WriteCapability,
 )
 from streams.storage.description import Description
+from streams.storage.directory import Directory
 from streams.storage.events import Body
 from streams.storage.lifecycle import (
     REFUSALS,
     AlreadyBound,
+    Claimed,
     Command,
     Forgotten,
     NeverReused,
@@ -30,20 +32,8 @@ from streams.storage.lifecycle import (
     Sealed,
     Unreadable,
 )
-from streams.storage.outcomes import Outcome, UpperMismatch
-from streams.storage.writing import NothingBetween, Write
-from streams.storage.written import NegativeMultiplicity, OutsideInterval, WrongRows
-from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
-
-
-@pytest.fixture
-def place() -> Place:
-    return Place()
-
-
-@pytest.fixture
-def storage(place: Place) -> Storage:
-    return place.client()
+from streams.storage.outcomes import Outcome
+from tests.support.storages import T1, T2, TABLE, Place, write
 
 
 def test_a_collection_starts_with_since_equal_to_upper(storage: Storage) -> None:
@@ -117,8 +107,28 @@ def test_the_table_of_refusals_is_what_the_header_says() -> None:
     ) - {Command.CREATE}
 
 
+@pytest.mark.parametrize(
+    ("refused", "advice"),
+    [
+        (NotBound(T1), "create it first"),
+        (NotBound(T1, "g"), "create it first in group g"),
+        (Claimed(T1, "g"), "create it there, or choose another id"),
+        (AlreadyBound(T1), "choose another id"),
+        (NeverReused(T1), "choose another"),
+        (Sealed(T1), "read it, or create another collection"),
+        (Unreadable(T1), "read another collection"),
+        (Forgotten(T1), "create another collection"),
+        (InvalidCapability(T1, "it has expired"), "acquire another one"),
+        (FencedCapability(T1), "stop, or acquire a capability of your own"),
+    ],
+)
+def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
+    assert "collection t1" in str(refused)
+    assert f": {advice}" in str(refused)
+
+
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
-    storage.create(T1, TABLE)
+    held = storage.create(T1, TABLE)
     storage.drop(T1)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
@@ -130,8 +140,10 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     for client in (storage, place.client()):
         with pytest.raises(NeverReused):
             client.create(T1, TABLE)
-        with pytest.raises(NotBound):
-            client.acquire_capabilities(T1)
+        found = client.acquire_capabilities(T1)
+        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+        expect_all(client, *held, Phase.FORGOTTEN)
+        client.drop(T1)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -141,6 +153,38 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
         other.create(T1, TABLE)
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
+
+
+def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
+    killed = place.client()
+    directory = Directory(killed.shards)
+    killed.shards.submit([directory.claim(T1, "tables")])
+    for client in (killed, place.client()):
+        with pytest.raises(NotBound, match="create it first in group tables, which has its id"):
+            client.acquire_capabilities(T1)
+        with pytest.raises(NotBound, match="group tables"):
+            client.drop(T1)
+        with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
+            client.create(T1, TABLE)
+    with pytest.raises(NotBound, match=r"tables is not bound: create it first$"):
+        killed.acquire_capabilities(CollectionId("tables"))  # a group, and no id of anything
+    place.client().create(T1, TABLE, group="tables")
+    with pytest.raises(AlreadyBound):
+        killed.create(T1, TABLE)
+
+
+def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
+    """Its objects come and go without the registry, topics and all."""
+    catalog = Catalog(last_number=6)
+    for kind in LETTERS:
+        id_ = catalog.next_id(kind)
+        with pytest.raises(InvalidUsage, match="7: s, u or k and a number name the catalog's"):
+            storage.create(id_, TABLE)
+        with pytest.raises(InvalidUsage, match="choose another name"):
+            storage.create(T1, TABLE, group=id_)
+        assert storage.shards.identity(id_) is None
+    for other in ("u", "u7x", "t7", "U7"):
+        storage.create(CollectionId(other), TABLE)
 
 
 @pytest.mark.parametrize("kind", ["table", "source"])
@@ -171,6 +215,20 @@ def test_the_system_keeps_the_writing_of_what_it_feeds(storage: Storage) -> None
     assert {read.name, "t1.write"} < names
     with pytest.raises(InvalidCapability, match="empty frontier"):
         storage.update_and_downgrade(held, None, 10)
+
+
+def test_what_the_system_feeds_is_made_by_one_record(place: Place) -> None:
+    """Whoever is killed right after it has left the collection as it has to be."""
+    storage = place.client()
+    storage.create(T2, TABLE, group="g")
+    ends = [storage.shards.logs.bounds(storage.shards.names("g").log)[1]]
+    read, _ = storage.create(T1, replace(TABLE, kind="source"), group="g")
+    ends.append(storage.shards.logs.bounds(storage.shards.names("g").log)[1])
+    assert ends[1] - ends[0] == 1
+    held = storage.shards.state(T1).capabilities
+    assert held.keys() == {"t1.write", read.name}
+    assert held[CapabilityId("t1.write")].lease_ms is None
+    assert held[read.name].lease_ms == 15 * 60_000
 
 
 def test_since_and_upper_follow_the_meets(storage: Storage) -> None:
@@ -306,118 +364,6 @@ def test_foreign_capabilities_are_refused_by_what_they_are(storage: Storage) -> 
         storage.subscribe_at(replace(read, name=held.name))
     with pytest.raises(InvalidCapability, match="never granted"):
         storage.heartbeat(replace(read, name=CapabilityId("guessed")))
-
-
-def test_a_lost_race_is_a_value(place: Place, storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
-    write(storage, held, 10, ("a", 1, 3, 1))
-    lost = place.client().update_and_downgrade(held, table(("b", 1, 3, 1)), 12)
-    assert lost == UpperMismatch(frontier(10), T1)
-    assert storage.update_and_downgrade(held, None, 0) == lost  # a heartbeat tells it too
-
-
-def test_what_an_update_may_not_be(storage: Storage) -> None:
-    _, held = storage.create(T1, TABLE)
-    held = write(storage, held, 10)
-    with pytest.raises(OutsideInterval, match=r"beyond \{10\} and not beyond \{20\}, actual 9"):
-        write(storage, held, 20, ("a", 1, 9, 1), ("a", 1, 12, 1))
-    with pytest.raises(OutsideInterval, match="actual 20"):
-        write(storage, held, 20, ("a", 1, 20, 1))
-    with pytest.raises(NothingBetween):
-        write(storage, held, 10, ("a", 1, 10, 1))
-    assert write(storage, held, 10) == held  # empty and nowhere to go: a heartbeat
-    good = table(("a", 1, 12, 1))
-    assert storage.shards.state(T1).batches.count == 1
-    for wrong, why in [
-        (good.rename_columns(["name", "x", "time", "diff"]), "expected columns"),
-        (good.drop_columns(["size"]), "expected columns"),
-        (good.set_column(1, "size", pa.array(["1"])), "column size: expected int32"),
-        (good.set_column(2, "time", pa.nulls(1, pa.int64())), "column time: expected no NULL"),
-    ]:
-        with pytest.raises(WrongRows, match=why):
-            storage.update_and_downgrade(held, wrong, 20)
-    assert write(storage, held, 20, ("a", None, 12, 1)).frontier == frontier(20)
-    assert isinstance(
-        storage.update_and_downgrade(
-            replace(held, frontier=frontier(20)),
-            good.rename_columns(["c0", "c1", "time", "diff"]).slice(0, 0),
-            30,
-        ),
-        WriteCapability,
-    )
-
-
-def test_required_columns_hold_no_null(storage: Storage) -> None:
-    description = replace(TABLE, required=("size",))
-    _, held = storage.create(T1, description)
-    with pytest.raises(WrongRows, match="column size: expected no NULL"):
-        write(storage, held, 10, ("a", None, 3, 1))
-    write(storage, held, 10, (None, 1, 3, 1))
-
-
-def test_several_collections_of_a_group_all_or_none(place: Place, storage: Storage) -> None:
-    _, one = storage.create(T1, TABLE, group="g")
-    _, two = storage.create(T2, TABLE, group="g")
-    before = storage.shards.group_state("g").upto
-    both = storage.update_and_downgrade(
-        one, table(("a", 1, 3, 1)), 10, Write(two, table(("b", 2, 3, 1)), 10)
-    )
-    assert isinstance(both, tuple)
-    assert storage.shards.group_state("g").upto == before + 1
-    one, two = both
-    late = replace(two, frontier=frontier(5))
-    lost = storage.update_and_downgrade(one, table(("c", 1, 11, 1)), 20, Write(late, None, 20))
-    assert lost == UpperMismatch(frontier(10), T2)
-    assert [storage.shards.state(each).upper for each in (T1, T2)] == [frontier(10)] * 2
-    with pytest.raises(OutsideInterval):
-        storage.update_and_downgrade(
-            one, table(("c", 1, 11, 1)), 20, Write(two, table(("c", 1, 21, 1)), 20)
-        )
-    _, apart = storage.create(CollectionId("apart"), TABLE)
-    with pytest.raises(InvalidUsage, match="one group"):
-        storage.update_and_downgrade(one, None, 20, Write(apart, None, 20))
-    gone = replace(two, name=CapabilityId("gone"))
-    with pytest.raises(InvalidCapability, match="never granted"):
-        storage.update_and_downgrade(one, None, 20, Write(gone, None, 20))
-
-
-def test_a_heartbeat_of_several_is_valid_for_each(place: Place, storage: Storage) -> None:
-    _, one = storage.create(T1, TABLE, group="g")
-    _, two = storage.create(T2, TABLE, group="g")
-    assert storage.update_and_downgrade(one, None, 0, Write(two, None, 0)) == (one, two)
-    write(place.client(), two, 7)
-    lost = storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
-    assert lost == UpperMismatch(frontier(7), T2)
-    place.client().drop(two)
-    with pytest.raises(Sealed):
-        storage.update_and_downgrade(one, None, 0, Write(two, None, 0))
-
-
-def test_large_updates_are_split(storage: Storage) -> None:
-    read, held = storage.create(T1, TABLE)
-    rows = [(f"{n:0>100}" + str(hash(n) ** 5), n, 3, 1) for n in range(60_000)]
-    write(storage, held, 10, *rows)
-    (batch,) = storage.shards.state(T1).batches
-    assert len(batch.chunks) > 1
-    delivery = storage.subscribe_at(storage.downgrade(read, 9)).poll()
-    assert delivery is not None
-    assert delivery.updates.num_rows == len(rows)
-
-
-def test_counts_below_zero_are_refused_on_request(place: Place) -> None:
-    storage = place.client(checks_counts=True)
-    read, held = storage.create(T1, TABLE)
-    held = write(storage, held, 10, ("a", 1, 3, 2), ("a", 1, 5, -1))
-    with pytest.raises(NegativeMultiplicity, match=r"row \(a, 1\) .* -1 times at 12"):
-        write(storage, held, 20, ("a", 1, 12, -2), ("a", 1, 15, 5))
-    held = write(storage, held, 20, ("a", 1, 12, -3), ("a", 1, 12, 2), ("b", 1, 12, 1))
-    held = write(storage, held, 30)
-    plain = place.client()
-    write(plain, held, 40, ("z", 1, 30, -1))  # a client that does not ask for it
-    read = storage.downgrade(read, 35)
-    delivery = storage.subscribe_at(read).poll()
-    assert delivery is not None
-    assert contents(delivery.updates) == {("b", 1, 35): 1, ("z", 1, 35): -1}
 
 
 def test_an_id_that_no_topic_can_bear_is_refused() -> None:

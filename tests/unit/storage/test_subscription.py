@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from schemas import chunk
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
@@ -20,6 +21,7 @@ from streams.storage.capabilities import (
 )
 from streams.storage.lifecycle import Unreadable
 from streams.storage.options import Comparison, Operator, Options
+from streams.storage.read import Loaded
 from streams.storage.state import State
 from streams.storage.subscription import Delivery, Subscription
 from tests.support.storages import T1, TABLE, Place, contents, write
@@ -171,6 +173,29 @@ def test_chunks_that_hold_nothing_wanted_are_not_fetched(
     again = rollup.decode(rollup.encode(state))
     assert rollup.encode(again) == rollup.encode(state)
     assert ranges_in(again) == ranges_in(state)
+
+
+def test_a_reader_of_one_column_takes_the_memory_of_one(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka sends records whole; of each chunk what is not wanted goes before the next."""
+    read, held = storage.create(T1, TABLE)
+    for block in range(16):
+        rows = [(f"{block}.{n}" + "x" * 4096, n, block, 1) for n in range(100)]
+        held = write(storage, held, block + 1, *rows)
+    before, decode, held_then = pa.total_allocated_bytes(), chunk.decode, list[int]()
+
+    def watched(body: bytes) -> Loaded:
+        held_then.append(pa.total_allocated_bytes() - before)
+        return decode(body)
+
+    monkeypatch.setattr(chunk, "decode", watched)
+    options = Options(columns=("size",), until=Timestamp(16))
+    [first] = storage.subscribe_at(storage.downgrade(read, 15), options)
+    assert first.updates.num_rows == 1600
+    assert first.updates.schema.names == ["c0", "time", "diff"]
+    assert len(held_then) == 16
+    assert max(held_then) < 1 << 20, "all columns take 6 MB"
 
 
 def ranges_in(state: State) -> list[object]:

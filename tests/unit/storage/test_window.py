@@ -38,3 +38,9 @@ def test_recording_leaves_the_window_before_as_it_was() -> None:
     after = before.record(Decided(EventId("new"), Offset(70), Dropped()))
     assert before.find(EventId("new"), Offset(-1)) is None
     assert after.find(EventId("new"), Offset(-1)) == Dropped()
+
+
+def test_an_id_that_is_decided_anew_is_the_last_of_its_block() -> None:
+    """Else a copy would look like one of before, and count again."""
+    window = filled(9).record(Decided(EventId("e5"), Offset(9), Dropped()))
+    assert window.find(EventId("e5"), Offset(8)) == Dropped()

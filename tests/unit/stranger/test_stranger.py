@@ -3,13 +3,24 @@
 import ast
 import json
 import sys
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from streams.ids import Offset, Timestamp
+from streams.storage import machine, read, records, rollup
+from streams.storage.events import Event
+from streams.storage.outcomes import Decision
+from streams.storage.state import State
 from tests.stranger import wire
-from tests.stranger.reader import Fold
+from tests.stranger.fold import KEPT, WINDOW, Fold, Record, offsets
+from tests.stranger.reader import Missing, begin, pieces
+from tests.support import datadriven, shard_script
+from tests.support.histories import History, histories
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "stranger").glob("*.py"))
@@ -41,7 +52,7 @@ def test_the_stranger_imports_nothing_of_ours(path: Path) -> None:
 
 
 def test_there_is_a_stranger() -> None:
-    assert {path.stem for path in FILES} >= {"client", "reader", "wire"}
+    assert {path.stem for path in FILES} >= {"client", "fold", "reader", "wire"}
     assert "fastavro" in imported(ROOT / "stranger" / "wire.py")
 
 
@@ -54,30 +65,161 @@ def test_the_stranger_folds_a_log_as_we_do(path: Path) -> None:
     fold = Fold()
     for offset, record in enumerate(golden["log"]):
         fold.step(offset, record["at_ms"], bytes.fromhex(record["value"]))
-    _, state = wire.decode(bytes.fromhex(golden["state"]))
-    assert fold.group == state["group"]
-    assert fold.upto == state["upto"]
-    assert fold.clock == state["clock_ms"]
-    assert set(fold.collections) == {each["id"] for each in state["collections"]}
-    for expected in state["collections"]:
-        actual = fold.collections[expected["id"]]
-        for name in ("since", "upper", "fingerprint", "source"):
-            assert actual[name] == expected[name], name
-        keys = ("right", "frontier", "lease_ms", "expires_ms")
-        assert {
-            id_: {key: each[key] for key in keys}
-            for id_, each in actual["capabilities"].items()
-        } == {each["id"]: {key: each[key] for key in keys} for each in expected["capabilities"]}
-        assert sorted(map(bare, actual["batches"]), key=place) == [
-            bare(each) for each in expected["batches"]
-        ]
+    assert folded(fold) == stated(bytes.fromhex(golden["state"]))
 
 
-def bare(batch: dict[str, Any]) -> dict[str, Any]:
-    """Without the ranges of chunks, which a state may leave out."""
-    chunks = [{**each, "ranges": None} for each in batch["chunks"]]
-    return {**batch, "chunks": chunks}
+@pytest.mark.parametrize("path", GOLDEN, ids=lambda path: path.stem)
+def test_the_stranger_loads_a_state_as_if_it_had_folded_it(path: Path) -> None:
+    body = bytes.fromhex(json.loads(path.read_text())["state"])
+    fold = Fold()
+    fold.load(wire.decode(body)[1])
+    assert folded(fold) == stated(body)
 
 
-def place(batch: dict[str, int]) -> tuple[int, int]:
-    return batch["offset"], batch["part"]
+@pytest.mark.parametrize("script", datadriven.scripts("shard"), ids=lambda path: path.stem)
+def test_the_stranger_folds_every_script_as_we_do(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fold = Fold()
+
+    def both(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
+        fold.step(offset, at_ms, records.encode(event))
+        after, outcome = machine.step(state, event, offset, at_ms)
+        if not event.id.endswith(f"noise{offset}"):
+            assert folded(fold) == stated(rollup.encode(after)), f"{offset}: {event}"
+        return after, outcome
+
+    monkeypatch.setattr(shard_script, "step", both)
+    datadriven.run(script, shard_script.ShardScript().handle)
+    assert fold.upto >= 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories())
+def test_the_stranger_folds_any_log_as_we_do(history: History) -> None:
+    fold = Fold()
+    for number, (event, at_ms) in enumerate(history.records):
+        fold.step(number, at_ms, records.encode(event))
+    assert folded(fold) == stated(rollup.encode(history.state))
+
+
+@settings(max_examples=40, deadline=None)
+@given(histories(), st.integers(0, 60), st.integers(1, 30))
+def test_the_stranger_reads_what_we_read(history: History, lower: int, width: int) -> None:
+    fold = Fold()
+    fold.load(wire.decode(rollup.encode(history.state))[1])
+    upper = lower + width
+    for id_, ours in history.state.collections.items():
+        found = fold.collections[id_]
+        actual = pieces(found, found["since"], lower, upper)
+        expected = read.pieces(ours, Timestamp(lower), Timestamp(upper))
+        assert sorted((chunk["key"], *bounds) for chunk, bounds in actual) == sorted(
+            (piece.ref.key, piece.lower, piece.upper) for piece in expected
+        )
+
+
+def folded(fold: Fold) -> dict[str, Any]:
+    """The stranger's state as a record of `shard_state_3`; of outcomes only where they are."""
+    oldest = fold.upto - WINDOW
+    return {
+        "group": fold.group,
+        "upto": fold.upto,
+        "clock_ms": fold.clock,
+        "collections": [
+            {
+                **{name: each[name] for name in PLAIN},
+                "id": id_,
+                "source": offsets(each["source"]),
+                "fenced": sorted(each["fenced"]),
+                "capabilities": [
+                    {"id": name, **held} for name, held in sorted(each["capabilities"].items())
+                ],
+                "batches": [
+                    {**batch, "source": offsets(batch["source"])}
+                    for batch in sorted(each["batches"], key=itemgetter("offset", "part"))
+                ],
+            }
+            for id_, each in sorted(fold.collections.items())
+        ],
+        "decided": {id_: at for id_, at in fold.decided.items() if at >= oldest},
+        "kept": list(fold.commands)[-KEPT:],
+        "floor": offsets(fold.floor),
+        "stages": [{"name": name, **each} for name, each in sorted(fold.stages.items())],
+        "superseded": fold.superseded,
+        "rollups": fold.rollups,
+    }
+
+
+PLAIN = ("description", "since", "upper", "fingerprint")
+
+
+def stated(body: bytes) -> dict[str, Any]:
+    """Our state in the same form: without ranges of chunks, which a state may leave out."""
+    _, state = wire.decode(body)
+    for collection in state["collections"]:
+        for capability in collection["capabilities"]:
+            capability.setdefault("token", "")
+    batches = [each for collection in state["collections"] for each in collection["batches"]]
+    for holder in (*batches, *state["stages"], *state["superseded"], *state["rollups"]):
+        for chunk in holder["chunks"]:
+            chunk.pop("ranges", None)
+    decided = {each["id"]: each["offset"] for each in state["decided"]}
+    kept = [each["id"] for each in state.get("kept", [])]
+    return {**state, "decided": decided, "kept": kept}
+
+
+def rollup_of(upto: int, chunks: dict[tuple[int, int], bytes]) -> bytes:
+    """A log record that rolls up a state through `upto`, whose chunks are put aside."""
+    body = rollup.encode(State(group="g", upto=Offset(upto), clock_ms=1_000))
+    cuts = (body[:20], body[20:])
+    places = [(number, upto) for number in range(len(cuts))]
+    chunks.update(zip(places, cuts, strict=True))
+    refs = [
+        {
+            "partition": place[0],
+            "offset": place[1],
+            "key": "k",
+            "checksum": 0,
+            "rows": 0,
+            "size": len(cut),
+        }
+        for place, cut in zip(places, cuts, strict=True)
+    ]
+    own = {"upto": upto, "chunks": refs, "hash": rollup.hash_of(body)}
+    return wire.encode("shard_rollup", {"id": f"r{upto}", "group": "g", "seen": upto, **own})
+
+
+class Chunks(dict[tuple[int, int], bytes]):
+    """A data topic."""
+
+    def fetch(self, ref: Record) -> bytes:
+        try:
+            return self[ref["partition"], ref["offset"]]
+        except KeyError as cause:
+            raise Missing from cause
+
+
+def test_the_stranger_begins_at_the_furthest_rollup_that_is_there() -> None:
+    chunks = Chunks()
+    furthest, older, void = (rollup_of(upto, chunks) for upto in (191, 127, 63))
+    log = [older, furthest, void]  # a void one came last
+    assert begin(log, 128, chunks.fetch).upto == 191
+    for place in [place for place in chunks if place[1] == 63]:
+        del chunks[place]  # nobody keeps its chunks
+    assert begin(log, 128, chunks.fetch).upto == 191
+    del chunks[1, 191]
+    assert begin(log, 128, chunks.fetch).upto == 127
+    with pytest.raises(AssertionError, match="lost"):
+        begin(log, 129, chunks.fetch)
+    del chunks[0, 127]
+    assert begin(log, 0, chunks.fetch).upto == -1
+    with pytest.raises(AssertionError, match="lost"):
+        begin(log, 128, chunks.fetch)
+
+
+def test_the_stranger_refuses_a_state_that_is_not_what_was_meant() -> None:
+    chunks = Chunks()
+    record = rollup_of(127, chunks)
+    chunks[1, 127] = chunks[1, 127][:-1] + b"x"
+    with pytest.raises(AssertionError, match="meant"):
+        begin([record], 0, chunks.fetch)

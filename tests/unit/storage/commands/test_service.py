@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 
 from schemas import chunk
-from streams.errors import Determinate, Indeterminate
-from streams.ids import CollectionId
+from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
+from streams.progress import frontier
+from streams.storage.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
 from streams.storage.commands.service import TRIES, readable
@@ -216,6 +218,30 @@ def test_a_log_that_cannot_be_read_fails_its_commands_alone(world: World) -> Non
     assert world.answers()[fine]["status"] == "DONE"
 
 
+def test_a_log_that_fails_when_commands_are_decided_already_fails_them_all(
+    world: World,
+) -> None:
+    """None of them is refused: refused is what certainly had no effect."""
+    world.ask("create", collection="t", description=DESCRIPTION, group="g")
+    fields = {"description": DESCRIPTION, "group": "g"}
+    ids = [world.send("create", collection=each, **fields) for each in ("a", "b")]
+    points: list[str] = []
+
+    def reached(point: str) -> None:
+        points.append(point)
+        if points.count("submitted") == 2:  # the ids were claimed, the collections made
+            following.fail(Topic("sw.g.log"), Corrupt("noise"))
+
+    service = world.service(reached)
+    following = service._wiring.shards.following
+    world.run(service)
+    found = [world.answers()[each] for each in ids]
+    assert [(each["status"], each["error"]["code"]) for each in found] == [
+        ("FAILED", "Corrupt")
+    ] * 2
+    assert world.ask("acquire_capabilities", collection="b")["status"] == "DONE"
+
+
 def test_a_log_that_does_not_take_events_for_a_while_is_waited_for(world: World) -> None:
     _, write = made(world)
     id_ = world.send("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
@@ -307,6 +333,35 @@ def test_what_a_command_did_is_not_held_against_it(world: World) -> None:
     world.broker.chunks.forget(data_topic(world), [ref])
     world.run()
     assert [world.answers()[id_]["status"] for id_ in ("less", "staged")] == ["DONE", "DONE"]
+
+
+def test_a_count_that_another_writer_made_void_is_refused_once(world: World) -> None:
+    """Also when the service is killed before it says so: nothing was written, then as now."""
+    _, write = made(world)
+    world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
+    held = {**write, "frontier": 5}
+    (clone,) = world.ask("clone", capability=held)["capabilities"]
+    id_ = world.send(
+        "update_and_downgrade", **update(held, 10, ("a", 1, 5, -1)), check_counts=True
+    )
+    other = world.storage()
+    name = CapabilityId(clone["name"])
+    also = WriteCapability(CollectionId("t"), frontier(5), name)
+
+    def reached(point: str) -> None:
+        if point == "stored":
+            rows = {"name": ["a"], "size": [1], "time": [6], "diff": [-1]}
+            other.update_and_downgrade(also, pa.table(rows, schema=SCHEMA), 10)
+        if point == "decided":
+            raise Killed(point)
+
+    with pytest.raises(Killed):
+        world.run(world.service(reached))
+    world.run()
+    assert code(world.answers()[id_]) == "Recount"
+    retried = update(held, 10, ("a", 1, 5, -1))
+    again = world.ask("update_and_downgrade", **retried, check_counts=True)
+    assert code(again) == "NegativeMultiplicity"
 
 
 def test_noise_among_the_responses_is_passed_over(world: World) -> None:

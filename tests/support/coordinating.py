@@ -1,0 +1,109 @@
+"""A coordinator over a broker in memory, with replicas without Spark, for tests."""
+
+import itertools
+import json
+import time
+from collections.abc import Callable
+
+from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
+from streams.adapter.results import Complete, Failed, Result, Rows
+from streams.ids import CollectionId, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.storage.shards import Shards
+from tests.support.replica import FakeReplica
+
+NOW = 1_700_000_000_000
+ORDERS = (
+    "CREATE SOURCE orders FROM KAFKA (TOPIC 'orders') (id BIGINT, amount DOUBLE) FORMAT JSON"
+)
+TOTALS = (
+    "CREATE MATERIALIZED VIEW totals AS SELECT id, sum(amount) AS total FROM orders GROUP BY id"
+)
+SINK = "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'totals') KEY (id)"
+
+
+class Killed(BaseException):
+    """The coordinator dies here."""
+
+
+class Environment:
+    """A broker that outlives coordinators and replicas."""
+
+    def __init__(self) -> None:
+        self.brokers_now = NOW
+        self.broker = MemoryBroker(lambda: self.brokers_now)
+        self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
+        self.numbers = itertools.count()
+        self.dying_at = ""
+        self.now = NOW
+        self.coordinators: list[Coordinator] = []
+        self.replicas: list[FakeReplica] = []
+        self.start()
+
+    def crash(self, point: str) -> None:
+        if point == self.dying_at:
+            raise Killed
+
+    def start(self) -> None:
+        broker = self.broker
+        self.coordinator = Coordinator(
+            CoordinatorSettings(retain_ms=1000),
+            Cluster(broker.logs, broker.chunks, broker.topics),
+            now_ms=lambda: self.now,
+            new_id=lambda: f"id{next(self.numbers)}",
+            crash=self.crash,
+        )
+        self.coordinators.append(self.coordinator)
+        self.coordinator.start()
+
+    def start_replica(self) -> FakeReplica:
+        broker = self.broker
+        shards = Shards(
+            broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW, pump=True
+        )
+        self.replica = FakeReplica(broker.logs, shards).start()
+        self.replicas.append(self.replica)
+        return self.replica
+
+    def stop(self) -> None:
+        for replica in self.replicas:
+            replica.stop()
+            replica.shards.close()
+        for coordinator in self.coordinators:
+            coordinator.stop()
+
+    def sql(self, text: str) -> list[Result]:
+        return list(self.coordinator.execute(text))
+
+    def rows(self, text: str) -> list[list[object]]:
+        results = self.sql(text)
+        assert isinstance(results[-1], Complete), results[-1]
+        return rows_of(results)
+
+    def fails(self, text: str) -> Failed:
+        last = self.sql(text)[-1]
+        assert isinstance(last, Failed), last
+        return last
+
+
+def rows_of(results: list[Result]) -> list[list[object]]:
+    return [json.loads(row) for each in results if isinstance(each, Rows) for row in each.rows]
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.01)
+
+
+def with_orders(env: Environment) -> FakeReplica:
+    replica = env.start_replica()
+    assert isinstance(env.sql(ORDERS)[-1], Complete)
+    eventually(lambda: bool(replica.created))
+    return replica
+
+
+def since(env: Environment, name: str = "s1") -> int:
+    return int(env.coordinator.shards.state(CollectionId(name)).since.time)

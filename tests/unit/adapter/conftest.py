@@ -1,0 +1,16 @@
+"""What the tests of the adapter share."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.coordinating import Environment
+
+
+@pytest.fixture
+def env(monkeypatch) -> Iterator[Environment]:
+    monkeypatch.setattr("streams.adapter.upkeep.BEAT_S", 0.05)
+    monkeypatch.setattr("streams.adapter.upkeep.LISTEN_MS", 10)
+    environment = Environment()
+    yield environment
+    environment.stop()

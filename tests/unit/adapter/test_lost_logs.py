@@ -1,0 +1,91 @@
+"""A log that was truncated, or holds what is none of ours, is one object's trouble alone."""
+
+import pytest
+
+from streams.adapter.results import Complete
+from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.topics import TopicKind, TopicSpec
+from tests.support.coordinating import (
+    NOW,
+    Environment,
+    eventually,
+    since,
+    with_orders,
+)
+from tests.support.replica import FakeReplica
+
+BIDS = "CREATE SOURCE bids FROM KAFKA (TOPIC 'bids') (id BIGINT) FORMAT JSON"
+VIEW = "CREATE MATERIALIZED VIEW v AS SELECT id FROM bids"
+LOST = Topic("sw.s1.log")
+
+
+def truncate(of: Environment) -> None:
+    """Somebody deletes records, and no rollup covers them."""
+    of.broker.logs.truncate(LOST, Offset(1))
+
+
+def spoil(of: Environment) -> None:
+    """Somebody writes into the log."""
+    of.broker.logs.append([(LOST, b"not one of ours")])
+
+
+def with_both(of: Environment) -> FakeReplica:
+    """`orders`, which will be in trouble, and `bids`."""
+    of.broker.topics.create([TopicSpec(Topic("bids"), 1, TopicKind.RAW)])
+    replica = with_orders(of)
+    assert isinstance(of.sql(BIDS)[-1], Complete)
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("s1", NOW + 10)
+    replica.append("s2", NOW + 10, [((7,), NOW, 1)])
+    return replica
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"), [(truncate, "no rollup covers"), (spoil, f"log {LOST}/0@")]
+)
+def test_a_coordinator_starts_beside_a_lost_log(env: Environment, harm, said: str) -> None:
+    with_both(env)
+    harm(env)
+    env.start()
+    lost, kept = env.rows("SHOW SOURCES")
+    assert (lost[0], lost[4]) == ("orders", "failed")
+    assert said in str(lost[6])
+    assert kept[4] != "failed"
+    assert env.rows("SELECT id FROM bids") == [[7]]
+    assert isinstance(env.sql(VIEW)[-1], Complete)
+
+
+def fail(of: Environment) -> None:
+    """What the coordinator follows is lost while it runs."""
+    shards = of.coordinator.shards
+    of.broker.logs.append([(LOST, b"not one of ours")])
+    eventually(lambda: "s1" not in shards.groups())
+
+
+def test_history_goes_on_to_be_let_go_beside_a_lost_log(env: Environment) -> None:
+    replica = with_both(env)
+    fail(env)
+    replica.append("s2", NOW + 50_000)
+    eventually(lambda: since(env, "s2") == NOW + 49_999 - 1000)
+
+
+def test_show_says_what_a_group_failed_of(env: Environment) -> None:
+    with_both(env)
+    fail(env)
+    lost, kept = env.rows("SHOW SOURCES")
+    assert (lost[0], lost[2], lost[3], lost[4]) == ("orders", None, None, "failed")
+    assert f"log {LOST}/0@" in str(lost[6])
+    assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
+
+
+def test_what_is_lost_can_be_dropped(env: Environment) -> None:
+    replica = with_both(env)
+    assert isinstance(env.sql(VIEW)[-1], Complete)
+    eventually(lambda: len(replica.created) == 3)
+    fail(env)
+    for name in ("SOURCE orders", "MATERIALIZED VIEW v"):
+        assert isinstance(env.sql(f"DROP {name}")[-1], Complete)
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".s1." in each]
+    held = env.coordinator.shards.state(CollectionId("s2")).capabilities
+    assert not [each for each in held if each.endswith(".reads.s2")]

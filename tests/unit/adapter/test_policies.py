@@ -1,0 +1,132 @@
+"""How much history is kept: by policies of statements, by clocks, and never past a hold."""
+
+import itertools
+import time
+
+import pytest
+
+from streams.adapter.results import Complete, Failed
+from streams.ids import CapabilityId, CollectionId
+from streams.progress import frontier
+from streams.storage.events import Downgrade
+from tests.support.coordinating import NOW, Environment, eventually, since, with_orders
+
+HOUR_MS = 3_600_000
+
+
+def test_history_is_let_go_but_not_under_a_reader(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    list(itertools.islice(stream, 3))
+    replica.append("s1", NOW + 50_000)
+    time.sleep(0.3)
+    assert env.rows("SHOW SOURCES")[0][2] <= NOW + 9
+    stream.close()
+    eventually(lambda: env.rows("SHOW SOURCES")[0][2] == NOW + 49_999 - 1000)
+
+
+def test_a_view_keeps_as_much_history_as_its_statement_says(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    made = env.sql(
+        "CREATE MATERIALIZED VIEW v WITH (LAG BEHIND UPPER '10 seconds') AS"
+        " SELECT id FROM orders"
+    )
+    assert isinstance(made[-1], Complete)
+    [shown] = env.rows("SHOW MATERIALIZED VIEWS")
+    assert shown[-1] == "10 seconds behind upper"
+    assert env.rows("SHOW SOURCES")[0][-1] == "1 second behind upper (default)"
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 50_000)
+    eventually(lambda: since(env, "u2") == NOW + 39_999)
+    env.sql("ALTER MATERIALIZED VIEW v SET (LAG BEHIND UPPER '2 s')")
+    eventually(lambda: since(env, "u2") == NOW + 47_999)
+    env.sql("ALTER MATERIALIZED VIEW v RESET (RETAIN HISTORY)")
+    eventually(lambda: since(env, "u2") == NOW + 48_999)
+
+
+def test_history_may_be_kept_by_the_clock(env) -> None:
+    """Then it goes whether or not anything happens, but for the newest time."""
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    assert env.rows("SHOW SOURCES")[0][-1] == "history for 1 hour"
+    replica.append("s1", NOW + 50_000)
+    time.sleep(0.3)
+    assert since(env) == NOW  # all of it is younger
+    env.start()  # the policy is in the catalog
+    assert env.rows("SHOW SOURCES")[0][-1] == "history for 1 hour"
+    env.now = env.brokers_now = NOW + 3_600_000 + 20_000
+    eventually(lambda: since(env) == NOW)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 minute')")
+    eventually(lambda: since(env) == NOW + 49_999)
+
+
+@pytest.mark.parametrize("ahead", ["ours", "the broker's"])
+def test_history_is_kept_while_one_of_two_clocks_says_so(env, monkeypatch, ahead) -> None:
+    """What went does not come back: a clock that is hours ahead takes nothing."""
+    monkeypatch.setattr("streams.adapter.history.ASK_EVERY_S", 0.2)
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 2 * HOUR_MS)
+    later = NOW + 6 * HOUR_MS
+    if ahead == "ours":
+        env.now = later
+    else:
+        env.brokers_now = later
+    time.sleep(0.5)
+    assert since(env) == NOW
+    env.now = env.brokers_now = later
+    eventually(lambda: since(env) == NOW + 2 * HOUR_MS - 1)
+
+
+def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 2 * HOUR_MS)
+    env.now = NOW + 6 * HOUR_MS
+    before = env.coordinator.shards.group_state("s1").upto
+    time.sleep(0.5)  # ten beats
+    assert env.coordinator.shards.group_state("s1").upto == before + 1
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("ALTER SOURCE nothing SET (RETAIN HISTORY FOR '1 h')", "nothing does not exist"),
+        (
+            "ALTER MATERIALIZED VIEW orders SET (RETAIN HISTORY FOR '1 h')",
+            "orders is not a materialized view but a source",
+        ),
+        ("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 fortnight')", "expected a duration"),
+        ("ALTER SOURCE orders SET (RETAIN HISTORY FOR 5)", "expected a duration in quotes"),
+        ("ALTER SINK orders SET (RETAIN HISTORY FOR '1 h')", "expected SOURCE"),
+        ("ALTER SOURCE orders SET (TOPIC 'x')", "expected RETAIN HISTORY or LAG BEHIND"),
+    ],
+)
+def test_a_policy_that_cannot_be_is_refused(env, statement: str, said: str) -> None:
+    with_orders(env)
+    [answer] = env.sql(statement)
+    assert isinstance(answer, Failed)
+    assert said in answer.message
+
+
+def let_go(env: Environment, to: int) -> None:
+    """What `slackwater compact --since` does to the catalog's hold, from outside."""
+    hold = CapabilityId("s1.catalog")
+    moved = Downgrade(collection=CollectionId("s1"), capability=hold, frontier=frontier(to))
+    env.coordinator.shards.submit([("s1", moved)])
+
+
+def test_a_user_who_lets_history_go_does_not_pass_a_read_in_progress(env) -> None:
+    replica = with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute(f"SUBSCRIBE orders AS OF {NOW + 3}")
+    list(itertools.islice(stream, 2))
+    let_go(env, NOW + 9)
+    time.sleep(0.3)
+    assert since(env) == NOW + 3
+    stream.close()
+    eventually(lambda: since(env) == NOW + 9)
+    assert env.rows(f"SELECT id FROM orders AS OF {NOW + 9}") == [[1]]

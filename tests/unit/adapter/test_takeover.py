@@ -1,0 +1,121 @@
+"""What fails alone, dies in the middle, or is followed by another coordinator."""
+
+import pytest
+
+from streams.adapter.results import Complete, Notice
+from streams.errors import Determinate, InvalidStatement, InvalidUsage
+from streams.ids import CollectionId
+from tests.support.coordinating import NOW, TOTALS, Killed, eventually, with_orders
+
+
+def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    real = env.broker.topics.create
+
+    def refuse(specs):
+        if any(".u2." in each.name for each in specs):
+            raise Determinate("the cluster has no room")
+        real(specs)
+
+    monkeypatch.setattr(env.broker.topics, "create", refuse)
+    notice, done = env.sql(TOTALS)
+    assert notice == Notice("totals is defined, but not made yet: the cluster has no room")
+    assert done == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
+    assert env.rows(TOTALS.replace("totals", "other")) == []
+    first, second = env.rows("SHOW MATERIALIZED VIEWS")
+    assert (first[4], first[6]) == ("failed", "the cluster has no room")
+    assert second[4] != "failed"
+    monkeypatch.setattr(env.broker.topics, "create", real)
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][4] == "running")
+
+
+def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    env.rows(TOTALS.replace("totals", "other"))
+    eventually(lambda: len(replica.created) == 3)
+
+    def refuse(query, catalog):
+        raise InvalidStatement("this version cannot plan it")
+
+    with monkeypatch.context() as damaged:
+        damaged.setattr("streams.adapter.objects.compile_view", refuse)
+        env.start()
+        shown = env.rows("SHOW MATERIALIZED VIEWS")
+        assert [each[4] for each in shown] == ["failed", "failed"]
+        replica.append("s1", NOW + 20, [((7, 1.0), NOW + 15, 1)])
+        assert env.rows("SELECT id FROM orders") == [[7]]
+    eventually(lambda: not env.coordinator._upkeep.problems)
+
+
+POINTS = [
+    "after-catalog",
+    "after-holds",
+    "after-birth",
+    "after-shard",
+    "before-command",
+    "after-command",
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_coordinator_that_dies_in_a_create_is_continued_by_the_next(env, point) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.dying_at = point
+    with pytest.raises(Killed):
+        env.sql(TOTALS)
+    env.dying_at = ""
+    env.start()
+    eventually(lambda: len(replica.created) == 2)
+    (shown,) = env.rows("SHOW MATERIALIZED VIEWS")
+    assert shown[:4] == ["totals", "u2", NOW + 9, NOW + 9]
+    replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
+    assert env.rows("SELECT * FROM totals") == [[1, 1.0]]
+    assert [each.export for each in replica.created] == ["s1", "u2"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    "point", ["after-catalog-drop", "after-release", "after-drop", "before-forget"]
+)
+def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    first = env.coordinator
+    env.dying_at = point
+    if point == "after-catalog-drop":
+        with pytest.raises(Killed):
+            env.sql("DROP MATERIALIZED VIEW totals")
+    else:
+        env.rows("DROP MATERIALIZED VIEW totals")
+        eventually(lambda: not first._upkeep._threads[1].is_alive())
+    env.dying_at = ""
+    env.start()
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".u2." in each]
+    capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
+    assert not [each for each in capabilities if each.startswith("u2")]
+
+
+def test_a_coordinator_that_was_followed_ends(env) -> None:
+    first = env.coordinator
+    env.start()
+    eventually(lambda: first.failure is not None)
+    assert "epoch 1 was followed by 2" in str(first.failure)
+
+
+def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
+    replica = with_orders(env)
+
+    def broken(_: frozenset[str]) -> None:
+        raise InvalidUsage("which all who look after something take for a passing failure")
+
+    env.coordinator.shards.subscribe(broken)
+    assert env.coordinator.is_alive
+    replica.append("s1", NOW + 10)
+    eventually(lambda: not env.coordinator.is_alive)

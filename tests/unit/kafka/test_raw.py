@@ -1,0 +1,69 @@
+"""What a reader of raw topics makes of the client's errors."""
+
+from collections import deque
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import KafkaError, Message
+
+from streams.errors import Determinate
+from streams.ids import Offset, Topic
+from streams.kafka import clients
+from streams.kafka.log import Truncated
+from streams.kafka.raw import RawReader
+from streams.kafka.settings import ClientSettings
+
+TOPIC = Topic("orders")
+
+
+def told(offset: int, error: int | None = None) -> Message:
+    """A record, or an error."""
+    found = None if error is None else KafkaError(error)
+    return Message(topic=TOPIC, partition=0, offset=offset, value=b"x", error=found)
+
+
+class Consumer:
+    """The client: it tells what it is given."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self.messages = deque(messages)
+
+    def assign(self, places: object) -> None: ...
+    def unassign(self) -> None: ...
+
+    def consume(self, count: int, wait_s: float) -> list[Message]:
+        return [self.messages.popleft()] if self.messages else []
+
+    def get_watermark_offsets(self, at: object, *, cached: bool) -> tuple[int, int]:
+        return 0, 0
+
+
+def fetched(monkeypatch: pytest.MonkeyPatch, error: int) -> list[int]:
+    """The offsets of `[3, 5)`, when an error comes amid them."""
+    consumer = Consumer([told(3), told(4, error), told(4)])
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    reader = RawReader(ClientSettings("x:1"))
+    offsets: list[int] = reader.fetch(TOPIC, 0, Offset(3), Offset(5))["offset"].to_pylist()
+    return offsets
+
+
+@pytest.mark.parametrize("error", [KafkaError._TRANSPORT, KafkaError.NOT_LEADER_FOR_PARTITION])
+def test_who_is_not_answered_now_waits(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    assert fetched(monkeypatch, error) == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (KafkaError.OFFSET_OUT_OF_RANGE, Truncated, "partition 0"),
+        (KafkaError._BAD_MSG, Determinate, "_BAD_MSG"),  # the client would pass it in silence
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Determinate, "grant this client's user READ"),
+        (KafkaError._UNKNOWN_PARTITION, Determinate, "fetch orders/0"),
+    ],
+)
+def test_what_does_not_heal_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: int, kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said) as caught:
+        fetched(monkeypatch, error)
+    assert type(caught.value) is kind

@@ -1,0 +1,119 @@
+"""What a tail makes of the client's errors: one topic's trouble heals, or it is truncated."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+
+import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
+
+from streams.ids import Offset, Topic
+from streams.kafka import clients, tail
+from streams.kafka.log import Truncated
+from streams.kafka.settings import ClientSettings
+from streams.kafka.tail import KafkaTail
+
+LOG = Topic("sw.u1.log")
+
+
+def told(offset: int, error: int | None = None) -> Message:
+    """A record of the log, or an error."""
+    return Message(
+        topic=LOG,
+        partition=0,
+        offset=offset,
+        value=b"record",
+        timestamp=(TIMESTAMP_LOG_APPEND_TIME, 1_000),
+        error=None if error is None else KafkaError(error),
+    )
+
+
+class Consumer:
+    """The client: it tells what it is given; `known` is what lookups say of the log."""
+
+    def __init__(self, messages: Sequence[Message], known: int | None) -> None:
+        self.messages, self.known, self.lookups = deque(messages), known, 0
+
+    def incremental_assign(self, places: object) -> None: ...
+    def incremental_unassign(self, places: object) -> None: ...
+    def close(self) -> None: ...
+
+    def poll(self, wait_s: float) -> Message | None:
+        return self.messages.popleft() if self.messages else None
+
+    def consume(self, count: int, wait_s: float) -> list[Message]:
+        return []
+
+    def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
+        self.lookups += 1
+        error = None if self.known is None else KafkaError(self.known)
+        named = {LOG: SimpleNamespace(error=error)}
+        return SimpleNamespace(topics=named if topic or error is None else {})
+
+
+Follow = Callable[..., tuple[KafkaTail, Consumer]]
+
+
+@pytest.fixture
+def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
+    """Follow the log from offset 7, looking it up at every poll."""
+    monkeypatch.setattr(tail, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(tail, "_LOOK_SHARE", 0)
+
+    def made(*messages: Message, known: int | None = None) -> tuple[KafkaTail, Consumer]:
+        consumer = Consumer(messages, known)
+        monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+        return KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None), consumer
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError._TRANSPORT,
+    ],
+)
+def test_what_may_heal_is_waited_for(follow: Follow, error: int) -> None:
+    following, _ = follow(told(7, error), told(7))
+    assert following.poll(0) == ()
+    assert [each.offset for each in following.poll(0)] == [7]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION],
+)
+def test_an_offset_that_is_gone_is_fatal_at_once(follow: Follow, error: int) -> None:
+    following, _ = follow(told(7, error), told(7))
+    with pytest.raises(Truncated, match="from offset 7"):
+        following.poll(0)
+
+
+def test_a_topic_that_is_missed_twice_is_gone(follow: Follow) -> None:
+    following, _ = follow(
+        told(7, KafkaError.UNKNOWN_TOPIC_OR_PART), known=KafkaError.UNKNOWN_TOPIC_OR_PART
+    )
+    assert following.poll(0) == ()
+    with pytest.raises(Truncated, match="the topic is gone"):
+        following.poll(0)
+
+
+def test_a_topic_that_we_may_not_see_is_not_gone(
+    follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lookups of all topics leave it out, as if there were none."""
+    following, consumer = follow(known=KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    for _ in range(5):
+        assert following.poll(0) == ()
+    assert consumer.lookups > 5
+    assert "grant" in caplog.records[-1].cause  # type: ignore[attr-defined]  # our own field
+    consumer.known = None
+    consumer.messages.append(told(7))
+    assert [each.offset for each in following.poll(0)] == [7]
