@@ -23,7 +23,8 @@
     []
 
 The view is compiled and stepped by the functions that production runs, over real run files in
-a temporary directory, with an exchange between two buckets.
+a temporary directory, with an exchange between two buckets: in this process, or with
+`engine="spark"` in Spark's workers.
 """
 
 import tempfile
@@ -31,6 +32,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +47,9 @@ from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
 from streams.trace.kernel import Kernel, arrow_schema, arrow_type
+
+if TYPE_CHECKING:
+    from streams.testing.spark import SparkDataflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +116,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     tables: Mapping[str, str],
     updates: Mapping[str, pa.Table],
     frontiers: Sequence[int] | None = None,
-    engine: str = "local",
+    engine: Literal["local", "spark"] = "local",
     *,
     buckets: int = 2,
     merge_factor: int = 2,
@@ -124,14 +129,15 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         updates: for some of the tables, those columns with `_time` and `_diff`.
         frontiers: the ascending uppers at which micro-batches are cut; after every distinct
             time when not given. Updates at or beyond the last one are not seen.
-        engine: where the stages run; `local` is in this process.
+        engine: where the stages run: `local` is this process, `spark` the workers of the active
+            Spark session, or of one that is started here. The answers are the same.
         buckets: how many buckets the keyed operators are spread over.
         merge_factor: how much larger a run file must be not to be merged with a newer one.
 
     Errors: InvalidStatement when the query is refused, InvalidUsage for wrong arguments.
     """
-    if engine != "local":
-        raise InvalidUsage(f"engine is not known: expected local, got {engine}")
+    if engine not in {"local", "spark"}:
+        raise InvalidUsage(f"engine is not known: expected local or spark, got {engine}")
     kernel = Kernel()
     catalog = {
         name: Relation(CollectionId(name), _columns(kernel, definition))
@@ -147,8 +153,15 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     }
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-        local = LocalDataflow(compiled.dataflow, Path(directory), buckets, merge_factor, kernel)
-        return _run(local, compiled, rows, (since, uppers))
+        make = _on_spark() if engine == "spark" else LocalDataflow
+        stepped = make(compiled.dataflow, Path(directory), buckets, merge_factor)
+        return _run(stepped, kernel, compiled, rows, (since, uppers))
+
+
+def _on_spark() -> "type[SparkDataflow]":
+    from streams.testing.spark import SparkDataflow  # noqa: PLC0415  only who wants Spark loads it
+
+    return SparkDataflow
 
 
 def _readable(table: pa.Table) -> pa.Table:
@@ -200,7 +213,8 @@ def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, 
 
 
 def _run(
-    local: LocalDataflow,
+    stepped: "LocalDataflow | SparkDataflow",
+    kernel: Kernel,
     compiled: Compiled,
     rows: Mapping[str, pa.RecordBatch],
     cuts: tuple[int, list[int]],
@@ -212,7 +226,7 @@ def _run(
             index: pa.Table.from_batches([trace.clip(rows[str(each.collection)], lower, upper)])
             for index, each in enumerate(compiled.dataflow.imports)
         }
-        made, failed = local.step(Interval(lower, upper, lower == since), imports)
+        made, failed = stepped.step(Interval(lower, upper, lower == since), imports)
         outputs += made
         errors += failed
     schema = arrow_schema([column.type for column in compiled.columns])
@@ -220,7 +234,7 @@ def _run(
         columns=tuple(compiled.columns),
         since=since,
         upper=uppers[-1],
-        _updates=trace.consolidate(trace.flatten(outputs, schema), local.kernel),
-        _errors=trace.consolidate(trace.flatten(errors, ERRORS), local.kernel),
-        _kernel=local.kernel,
+        _updates=trace.consolidate(trace.flatten(outputs, schema), kernel),
+        _errors=trace.consolidate(trace.flatten(errors, ERRORS), kernel),
+        _kernel=kernel,
     )

@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
 import duckdb
 
@@ -58,7 +59,9 @@ class Tables:
             values = ", ".join(f"({cell})" for cell in cells)
             self.connection.execute(f'INSERT INTO "{name}" VALUES {values}')
 
-    def maintain(self, query: str, chance: random.Random) -> Maintained:
+    def maintain(
+        self, query: str, chance: random.Random, engine: Literal["local", "spark"] = "local"
+    ) -> Maintained:
         updates = {}
         self.connection.execute("SET arrow_lossless_conversion = true")
         for name in self.columns:
@@ -71,6 +74,7 @@ class Tables:
             self.definitions,
             updates,
             chance.choice([None, cuts]),
+            engine,
             buckets=chance.randint(1, 4),
             merge_factor=chance.choice([0, 1, 2, 1000]),
         )

@@ -132,7 +132,7 @@ def test_sums_and_averages_are_duckdbs_bit_for_bit(function: str, kind: str) -> 
 
 def test_arguments_are_checked() -> None:
     with pytest.raises(InvalidUsage, match="engine"):
-        maintain("SELECT 1 AS x", {}, {}, engine="spark")
+        maintain("SELECT 1 AS x", {}, {}, engine="flink")  # type: ignore[arg-type]
     with pytest.raises(InvalidUsage, match="ascending"):
         maintain("SELECT 1 AS x", {}, {}, [3, 3])
     with pytest.raises(InvalidUsage, match="not defined"):

@@ -1,0 +1,63 @@
+"""`streams.testing.maintain` in Spark's workers says what it says in process, bit for bit."""
+
+import random
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from streams.testing import Maintained, maintain
+from tests.support import tpch
+from tests.support.maintained import TIMES, Tables, compare
+from tests.support.plan_tables import SMALL
+from tests.support.queries import Queries
+
+pytestmark = pytest.mark.integration
+
+
+def updates(view: Maintained) -> list[str]:
+    return sorted(map(str, view.updates.to_pylist()))
+
+
+def on_both(tables: Tables, query: str, seed: int) -> None:
+    """Both engines' updates are equal, and DuckDB's answers are those."""
+    view = tables.maintain(query, random.Random(seed), "spark")
+    local = tables.maintain(query, random.Random(seed), "local")
+    assert updates(view) == updates(local)
+    for time in range(view.since, view.upper):
+        assert view.errors_at(time) == local.errors_at(time)
+    compare(tables, local, query)
+
+
+@pytest.mark.parametrize("number", [3, 13, 16, 21])
+def test_tpch_on_spark(spark: SparkSession, number: int) -> None:
+    query, chance = tpch.QUERIES[number], random.Random(number)
+    read = {name: of for name, of in tpch.COLUMNS.items() if name in query}
+    histories = {name: list(tpch.changes(chance, name, TIMES)) for name in read}
+    on_both(Tables(read, chance, histories), query, number)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_random_queries_on_spark(spark: SparkSession, seed: int) -> None:
+    chance = random.Random(seed)
+    on_both(Tables(SMALL, chance), Queries(chance).query(), seed)
+
+
+def test_an_expression_that_fails_on_spark(spark: SparkSession) -> None:
+    rows = pa.table({"x": [1, 2], "_time": [1, 1], "_diff": [1, 1]})
+    gone = pa.table({"x": [2], "_time": [3], "_diff": [-1]})
+    view = maintain(
+        "SELECT count(*) AS n FROM t WHERE error_if(x) > 0".replace(
+            "error_if(x)", "1 // (x - 2)"
+        ),
+        {"t": "x BIGINT"},
+        {"t": pa.concat_tables([rows, gone])},
+        engine="spark",
+    )
+    assert len(view.errors_at(1)) == 1
+    assert view.errors_at(3) == []
+
+
+def test_a_view_over_nothing_is_born_on_spark(spark: SparkSession) -> None:
+    view = maintain("SELECT count(*) AS n FROM t", {"t": "x BIGINT"}, {}, [3], engine="spark")
+    assert view.at(2).to_pylist() == [{"n": 0}]
