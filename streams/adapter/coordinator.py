@@ -33,7 +33,7 @@ from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
-from streams.plan.compile import explain
+from streams.plan.compile import drawn, explain
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
@@ -181,10 +181,13 @@ class Coordinator:
             case sql.Subscribe(name, as_of):
                 item = definitions.readable(name, self.catalog.state)
                 yield from self._reads.subscribe(item, as_of)
-            case sql.Explain(query):
-                plan = explain(query, relations(self.catalog.state.ordered()))
-                yield Columns((Column("plan", "VARCHAR"),))
-                yield text_rows([(each,) for each in plan.splitlines()])
+            case sql.Explain(query, picture):
+                known = relations(self.catalog.state.ordered())
+                yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
+                plan = drawn(query, known) if picture else explain(query, known)
+                yield text_rows(
+                    [(each,) for each in ([plan] if picture else plan.splitlines())]
+                )
                 yield Complete("EXPLAIN")
             case _:
                 assert_never(statement)

@@ -8,6 +8,7 @@ from streams.ids import CollectionId
 from streams.plan import ir, render
 from streams.plan.bind import bind
 from streams.plan.binder import Binder, binder
+from streams.plan.draw import draw
 from streams.plan.explain import explain_logical, explain_physical
 from streams.plan.lower import lower
 from streams.plan.passes import optimise
@@ -74,6 +75,15 @@ def explain(query: str, catalog: Mapping[str, Relation]) -> str:
             explain_physical(compiled.dataflow, names),
         ]
     )
+
+
+def drawn(query: str, catalog: Mapping[str, Relation]) -> str:
+    """The physical plan of the SELECT as a picture: the text of an SVG document.
+
+    Errors: as `compile_view`.
+    """
+    compiled = compile_view(query, catalog)
+    return draw(compiled.dataflow, {relation.id: name for name, relation in catalog.items()})
 
 
 def _refuse_ambiguous(catalog: Mapping[str, Relation]) -> None:

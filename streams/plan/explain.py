@@ -105,11 +105,16 @@ def _group(node: ir.Group) -> str:
 
 def explain_physical(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
     """The physical plan: the output's tree, with levels; a shared node is shown once."""
-    title = ", ".join(f"{identifier(c.name)} {c.type}" for c in dataflow.output)
-    lines = [f"output ({title})", f"rounds {dataflow.depth}"]
+    lines = [heading(dataflow), f"rounds {dataflow.depth}"]
     shown: set[int] = set()
     _walk(dataflow, names, len(dataflow.nodes) - 1, (0, None), lines, shown)
     return "\n".join(lines)
+
+
+def heading(dataflow: Dataflow) -> str:
+    """The columns that come out."""
+    columns = ", ".join(f"{identifier(c.name)} {c.type}" for c in dataflow.output)
+    return f"output ({columns})"
 
 
 def _walk(
@@ -130,14 +135,15 @@ def _walk(
         return
     shown.add(number)
     types = ", ".join(dataflow.types[number])
-    lines.append(f"{head} {_physical(dataflow, names, number)} -> ({types})")
+    lines.append(f"{head} {operator(dataflow, names, number)} -> ({types})")
     for child in physical.inputs(dataflow.nodes[number]):
         _walk(dataflow, names, child, (depth + 1, number), lines, shown)
 
 
-def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     dataflow: Dataflow, names: Mapping[CollectionId, str], number: int
 ) -> str:
+    """What a node of the plan does, in a line."""
     node = dataflow.nodes[number]
     match node:
         case physical.Source():

@@ -117,9 +117,10 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Show how a query would be maintained."""
+    """Show how a query would be maintained, as a tree in text or as a picture."""
 
     query: str
+    picture: bool = False
 
 
 Statement = (
@@ -154,7 +155,7 @@ _ALTER_USAGE = (
     " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
 )
 _DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK [IF EXISTS] name"
-_EXPLAIN_USAGE = "EXPLAIN SELECT ..."
+_EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _PLURALS = {f"{kind.value}S": kind for kind in Kind}
@@ -301,6 +302,11 @@ def _query(cursor: Cursor) -> str:
     return cursor.rest()
 
 
+def _explain(cursor: Cursor) -> Statement:
+    picture = cursor.accept("AS", "SVG")
+    return Explain(_query(cursor), picture)
+
+
 def _create_sink(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a sink name")
@@ -367,5 +373,5 @@ _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "SHOW": (_SHOW_USAGE, _show),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
-    "EXPLAIN": (_EXPLAIN_USAGE, lambda cursor: Explain(_query(cursor))),
+    "EXPLAIN": (_EXPLAIN_USAGE, _explain),
 }

@@ -306,3 +306,15 @@ def test_constants_need_no_collection(env) -> None:
     results = env.sql("SELECT 1; SELECT nope; SELECT 2")
     assert isinstance(results[-1], Failed)
     assert rows_of(results) == [[1]]
+
+
+def test_a_plan_is_shown_as_text_and_as_a_picture(env) -> None:
+    with_orders(env)
+    rows = [row for (row,) in env.rows("EXPLAIN SELECT id FROM orders")]
+    assert any("Get orders [s1]" in str(row) for row in rows)
+    results = env.sql("EXPLAIN AS SVG SELECT id FROM orders")
+    assert isinstance(results[0], Columns)
+    assert [each.type for each in results[0].columns] == ["SVG"]
+    [[picture]] = rows_of(results)
+    assert str(picture).startswith("<svg")
+    assert "Source orders [s1]" in str(picture)
