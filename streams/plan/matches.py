@@ -20,7 +20,6 @@ its distinct keys: then the thousandth partner of a row costs nothing.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from streams.plan import equijoin
 from streams.plan.equijoin import Side
@@ -39,7 +38,16 @@ from streams.plan.ir import (
 )
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Column, Rule
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, remap
+from streams.plan.scalar import (
+    Call,
+    Form,
+    Literal,
+    Ref,
+    Scalar,
+    conjunction,
+    disjunction,
+    remap,
+)
 
 
 def expand(node: Match) -> Relational:
@@ -104,16 +112,16 @@ class _Pairing:
             equal = [self._equal(key) for key in vague]
             judged: tuple[Scalar, ...] = ()
             if len(vague) > 1 or self.residual:  # else there is nothing that could be false
-                judged = (_is_null(_conjunction([*equal, *self.residual])),)
+                judged = (_is_null(conjunction([*equal, *self.residual])),)
             left, right = columns(self.left), columns(self.right)
             nulls = [_is_null(_ref(left, key.left)) for key in vague]
-            some = Filter(self.left, (_disjunction(nulls),))
+            some = Filter(self.left, (disjunction(nulls),))
             found.append(self.matched(exact, judged, left=some))
             nulls = [_is_null(_ref(right, key.right)) for key in vague]
-            some = Filter(self.right, (_disjunction(nulls),))
+            some = Filter(self.right, (disjunction(nulls),))
             found.append(self.matched(exact, judged, right=some))
         if self.residual:
-            judged = (_is_null(_conjunction(self.residual)),)
+            judged = (_is_null(conjunction(self.residual)),)
             found.append(self.matched(self.keys, judged))
         return found
 
@@ -177,11 +185,3 @@ def _nulls(own: tuple[Column, ...]) -> tuple[Scalar, ...]:
 
 def _is_null(scalar: Scalar) -> Scalar:
     return Call(Form.IS_NULL, Form.IS_NULL.value, (scalar,), "BOOLEAN")
-
-
-def _conjunction(scalars: Sequence[Scalar]) -> Scalar:
-    return reduce(lambda a, b: Call(Form.AND, Form.AND.value, (a, b), "BOOLEAN"), scalars)
-
-
-def _disjunction(scalars: Sequence[Scalar]) -> Scalar:
-    return reduce(lambda a, b: Call(Form.OR, Form.OR.value, (a, b), "BOOLEAN"), scalars)

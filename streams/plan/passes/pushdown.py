@@ -3,14 +3,16 @@
 Leaves behind: no Filter over a Product; no outer join of which only the pairs are read; a
 predicate of one input of a Product lies in that input, unless it can fail (then it waits until
 the join has removed the rows it may not see).
+A key that all parts of an OR share joins, and what they ask of one input is asked of it before.
 Across Group and Distinct moves only what sees the same value below as above: a float or an
 interval may be represented by another value of its group. Into a side of an outer join moves
 only what concerns that side's rows alone, matched or not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from streams.plan.disjunctions import factored, implied
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
     Distinct,
@@ -62,7 +64,7 @@ def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
 ) -> Relational:
     match node:
         case Filter():
-            return _push(node.input, predicates + node.predicates)
+            return _push(node.input, predicates + _factored(node.predicates))
         case Project():
             return _through_project(node, predicates)
         case Product():
@@ -122,18 +124,34 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
         start += len(columns(part))
     inside: list[list[Scalar]] = [[] for _ in node.inputs]
     rest = []
-    for predicate in node.predicates + predicates:
+    for predicate in _factored(node.predicates) + predicates:
         home = _home(predicate, starts)
         if home is None or can_fail(predicate):
             rest.append(predicate)
+            for place, asked in _implied(predicate, node, starts):
+                inside[place].append(shift(asked, -starts[place]))
         else:
             inside[home].append(shift(predicate, -starts[home]))
     parts = zip(node.inputs, inside, strict=True)
     return Product(tuple(_push(part, tuple(own)) for part, own in parts), tuple(rest))
 
 
+def _implied(
+    predicate: Scalar, node: Product, starts: list[int]
+) -> Iterator[tuple[int, Scalar]]:
+    """What a predicate of several inputs asks of each alone."""
+    for place, (start, part) in enumerate(zip(starts, node.inputs, strict=True)):
+        asked = implied(predicate, frozenset(range(start, start + len(columns(part)))))
+        if asked is not None:
+            yield place, asked
+
+
+def _factored(predicates: Predicates) -> Predicates:
+    return tuple(part for predicate in predicates for part in factored(predicate))
+
+
 def _into_match(node: Match, predicates: Predicates) -> Relational:
-    simple = simplified(node, predicates)
+    simple = simplified(replace(node, predicates=_factored(node.predicates)), predicates)
     if not isinstance(simple, Match):
         return _push(simple, predicates)
     width = len(columns(simple.left))
