@@ -40,12 +40,18 @@ oldest that holds a state is taken, so that equal states go on having equal byte
 KEEPING = "shard_state_3"
 """The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
 
+LAGGING = "shard_state_4"
+"""The form of a state whose clock is not at the last append time; it has all that `KEEPING`
+has. In the others both are one number.
+"""
+
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
     kept = [decided.to_record(each) for each in state.kept]
-    is_wider = bool(kept) or any(needs_wider(each) for each in collections)
+    is_lagging = state.appended_ms != state.clock_ms
+    is_wider = is_lagging or bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
@@ -67,6 +73,9 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
+    if is_lagging:
+        later = {"appended_ms": state.appended_ms, "kept": kept}
+        return codec.encode(LAGGING, {**record, **later})
     if kept:
         return codec.encode(KEEPING, {**record, "kept": kept})
     return codec.encode(WIDER if is_wider else SCHEMA, record)
@@ -109,7 +118,7 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body)
-    if name not in {SCHEMA, WIDER, KEEPING}:
+    if name not in {SCHEMA, WIDER, KEEPING, LAGGING}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -120,6 +129,7 @@ def decode(body: bytes) -> State:
         group=record["group"],
         upto=record["upto"],
         clock_ms=record["clock_ms"],
+        appended_ms=record["appended_ms" if name == LAGGING else "clock_ms"],
         collections=collections,
         window=window_of(decided.from_record(each) for each in record["decided"]),
         kept=kept_of(decided.from_record(each) for each in record.get("kept", ())),
