@@ -283,7 +283,7 @@ class Shards:
         if not body.bodies:
             return ()
         refs = self.chunks.write(*body)
-        return refs if errors is not None else with_ranges(refs, updates)
+        return with_ranges(refs, updates)
 
     def write_all(
         self, writes: Sequence[tuple[CollectionId, pa.Table]]
