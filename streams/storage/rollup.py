@@ -8,12 +8,14 @@ is a hash of the state, and one that differs says that somebody folded wrongly.
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from operator import attrgetter
 
 from schemas import codec
 from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
+from streams.ids import Offset
 from streams.storage import decided
 from streams.storage.batches import Batch, trace_of
 from streams.storage.events import Right, Rollup
@@ -29,7 +31,7 @@ from streams.storage.records import (
     to_offsets,
 )
 from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
-from streams.storage.window import kept_of, window_of
+from streams.storage.window import Decided, Earlier, Kept, Window
 
 SCHEMA = "shard_state"
 WIDER = "shard_state_2"
@@ -39,6 +41,9 @@ oldest that holds a state is taken, so that equal states go on having equal byte
 
 KEEPING = "shard_state_3"
 """The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
+
+OUTCOMES = frozenset({"decided", "kept"})
+"""The fields of a state that are read when somebody asks for an outcome."""
 
 LAGGING = "shard_state_4"
 """The form of a state whose clock is not at the last append time; it has all that `KEEPING`
@@ -117,7 +122,7 @@ def decode(body: bytes) -> State:
 
     Errors: Corrupt when they are no state.
     """
-    name, record = codec.decode(body)
+    name, record = codec.decode(body, leave_out=OUTCOMES)
     if name not in {SCHEMA, WIDER, KEEPING, LAGGING}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
@@ -131,8 +136,8 @@ def decode(body: bytes) -> State:
         clock_ms=record["clock_ms"],
         appended_ms=record["appended_ms" if name == LAGGING else "clock_ms"],
         collections=collections,
-        window=window_of(decided.from_record(each) for each in record["decided"]),
-        kept=kept_of(decided.from_record(each) for each in record.get("kept", ())),
+        window=Window(earlier=earlier(body, "decided", record["upto"])),
+        kept=Kept(earlier=earlier(body, "kept", record["upto"])),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
@@ -145,6 +150,20 @@ def decode(body: bytes) -> State:
         ),
         next_expiry_ms=first_expiry(collections, stages),
     )
+
+
+def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
+    """The outcomes that the body remembers in a field, to be read when somebody asks.
+
+    The bytes of an id that is among them are in the body: that is a quick look.
+    """
+
+    @cache
+    def read() -> tuple[Decided, ...]:
+        _, record = codec.decode(body)
+        return tuple(decided.from_record(each) for each in record.get(field, ()))
+
+    return Earlier(upto, read, lambda id_: id_.encode() in body)
 
 
 def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:

@@ -1,7 +1,6 @@
 """What a log's clock owes the leases of its group, for append times of every kind (rule 11)."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -113,6 +112,7 @@ def test_who_begins_at_a_rollup_counts_on_as_everybody_does(
 
 def test_a_state_of_an_earlier_form_counts_on_from_its_clock() -> None:
     """There both are one number: its clock was at the last append time."""
-    state = State(group="g", upto=Offset(0), clock_ms=1_000, appended_ms=1_000)
-    assert rollup.decode(rollup.encode(state)) == state
-    assert rollup.decode(rollup.encode(replace(state, appended_ms=900))).appended_ms == 900
+    for appended_ms in (1_000, 900):
+        state = State(group="g", upto=Offset(0), clock_ms=1_000, appended_ms=appended_ms)
+        loaded = rollup.decode(rollup.encode(state))
+        assert (loaded.clock_ms, loaded.appended_ms) == (1_000, appended_ms)
