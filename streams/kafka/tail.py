@@ -203,8 +203,8 @@ class KafkaTail:
     def _next_look(self, began: float) -> float:
         """When to look again, after the look that began then.
 
-        One that nobody answered took what it waited: the end of a silence is not to go unnoticed
-        for a hundred times that.
+        One that nobody answered took as long as it waits: the end of a silence is not to go
+        unnoticed for a hundred times that.
         """
         now = time.monotonic()
         took = 0.0 if self._silent_since is not None else now - began
