@@ -45,6 +45,7 @@ _AT_ONCE = 10_000  # entries handed out by one poll
 _NAP_S = 0.05  # how long word of `add` and `remove` may lie unread
 _LOOK_EVERY_S = 3.0  # how often followed topics are looked up
 _LOOK_SHARE = 100  # a look whose answer takes long, at many topics, comes so much more rarely
+_LOOK_AT_MOST_S = 20.0  # yet before who waits for an answer gives up, not knowing of a silence
 _LOOK_TIMEOUT_S = 1.0
 
 
@@ -208,7 +209,7 @@ class KafkaTail:
         """
         now = time.monotonic()
         took = 0.0 if self._silent_since is not None else now - began
-        return now + max(_LOOK_EVERY_S, took * _LOOK_SHARE)
+        return now + max(_LOOK_EVERY_S, min(took * _LOOK_SHARE, _LOOK_AT_MOST_S))
 
     def _is_gone(self, topic: Topic) -> bool:
         """Whether a broker that is asked for this topic says that there is none."""

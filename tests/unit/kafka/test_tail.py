@@ -12,6 +12,7 @@ from streams.kafka import clients, tail
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import KafkaTail
+from streams.storage import following
 
 LOG = Topic("sw.u1.log")
 
@@ -134,13 +135,37 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
 
     consumer = Silent((), KafkaError._TRANSPORT)
     monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
-    following = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
+    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
     for _ in range(3):
         now[0] += tail._LOOK_EVERY_S
-        following.poll(0)
-        assert following.silent_ms() > 0
+        waiting.poll(0)
+        assert waiting.silent_ms() > 0
     assert consumer.lookups == 3
     consumer.known = None
     now[0] += tail._LOOK_EVERY_S
-    following.poll(0)
-    assert following.silent_ms() == 0
+    waiting.poll(0)
+    assert waiting.silent_ms() == 0
+
+
+def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the lookups are that are answered."""
+    now = [100.0]
+    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Consumer):
+        def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
+            self.lookups += 1
+            now[0] += 0.9
+            return SimpleNamespace(topics={LOG: SimpleNamespace(error=None)})
+
+    consumer = Slow((), None)
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
+    now[0] += tail._LOOK_EVERY_S
+    waiting.poll(0)
+    now[0] += 10
+    waiting.poll(0)
+    assert consumer.lookups == 1, "slow lookups are rare"
+    now[0] += following.PATIENCE_MS / 1000 - 10
+    waiting.poll(0)
+    assert consumer.lookups == 2
