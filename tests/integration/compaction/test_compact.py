@@ -36,6 +36,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 DESCRIPTION = Description((("key", "BIGINT"), ("text", "VARCHAR")))
 U1 = CollectionId("u1")
 ROOT = Path(__file__).parents[3]
+SOON_THERE = os.environ | {"SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""For a JVM that lives for seconds: it compiles what runs often, and no better than need be."""
 namespaces = itertools.count()
 
 
@@ -145,6 +147,7 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
     place.append(12, 400)
     done = subprocess.run(
         place.command("--whole", "--lag", "2", "--master", "local[2]"),
+        env=SOON_THERE,
         capture_output=True,
         text=True,
         timeout=500,
@@ -172,12 +175,7 @@ def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
     done = subprocess.run(
         [*submit, "streams/app/compact.py", *reach, *wish],
         cwd=ROOT,
-        env=os.environ
-        | {
-            "PYSPARK_PYTHON": sys.executable,
-            "JAVA_HOME": str(java.parents[1]),
-            "SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # soon there
-        },
+        env=SOON_THERE | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java.parents[1])},
         capture_output=True,
         text=True,
         timeout=500,
