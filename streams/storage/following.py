@@ -49,6 +49,7 @@ class Following:
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
+        self._answering_since = 0.0  # by the monotonic clock: when the last silence was over
         self._news = False  # whether a group has failed, or a failed one was left
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
@@ -112,12 +113,20 @@ class Following:
     def await_answered(self, predicate: Callable[[], bool]) -> bool:
         """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
 
-        That is waited for as well, for as long as it is worth while.
+        That is waited for as well, for as long as it is worth while; after it patience is as
+        long as before.
         """
-        while not self.wait(predicate, PATIENCE_MS):
-            if not self.is_silence():
+        since = time.monotonic()
+        while True:
+            left = since + PATIENCE_MS / 1000 - time.monotonic()
+            if self.wait(predicate, max(0, int(left * 1000))):
+                return True
+            if self.is_silence():
+                since = time.monotonic()
+            elif self._answering_since > since:
+                since = self._answering_since
+            else:
                 return False
-        return True
 
     def is_silence(self) -> bool:
         """Whether no broker answers, and waiting for one is worth while."""
@@ -213,6 +222,7 @@ class Following:
         if now.silent_ms and not told.silent_ms:
             log.warning("no broker answers: waiting")
         if told.silent_ms and not now.silent_ms:
+            self._answering_since = time.monotonic()
             log.info("the brokers answer again")
         for watcher in watchers:
             watcher(now)
