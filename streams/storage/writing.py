@@ -98,7 +98,7 @@ def bound(value: Antichain | int) -> Antichain:
         time = -1
     if not MINIMUM_TIME <= time <= LAST:
         raise InvalidUsage(
-            f"frontier: expected an Antichain, or a time from {MINIMUM_TIME} to {LAST},"
+            f"frontier: expected a frontier, or a time from {MINIMUM_TIME} to {LAST},"
             f" actual {value!r}"
         )
     return frontier(time)

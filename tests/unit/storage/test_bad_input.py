@@ -19,7 +19,7 @@ from tests.support.storages import T1, TABLE, table, write
 
 @pytest.mark.parametrize("start", [-1, 1 << 63, 1.5, "0", None])
 def test_a_collection_begins_at_a_time(storage: Storage, start: object) -> None:
-    with pytest.raises(InvalidUsage, match="expected an Antichain, or a time from 0 to"):
+    with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
         storage.create(T1, TABLE, start=start)  # type: ignore[arg-type]  # that is the point
     with pytest.raises(NotBound):
         storage.acquire_capabilities(T1)
@@ -53,7 +53,7 @@ def test_frontiers_are_times(storage: Storage, end: object) -> None:
         lambda: storage.update_and_downgrade(held, None, end),  # type: ignore[call-overload]
         lambda: storage.downgrade(read, end),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InvalidUsage, match="expected an Antichain, or a time from 0 to"):
+        with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
             command()
 
 
