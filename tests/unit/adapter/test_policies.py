@@ -85,8 +85,9 @@ def test_a_clock_that_is_ahead_does_not_fill_the_log(env) -> None:
     replica = with_orders(env)
     env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
     replica.append("s1", NOW + 2 * HOUR_MS)
-    env.now = NOW + 6 * HOUR_MS
+    env.coordinator.shards.sync()  # else what the replica wrote may count as well
     before = env.coordinator.shards.group_state("s1").upto
+    env.now = NOW + 6 * HOUR_MS
     time.sleep(0.5)  # ten beats
     assert env.coordinator.shards.group_state("s1").upto == before + 1
 
