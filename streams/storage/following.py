@@ -34,6 +34,9 @@ PATIENCE_MS = 30_000
 """How long brokers that answer may take until what is durable is read back."""
 
 
+MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
+
+
 class Following:
     """The groups of one client. All methods may be called from many threads."""
 
@@ -180,8 +183,11 @@ class Following:
             self._move()
             try:
                 entries = self._tail.poll(wait_ms)
-            except (Truncated, WronglyTimed) as failure:
+            except WronglyTimed as failure:
                 self.fail(failure.topic, failure)
+                entries = ()
+            except Truncated as failure:
+                self.fail(failure.topic, self.explained(failure))
                 entries = ()
             if entries:
                 self._fold(entries)
@@ -285,11 +291,22 @@ class Following:
                 self._moves.append((topic, None))
             self.changed.notify_all()
 
+    def explained(self, failure: Truncated) -> Truncated:
+        """The failure, which says so if the topic was made anew: then offsets mean nothing."""
+        group = self._by_log.get(failure.topic)
+        try:
+            there = self._identify(failure.topic)
+        except SlackwaterError:
+            return failure  # what is known already has to do
+        if group is None or there in {None, group.topic_id}:
+            return failure
+        return Truncated(failure.topic, failure.position, MADE_ANEW)
+
     def _suspect(self, group: Group) -> None:
         """A foreign event is a stray one, or we follow a topic that was made anew (rule 12)."""
         topic = group.names.log
         if self._identify(topic) != group.topic_id:
-            self.fail(topic, Truncated(topic, group.state.upto, "the topic was made anew"))
+            self.fail(topic, Truncated(topic, group.state.upto, MADE_ANEW))
 
     def _fail_all(self, failure: Exception) -> None:
         with self.changed:

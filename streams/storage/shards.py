@@ -255,6 +255,7 @@ class Shards:
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
             failure = Truncated(log, folded + 1, f"it ends at offset {end}")
+            failure = self.following.explained(failure)
             self.following.fail(log, failure)
             raise failure
         return Offset(end - 1)

@@ -161,6 +161,8 @@ class Asked:
         after = command.after
         if after is not None and after < as_of:
             raise InvalidUsage(f"expected after to be {as_of} or beyond, actual {after}")
+        if command.until is not None and command.until <= as_of:
+            raise InvalidUsage(f"expected until beyond {as_of}, actual {command.until}")
         check_readable(collection, as_of)
         shards = self.conversations.shards
         lower = MINIMUM_TIME if after is None else Timestamp(after + 1)
