@@ -171,7 +171,7 @@ def test_patience_begins_anew_when_a_silence_is_over(
     monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
     monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: tail.now_s))
     logs = SimpleNamespace(tail=lambda starts: tail)
-    waiting = following.Following(logs, lambda topic: None, pump=False)  # type: ignore[arg-type]
+    waiting = following.Following(logs, lambda topic: None, pump=False)
     assert waiting.await_answered(lambda: tail.now_s >= known_at_s) == is_known
     assert tail.now_s < 2
     waiting.close()
