@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,12 @@ def modules(tops: Sequence[str] = PRODUCT) -> Iterator[tuple[str, Path, ast.Modu
     for top in tops:
         for path in sorted((ROOT / top).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            yield name.removesuffix(".__init__"), path, ast.parse(path.read_text())
+            yield name.removesuffix(".__init__"), path, parsed(path)
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imports(tree: ast.Module) -> Iterator[str]:

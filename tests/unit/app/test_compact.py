@@ -132,3 +132,13 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         assert done.exit_code in {1, 3}
         assert "error:" in done.output
         assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize("command", ["compact", "storage"])
+@pytest.mark.parametrize("more", [["--client", "sasl.username=me"], ["--namespace", "shop"]])
+def test_what_is_said_of_no_brokers_is_refused(
+    command: str, more: list[str], tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, [command, "--directory", str(tmp_path), *more])
+    assert done.exit_code == 2
+    assert "expected --brokers" in done.output
