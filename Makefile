@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
 STAMP := $(VENV)/.synced
+WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-unit test-integration check format lint types lock up bench clean
@@ -24,7 +25,8 @@ demo: setup ## run the main job on an embedded Kafka, with real data, and check 
 	$(RUN)/slackwater demo
 
 test: setup ## all tests that need no container engine
-	$(RUN)/python -m pytest -m "not e2e"
+	@echo "those that compute beside those that wait: each run is shown when it has ended"
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(WHOLE) test-unit test-integration
 
 test-unit: setup ## the fast tests only
 	$(RUN)/python -m pytest -m "not integration and not e2e"

@@ -12,6 +12,20 @@ settings.register_profile("patient", deadline=None)  # a busy machine is no fail
 settings.load_profile("patient")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--full-minute",
+        action="store_true",
+        help="let outages and races of storage last a minute each, with the timeouts of users",
+    )
+
+
+@pytest.fixture(scope="session")
+def is_full_minute(request: pytest.FixtureRequest) -> bool:
+    """Whether what the requirements want for a minute is to last one, and not some seconds."""
+    return bool(request.config.getoption("--full-minute"))
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """An embedded broker, running; `broker.bootstrap` is its address."""

@@ -4,20 +4,26 @@ What went does not come back, so a policy that counts from now goes by the earli
 clocks, ours and the broker's (rule 27). Ours says when something may be due; then a record is
 written that changes nothing, and the broker says when it was appended. How far ours was ahead
 is remembered, so that a wrong clock costs a record now and then, and not one at every beat.
+
+A beat looks only at collections that moved since the last one, that are read, that failed, or
+that a clock makes due: those of a thousand that stand still cost nothing.
 """
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Item
 from streams.adapter.guards import Guards
 from streams.adapter.objects import reading_hold
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
+from streams.ids import CollectionId
+from streams.progress import Antichain
 from streams.storage.events import Body, Downgrade
-from streams.storage.policy import RetainHistory, Retention, catalog_hold, downgrade
+from streams.storage.policy import RetainHistory, Retention, catalog_hold, downgrade, due_ms
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
@@ -44,27 +50,68 @@ class History:
     clock: Callable[[], float] = time.monotonic
     _ahead_ms: int = 0
     _asked_at: float | None = None
+    _items: Mapping[CollectionId, Item] = field(default_factory=dict)
+    _wanted: set[CollectionId] = field(default_factory=set)
+    _due_at: dict[CollectionId, int] = field(default_factory=dict)
+    _moved: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def let_go(self, items: Iterable[Item]) -> None:
-        """Let go of what is due. Errors: as `Shards.submit`."""
-        kept = list(self._kept(items))
+    def __post_init__(self) -> None:
+        self.shards.subscribe(self._note)
+
+    def look_after(self, items: Iterable[Item]) -> None:
+        """Let go of the history of these objects from here on."""
+        self._items = {item.id: item for item in items if item.kind != "sink"}
+        self._wanted, self._due_at = set(self._items), {}
+
+    def let_go(self) -> None:
+        """Let go of what is due. Errors: as `Shards.submit`; then it is due still."""
+        self._want()
+        kept = list(self._kept([self._items[each] for each in sorted(self._wanted)]))
+        self._wanted -= self._move(kept)
+
+    def _note(self, groups: frozenset[str]) -> None:
+        with self._lock:
+            self._moved |= groups
+
+    def _want(self) -> None:
+        """Find what is to be looked at; an object's group has its name."""
+        with self._lock:
+            moved, self._moved = self._moved, set()
+        now_ms = self.now_ms()
+        due = {each for each, at_ms in self._due_at.items() if at_ms <= now_ms}
+        self._wanted |= due | (self._items.keys() & moved)
+
+    def _move(self, kept: Sequence[Kept]) -> set[CollectionId]:
+        """Move the holds; the collections that nobody was reading: they are done."""
         now_ms = self._now(kept)
         moves: list[tuple[str, Body]] = []
+        done: set[CollectionId] = set()
         for state, policy in kept:
             moved = downgrade(state, catalog_hold(state.id), policy, now_ms)
-            followed = self._follow(state, moved)
+            reading = self.guards.frontier(state.id)
+            followed = self._follow(state, moved, reading)
             moves += [(state.id, each) for each in (moved, followed) if each is not None]
+            self._time(state, policy)
+            if reading.is_empty:
+                done.add(state.id)
         if moves:
             self.shards.submit(moves)
+        return done
 
     def _kept(self, items: Iterable[Item]) -> Iterable[Kept]:
         for item in items:
-            if item.kind == "sink":
-                continue
             try:
                 yield self.shards.state(item.id), item.policy or self.policy
             except SlackwaterError:  # it is in trouble, as SHOW says; the others go on
                 continue
+
+    def _time(self, state: CollectionState, policy: Retention) -> None:
+        """Remember when the collection is due, if it does not move before."""
+        self._due_at.pop(state.id, None)
+        at_ms = due_ms(state, catalog_hold(state.id), policy)
+        if at_ms is not None:
+            self._due_at[state.id] = at_ms
 
     def _now(self, kept: Sequence[Kept]) -> int:
         """The earlier of the two clocks; the broker is asked if something depends on it."""
@@ -101,14 +148,15 @@ class History:
             )
         self._ahead_ms, self._asked_at = max(0, skew_ms), self.clock()
 
-    def _follow(self, state: CollectionState, moved: Downgrade | None) -> Downgrade | None:
+    def _follow(
+        self, state: CollectionState, moved: Downgrade | None, reading: Antichain
+    ) -> Downgrade | None:
         """Move our reads' hold to the catalog's, but not past a read in progress."""
         catalog = state.capabilities.get(catalog_hold(state.id))
         held = state.capabilities.get(reading_hold(state.id))
         if catalog is None or held is None:
             return None
         target = catalog.frontier if moved is None else moved.frontier
-        reading = self.guards.frontier(state.id)
         if not reading.is_empty:
             target = target.meet(reading)
         if not held.frontier.strictly_precedes(target):

@@ -80,9 +80,10 @@ class Objects:
         self._now_ms, self.crash = now_ms, crash
 
     def attach(self, items: Iterable[Item]) -> None:
-        """Follow the shards that the objects have already: a thousand of them at once.
+        """Follow the shards there are already, a thousand at once, and hold them for our reads.
 
         When one cannot be followed none is; `establish` then says which, and why.
+        Errors: Determinate, Indeterminate: the cluster does not answer.
         """
         groups = [item.id for item in items if item.kind != "sink"]
         logs = {each: self._shards.names(each).log for each in groups}
@@ -91,6 +92,27 @@ class Objects:
             self._shards.open(*(each for each in groups if logs[each] in there))
         except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
+        else:
+            self._hold_for_reads([each for each in groups if self._lacks_reads(each)])
+
+    def _hold_for_reads(self, shards: Sequence[CollectionId]) -> None:
+        """Take the hold of our reads; where that fails, `establish` says why."""
+        self._shards.submit(
+            [
+                (
+                    each,
+                    Acquire(collection=each, capability=reading_hold(each), right=Right.READ),
+                )
+                for each in shards
+            ]
+        )
+
+    def _lacks_reads(self, shard: CollectionId) -> bool:
+        """Whether a shard is followed, and our reads do not hold it."""
+        if not self._is_followed(shard):
+            return False
+        found = self._shards.group_state(shard).collections.get(shard)
+        return found is not None and reading_hold(shard) not in found.capabilities
 
     def establish(self, item: Item) -> DataflowDescription:
         """Make whatever the object lacks, and describe its dataflow.
@@ -169,10 +191,8 @@ class Objects:
         assert item.as_of is not None, "an object is born before its shard is made"
         if not self._has_shard(item.id):
             self._make_shard(item)
-        if reading_hold(item.id) not in self._shards.state(item.id).capabilities:
-            hold = reading_hold(item.id)
-            asked = Acquire(collection=item.id, capability=hold, right=Right.READ)
-            self._shards.submit([(item.id, asked)])
+        if self._lacks_reads(item.id):
+            self._hold_for_reads([item.id])
 
     def _make_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"

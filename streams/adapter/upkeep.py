@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from streams.adapter.catalog import Item
+from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
 from streams.adapter.history import History
@@ -54,6 +54,7 @@ class Upkeep:
         self._keeper, self._objects, self._lock = keeper, objects, lock
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
+        self._seen: tuple[Catalog | None, int] = (None, 0)
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(each, wait_s), name=name, daemon=True)
@@ -154,15 +155,28 @@ class Upkeep:
         with self._lock:
             # Read under the lock: a definition that is just being executed changes it.
             catalog = self._keeper.catalog.sync()
-            for item in catalog.ordered():
-                if item.id not in self._asked and self._asked.issuperset(item.inputs):
-                    self.retry(item)
+            self._catch_up(catalog)
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
                     self._remove(item)
-        catalog = self._keeper.catalog.state
-        self._history.let_go([each for each in catalog.ordered() if each.id in self._asked])
+        self._history.let_go()
+
+    def _catch_up(self, catalog: Catalog) -> None:
+        """Establish what is not, and look after the history of what is.
+
+        Nothing is to be done while the catalog is as it was and all that it names is asked for.
+        """
+        if not self._asked.issuperset(catalog.items):
+            for item in catalog.ordered():
+                if item.id not in self._asked and self._asked.issuperset(item.inputs):
+                    self.retry(item)
+        known, count = self._seen
+        if catalog is not known or len(self._asked) != count:
+            self._seen = catalog, len(self._asked)
+            self._history.look_after(
+                each for id_, each in catalog.items.items() if id_ in self._asked
+            )
 
     def _remove(self, item: Item) -> None:
         """Remove a dropped object; what fails is tried again later. Errors: Deposed."""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compacting import Place
-from streams.app.up import DIRECTORY, ClientOption, client_settings
+from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
 from streams.compaction.runner import Held, Round, Wish
 from streams.compaction.work import Compacted
 from streams.errors import InvalidUsage, SlackwaterError
@@ -58,7 +58,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
     directory: Directory = DIRECTORY,
     brokers: Brokers = "",
     client: ClientOption = None,
-    namespace: Namespace = "sw",
+    namespace: Namespace = NAMESPACE,
     master: Master = "",
     on_spark: OnSpark = False,
     whole: Whole = False,
@@ -97,6 +97,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
 
 def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: Path) -> Place:
     """The cluster that the options say, or the environment's."""
+    only_with(brokers, client, namespace)
     if not brokers:
         return environment(directory)
     return Place(ClientSettings(brokers, tuple(sorted(client.items()))), namespace)

@@ -1,5 +1,6 @@
 """One round of compaction as a user asks for it: by name, by time, in process or on Spark."""
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.memory import MemoryBroker
 from streams.storage.policy import LagBehindUpper, Policy, Until
 from streams.storage.shards import Shards
 
@@ -45,7 +47,7 @@ def run(
         broker, shards = stack.enter_context(connected(place))
         failures = open_groups(shards, groups_of(place.namespace, broker.topics.names()))
         if collection:
-            wanted = named(broker, shards, place.namespace, collection)
+            wanted = named(broker, shards, place.namespace, collection, failures)
             wish = replace(wish, collections=frozenset({wanted}))
         merging = worker(shards) if master is None else on_spark(stack, shards, place, master)
         job = stack.enter_context(compaction(shards, place.kafka, merging))
@@ -54,10 +56,16 @@ def run(
         return done, failures
 
 
-def named(broker: KafkaBroker, shards: Shards, namespace: str, name: str) -> CollectionId:
+def named(
+    broker: KafkaBroker | MemoryBroker,
+    shards: Shards,
+    namespace: str,
+    name: str,
+    failures: Mapping[str, str],
+) -> CollectionId:
     """The collection of this name in the catalog, or of this id.
 
-    Errors: InvalidUsage when there is none.
+    Errors: InvalidUsage when there is none among the groups that did not fail to open.
     """
     topic = catalog_topic(namespace)
     if broker.topics.describe(topic) is not None:
@@ -68,7 +76,14 @@ def named(broker: KafkaBroker, shards: Shards, namespace: str, name: str) -> Col
                     return item.id
         finally:
             catalog.close()
-    shards.group_of(CollectionId(name))
+    try:
+        shards.group_of(CollectionId(name))
+    except InvalidUsage as unknown:
+        unread = "; ".join(f"{group} cannot be read: {why}" for group, why in failures.items())
+        raise InvalidUsage(
+            f"there is no collection {name}: 'slackwater shard list' has all of them"
+            + (f"; {unread}" if unread else "")
+        ) from unknown
     return CollectionId(name)
 
 

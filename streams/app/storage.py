@@ -16,7 +16,14 @@ from streams.app.environment import reach, reachable
 from streams.app.processes import end_with_input
 from streams.app.service import FENCED, Service, read_service
 from streams.app.services import now_ms, until_signalled
-from streams.app.up import DIRECTORY, ClientOption, chosen_topics, client_settings
+from streams.app.up import (
+    DIRECTORY,
+    NAMESPACE,
+    ClientOption,
+    chosen_topics,
+    client_settings,
+    only_with,
+)
 from streams.errors import SlackwaterError
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
@@ -43,7 +50,9 @@ def storage(
         list[str] | None,
         typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE."),
     ] = None,
-    namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
+    namespace: Annotated[
+        str, typer.Option(help="What our topics' names begin with.")
+    ] = NAMESPACE,
     config: Annotated[Path | None, typer.Option(hidden=True, dir_okay=False)] = None,
 ) -> None:
     """Answer commands from NAMESPACE.storage.commands until Ctrl-C.
@@ -80,6 +89,7 @@ def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: 
 
     Errors: InvalidUsage, Determinate when there is none, or nobody answers.
     """
+    only_with(brokers, client, namespace)
     if brokers:
         kafka = ClientSettings(brokers, tuple(sorted(client.items())))
     else:

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,10 @@ ClientOption = Annotated[
 ]
 
 
+NAMESPACE = "sw"
+"""What our topics' names begin with when nothing else is said."""
+
+
 def client_settings(given: list[str]) -> dict[str, str]:
     """`NAME=VALUE` pairs, and those of `@FILE`s, as settings; the last of a name counts.
 
@@ -38,6 +43,18 @@ def client_settings(given: list[str]) -> dict[str, str]:
     for each in given:
         pairs += lines_of(Path(each[1:])) if each.startswith("@") else [each]
     return named(pairs)
+
+
+def only_with(brokers: str, client: Mapping[str, str], namespace: str) -> None:
+    """Refuse what is said of brokers that are not named: the environment's are as it has them.
+
+    Errors: typer.BadParameter.
+    """
+    if not brokers and (client or namespace != NAMESPACE):
+        raise typer.BadParameter(
+            "expected --brokers beside --client and --namespace, got neither brokers nor a use"
+            " for them: an environment in --directory has its own"
+        )
 
 
 def lines_of(file: Path) -> list[str]:

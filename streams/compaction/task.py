@@ -162,4 +162,4 @@ def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:
     if not bodies:
         return ()
     refs = chunks.write(task.topic, bodies, task.headers)
-    return refs if errors.num_rows else with_ranges(refs, updates)
+    return with_ranges(refs, updates)

@@ -16,7 +16,7 @@ from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.faults import GONE, cause_of, read_fault
-from streams.kafka.log import Tail
+from streams.kafka.log import Tail, Unanswered
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import COMMITTED, MEANING, PACE, KafkaTail
@@ -76,7 +76,7 @@ class KafkaLogs:
                 for place, answer in answers.items()
             }
 
-        return _settled(ask, f"bounds of {len(topics)} logs")
+        return _settled(ask, lambda: self._require(topics), f"bounds of {len(topics)} logs")
 
     def _require(self, topics: Collection[Topic]) -> None:
         with self._lock:
@@ -119,27 +119,29 @@ def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
     place = TopicPartition(topic, 0)
 
     def ask() -> tuple[int, int]:
-        try:
-            return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
-        except KafkaException as error:
-            if cause_of(error).code() in GONE:
-                # said, too, when nobody has told the client yet; then this fails as unanswered
-                consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
-            raise
+        return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
 
-    return _settled(ask, f"bounds of log {topic}")
+    return _settled(ask, lambda: _require_logs(consumer, [topic]), f"bounds of log {topic}")
 
 
-def _settled(ask: Callable[[], T], doing: str) -> T:
-    """What is answered. A topic made a moment ago has a leader that does not know it yet."""
+def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T:
+    """What is answered. A topic made a moment ago has a leader that does not know it yet.
+
+    That there is no such partition is said, too, when nobody has told the client yet, as after
+    a broker's silence: `require` asks the brokers, and raises when it is so.
+    """
     deadline, pause_s = time.monotonic() + clients.ANSWER_TIMEOUT_S, _SETTLING_S
     while True:
         try:
             return ask()
         except KafkaException as error:
-            unsettled = cause_of(error).code() in _UNSETTLED
-            if not unsettled or time.monotonic() > deadline:
+            code = cause_of(error).code()
+            if code in GONE:
+                require()
+            elif code not in _UNSETTLED:
                 raise read_fault(doing, error) from error
+            if time.monotonic() > deadline:
+                raise Unanswered(f"{doing}: {cause_of(error).str()}") from error
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _SETTLING_MOST_S)  # it has much to do, so ask less
 

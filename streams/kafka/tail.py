@@ -44,7 +44,8 @@ PACE: Mapping[str, clients.Setting] = {
 _AT_ONCE = 10_000  # entries handed out by one poll
 _NAP_S = 0.05  # how long word of `add` and `remove` may lie unread
 _LOOK_EVERY_S = 3.0  # how often followed topics are looked up
-_LOOK_SHARE = 100  # a look that takes long, at many topics, comes so much more rarely
+_LOOK_SHARE = 100  # a look whose answer takes long, at many topics, comes so much more rarely
+_LOOK_AT_MOST_S = 20.0  # yet before who waits for an answer gives up, not knowing of a silence
 _LOOK_TIMEOUT_S = 1.0
 
 
@@ -198,8 +199,17 @@ class KafkaTail:
             for topic in self._next.keys() & gone:
                 self._leave(topic, Truncated(topic, self._next[topic], "the topic is gone"))
         self._unseen = unseen
+        self._look_at = self._next_look(began)
+
+    def _next_look(self, began: float) -> float:
+        """When to look again, after the look that began then.
+
+        One that nobody answered took as long as it waits: the end of a silence is not to go
+        unnoticed for a hundred times that.
+        """
         now = time.monotonic()
-        self._look_at = now + max(_LOOK_EVERY_S, (now - began) * _LOOK_SHARE)
+        took = 0.0 if self._silent_since is not None else now - began
+        return now + max(_LOOK_EVERY_S, min(took * _LOOK_SHARE, _LOOK_AT_MOST_S))
 
     def _is_gone(self, topic: Topic) -> bool:
         """Whether a broker that is asked for this topic says that there is none."""

@@ -13,6 +13,7 @@ from streams.progress import EMPTY, Antichain
 from streams.storage.capabilities import (
     Capability,
     FencedCapability,
+    InvalidCapability,
     ReadCapability,
     not_held,
     right_of,
@@ -33,6 +34,9 @@ from streams.storage.outcomes import (
 from streams.storage.sending import unread
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
+
+NEEDED = {Command.SUBSCRIBE: Right.READ, Command.UPDATE: Right.WRITE}
+"""The right that a command is an exercise of; the others are about either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,13 @@ class Asking:
             return found
         self.directory.check(command, id_, found)
         assert found is not None, "no command is allowed on what is not bound"
+        needed, right = NEEDED.get(command), right_of(capability)
+        if needed is not None and right is not needed:
+            raise InvalidCapability(
+                id_,
+                f"expected a {needed.value.lower()} capability, actual a {right.value.lower()}"
+                " capability",
+            )
         held = found.capabilities.get(capability.name)
         if held is None or held.right is not right_of(capability):
             raise not_held(self.shards.group_state(self.shards.group_of(id_)), capability)

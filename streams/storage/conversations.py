@@ -27,7 +27,7 @@ from streams.storage.capabilities import (
     useless_read,
     useless_write,
 )
-from streams.storage.description import Description, dumps, loads
+from streams.storage.description import Description, check_columns, dumps, loads
 from streams.storage.directory import Directory
 from streams.storage.events import (
     Body,
@@ -55,7 +55,7 @@ from streams.storage.outcomes import (
 )
 from streams.storage.sending import unread
 from streams.storage.shards import Shards
-from streams.storage.writing import Checked, Write, Writing, moved, renewal
+from streams.storage.writing import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
 
@@ -172,6 +172,7 @@ class Conversations:
         self, id_: CollectionId, description: Description, start: int, group: str
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """Bind an id. Errors: as `Storage.create`."""
+        check_new(id_, description, start, group)
         self.asking.free(id_)
         text = dumps(description, self.creator)
         yield from self._claim(id_, group)
@@ -383,3 +384,14 @@ class Conversations:
     def _asked(self, id_: CollectionId, *bodies: Body) -> Conversation[tuple[Outcome, ...]]:
         group = self.shards.group_of(id_)
         return (yield from submitted([(group, body) for body in bodies]))
+
+
+def check_new(id_: CollectionId, description: Description, start: int, group: str) -> None:
+    """Errors: InvalidUsage for what no collection can be."""
+    if not id_ or not group:
+        raise InvalidUsage(
+            f"create: expected the names of a collection and a group, actual {id_!r} and"
+            f" {group!r}"
+        )
+    bound(start)
+    check_columns(description)

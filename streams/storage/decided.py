@@ -3,11 +3,13 @@
 An outcome is its name and at most one field of each sort; those it has not are empty.
 """
 
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from schemas.codec import Record
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset
+from streams.progress import Antichain
 from streams.storage.outcomes import (
     Acquired,
     Advanced,
@@ -57,7 +59,6 @@ BARE = (
     RollupSuperseded,
     Stale,
 )
-MISUSES = frozenset(Misuse)
 BARE_BY_NAME = {kind.__name__: kind for kind in BARE}
 
 
@@ -156,34 +157,46 @@ def from_record(record: Record) -> Decided:
 
 
 def to_outcome(record: Record) -> Decision:
-    """The outcome in a record."""
+    """The outcome in a record.
+
+    Errors: Corrupt when there is no outcome of this name.
+    """
     name: str = record["outcome"]
     bare = BARE_BY_NAME.get(name)
     if bare is not None:
         return bare()
-    text, subject = record["text"], CollectionId(record["subject"])
-    if name == "Refused" and text in MISUSES:
-        return Refused(Misuse(text))
-    frontiers = tuple(to_frontier(each) for each in record["frontiers"])
-    made: dict[str, Decision] = {
-        "Fenced": Fenced(text, subject),
-        "UnknownStage": UnknownStage(text),
-        "WrongGroup": WrongGroup(text),
-        "UnknownCapability": UnknownCapability(text),
-        "UnknownCollection": UnknownCollection(subject),
-        "Overtaken": Overtaken(subject),
-        "OffsetsMismatch": OffsetsMismatch(to_offsets(record["offsets"]) or {}, subject),
-        "TokenMismatch": TokenMismatch(text),
-        "RolledUp": RolledUp(Offset(record["number"])),
-        "Advanced": Advanced(record["number"]),
-        "Appended": Appended(frontiers),
-    }
-    if frontiers:
-        made["UpperMismatch"] = UpperMismatch(frontiers[0], subject)
-        made["Acquired"] = Acquired(frontiers[0])
-        made["Cloned"] = Cloned(frontiers[0])
-        made["Transferred"] = Transferred(frontiers[0])
-        made["Downgraded"] = Downgraded(frontiers[0])
-    if name not in made:
-        raise Corrupt(f"rollup: expected the name of an outcome, actual {name} {text}")
-    return made[name]
+    make = MAKERS.get(name)
+    try:
+        if make is not None:
+            return make(record)
+    except (IndexError, ValueError) as cause:
+        raise Corrupt(f"rollup: outcome {name}: {cause}") from cause
+    raise Corrupt(f"rollup: expected the name of an outcome, actual {name}")
+
+
+def first(record: Record) -> Antichain:
+    """The frontier of an outcome that has one."""
+    return to_frontier(record["frontiers"][0])
+
+
+MAKERS: Mapping[str, Callable[[Record], Decision]] = {
+    "Appended": lambda of: Appended(tuple(to_frontier(each) for each in of["frontiers"])),
+    "UpperMismatch": lambda of: UpperMismatch(first(of), CollectionId(of["subject"])),
+    "Acquired": lambda of: Acquired(first(of)),
+    "Cloned": lambda of: Cloned(first(of)),
+    "Transferred": lambda of: Transferred(first(of)),
+    "Downgraded": lambda of: Downgraded(first(of)),
+    "OffsetsMismatch": lambda of: OffsetsMismatch(
+        to_offsets(of["offsets"]) or {}, CollectionId(of["subject"])
+    ),
+    "RolledUp": lambda of: RolledUp(Offset(of["number"])),
+    "Advanced": lambda of: Advanced(of["number"]),
+    "Fenced": lambda of: Fenced(of["text"], CollectionId(of["subject"])),
+    "UnknownStage": lambda of: UnknownStage(of["text"]),
+    "WrongGroup": lambda of: WrongGroup(of["text"]),
+    "UnknownCapability": lambda of: UnknownCapability(of["text"]),
+    "UnknownCollection": lambda of: UnknownCollection(CollectionId(of["subject"])),
+    "Overtaken": lambda of: Overtaken(CollectionId(of["subject"])),
+    "TokenMismatch": lambda of: TokenMismatch(of["text"]),
+    "Refused": lambda of: Refused(Misuse(of["text"])),
+}

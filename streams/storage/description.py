@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from streams.errors import InvalidUsage
+from streams.trace.kernel import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,20 @@ class Description:
     def types(self) -> tuple[str, ...]:
         """The columns' DuckDB types."""
         return tuple(type_ for _, type_ in self.columns)
+
+
+def check_columns(description: Description) -> None:
+    """Errors: InvalidUsage when no row could be written, or read, by the description."""
+    names = description.names
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidUsage(f"description: expected columns of different names, twice: {twice}")
+    try:
+        arrow_schema(description.types)
+    except Exception as cause:  # whatever the engine says of a type that it does not know
+        raise InvalidUsage(
+            f"description: expected DuckDB's types, actual {', '.join(description.types)}"
+        ) from cause
 
 
 def dumps(description: Description, creator: str = "") -> str:

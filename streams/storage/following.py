@@ -34,6 +34,9 @@ PATIENCE_MS = 30_000
 """How long brokers that answer may take until what is durable is read back."""
 
 
+MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
+
+
 class Following:
     """The groups of one client. All methods may be called from many threads."""
 
@@ -49,6 +52,7 @@ class Following:
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
+        self._answering_since = 0.0  # by the monotonic clock: when the last silence was over
         self._news = False  # whether a group has failed, or a failed one was left
         self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
@@ -112,12 +116,20 @@ class Following:
     def await_answered(self, predicate: Callable[[], bool]) -> bool:
         """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
 
-        That is waited for as well, for as long as it is worth while.
+        That is waited for as well, for as long as it is worth while; after it patience is as
+        long as before.
         """
-        while not self.wait(predicate, PATIENCE_MS):
-            if not self.is_silence():
+        since = time.monotonic()
+        while True:
+            left = since + PATIENCE_MS / 1000 - time.monotonic()
+            if self.wait(predicate, max(0, int(left * 1000))):
+                return True
+            if self.is_silence():
+                since = time.monotonic()
+            elif self._answering_since > since:
+                since = self._answering_since
+            else:
                 return False
-        return True
 
     def is_silence(self) -> bool:
         """Whether no broker answers, and waiting for one is worth while."""
@@ -171,8 +183,11 @@ class Following:
             self._move()
             try:
                 entries = self._tail.poll(wait_ms)
-            except (Truncated, WronglyTimed) as failure:
+            except WronglyTimed as failure:
                 self.fail(failure.topic, failure)
+                entries = ()
+            except Truncated as failure:
+                self.fail(failure.topic, self.explained(failure))
                 entries = ()
             if entries:
                 self._fold(entries)
@@ -213,6 +228,7 @@ class Following:
         if now.silent_ms and not told.silent_ms:
             log.warning("no broker answers: waiting")
         if told.silent_ms and not now.silent_ms:
+            self._answering_since = time.monotonic()
             log.info("the brokers answer again")
         for watcher in watchers:
             watcher(now)
@@ -275,11 +291,22 @@ class Following:
                 self._moves.append((topic, None))
             self.changed.notify_all()
 
+    def explained(self, failure: Truncated) -> Truncated:
+        """The failure, which says so if the topic was made anew: then offsets mean nothing."""
+        group = self._by_log.get(failure.topic)
+        try:
+            there = self._identify(failure.topic)
+        except SlackwaterError:
+            return failure  # what is known already has to do
+        if group is None or there in {None, group.topic_id}:
+            return failure
+        return Truncated(failure.topic, failure.position, MADE_ANEW)
+
     def _suspect(self, group: Group) -> None:
         """A foreign event is a stray one, or we follow a topic that was made anew (rule 12)."""
         topic = group.names.log
         if self._identify(topic) != group.topic_id:
-            self.fail(topic, Truncated(topic, group.state.upto, "the topic was made anew"))
+            self.fail(topic, Truncated(topic, group.state.upto, MADE_ANEW))
 
     def _fail_all(self, failure: Exception) -> None:
         with self.changed:

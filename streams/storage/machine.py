@@ -39,7 +39,9 @@ from streams.storage.state import CollectionState, StagedChunks, State, settled
 from streams.storage.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
-"""How far one record may move the clock: an outage must not end every lease (rule 11)."""
+"""How far one record may move the clock: neither a silence nor a broker whose clock is off may
+end everybody's lease (rule 11).
+"""
 
 
 def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
@@ -90,10 +92,9 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
 
 def tick(state: State, offset: Offset, at_ms: int) -> State:
     """The state at `offset` with its clock moved and expired leases released."""
-    first = state.upto < 0
-    clock = at_ms if first else max(state.clock_ms, min(at_ms, state.clock_ms + MAX_TICK_MS))
+    clock = clock_at(state, at_ms)
     if state.next_expiry_ms is None or clock < state.next_expiry_ms:
-        return state.moved(upto=offset, clock_ms=clock)
+        return state.moved(upto=offset, clock_ms=clock, appended_ms=at_ms)
     stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
     collections = {
         id_: expire(collection, clock) for id_, collection in state.collections.items()
@@ -102,10 +103,26 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
         state,
         upto=offset,
         clock_ms=clock,
+        appended_ms=at_ms,
         stages=stages,
         collections=collections,
         next_expiry_ms=first_expiry(collections, stages),
     )
+
+
+def clock_at(state: State, at_ms: int) -> int:
+    """The clock at a record that is appended next.
+
+    It counts what passes from one record to the next, at most `MAX_TICK_MS`, and nothing when
+    append times go back. So what it counts has passed by the log's own times, and a lease never
+    ends before its duration has; and what it has not counted, of a silence or of one wild time,
+    is not made up for later, at the cost of leases that were granted since.
+
+    Units: milliseconds since the epoch, less all that was not counted.
+    """
+    if state.upto < 0:
+        return at_ms
+    return state.clock_ms + min(max(at_ms - state.appended_ms, 0), MAX_TICK_MS)
 
 
 def expire(collection: CollectionState, clock_ms: int) -> CollectionState:

@@ -156,7 +156,12 @@ def constant(comparison: Comparison, kind: pa.DataType) -> pa.Scalar:
     try:
         value = pa.scalar(comparison.value, kind)
         KERNELS[comparison.operator](pa.nulls(0, kind), value)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as cause:
+    except (
+        pa.ArrowInvalid,
+        pa.ArrowTypeError,
+        pa.ArrowNotImplementedError,
+        OverflowError,  # as for less than none of a type that has no sign
+    ) as cause:
         raise InvalidUsage(
             f"column {comparison.column} of type {kind}: cannot be compared"
             f" {comparison.operator} {comparison.value!r}"

@@ -82,6 +82,20 @@ def window_ms(policy: Policy) -> int:
             assert_never(policy)
 
 
+def due_ms(collection: CollectionState, hold: CapabilityId, policy: Retention) -> int | None:
+    """From when on, by the clock, `downgrade` has something to move.
+
+    None when no time brings it about, unless the collection moves first.
+    """
+    held = collection.capabilities.get(hold)
+    if held is None or held.right is not Right.READ or not isinstance(policy, RetainHistory):
+        return None
+    least = held.frontier.time + window_ms(policy) // 10 + 1
+    if not collection.upper.is_empty and collection.upper.time - 1 < least:
+        return None
+    return least + policy.duration_ms
+
+
 def downgrade(
     collection: CollectionState, hold: CapabilityId, policy: Policy, now_ms: int
 ) -> Downgrade | None:

@@ -24,18 +24,20 @@ LONGEST_TEXT = 64
 def with_ranges(refs: Sequence[ChunkRef], updates: pa.Table) -> tuple[ChunkRef, ...]:
     """The references, those of larger chunks with the ranges of their columns.
 
-    Shape: `updates` has c0 .. cn, time, diff; the chunks hold its rows, one after the other.
+    Shape: `updates` has c0 .. cn, time, diff; the chunks hold its rows, one after the other,
+    then errors, if there are any.
     """
     found: list[ChunkRef] = []
     start = 0
     for ref in refs:
-        if ref.rows >= LEAST_ROWS:
+        end = start + ref.rows
+        if ref.rows >= LEAST_ROWS and end <= updates.num_rows:
             rows = updates.slice(start, ref.rows)
             ranges = tuple(range_of(column) for column in rows.columns[:-2])
             found.append(replace(ref, ranges=ranges))
         else:
             found.append(ref)
-        start += ref.rows
+        start = end
     return tuple(found)
 
 

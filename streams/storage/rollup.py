@@ -8,12 +8,14 @@ is a hash of the state, and one that differs says that somebody folded wrongly.
 
 import hashlib
 from collections.abc import Sequence
+from functools import cache
 from operator import attrgetter
 
 from schemas import codec
 from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
+from streams.ids import Offset
 from streams.storage import decided
 from streams.storage.batches import Batch, trace_of
 from streams.storage.events import Right, Rollup
@@ -29,7 +31,7 @@ from streams.storage.records import (
     to_offsets,
 )
 from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
-from streams.storage.window import kept_of, window_of
+from streams.storage.window import Decided, Earlier, Kept, Window
 
 SCHEMA = "shard_state"
 WIDER = "shard_state_2"
@@ -40,12 +42,21 @@ oldest that holds a state is taken, so that equal states go on having equal byte
 KEEPING = "shard_state_3"
 """The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
 
+OUTCOMES = frozenset({"decided", "kept"})
+"""The fields of a state that are read when somebody asks for an outcome."""
+
+LAGGING = "shard_state_4"
+"""The form of a state whose clock is not at the last append time; it has all that `KEEPING`
+has. In the others both are one number.
+"""
+
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     collections = [state.collections[id_] for id_ in sorted(state.collections)]
     kept = [decided.to_record(each) for each in state.kept]
-    is_wider = bool(kept) or any(needs_wider(each) for each in collections)
+    is_lagging = state.appended_ms != state.clock_ms
+    is_wider = is_lagging or bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
         "group": state.group,
@@ -67,6 +78,9 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
+    if is_lagging:
+        later = {"appended_ms": state.appended_ms, "kept": kept}
+        return codec.encode(LAGGING, {**record, **later})
     if kept:
         return codec.encode(KEEPING, {**record, "kept": kept})
     return codec.encode(WIDER if is_wider else SCHEMA, record)
@@ -108,8 +122,8 @@ def decode(body: bytes) -> State:
 
     Errors: Corrupt when they are no state.
     """
-    name, record = codec.decode(body)
-    if name not in {SCHEMA, WIDER, KEEPING}:
+    name, record = codec.decode(body, leave_out=OUTCOMES)
+    if name not in {SCHEMA, WIDER, KEEPING, LAGGING}:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
     collections = {each["id"]: to_collection(each) for each in record["collections"]}
     stages = {
@@ -120,9 +134,10 @@ def decode(body: bytes) -> State:
         group=record["group"],
         upto=record["upto"],
         clock_ms=record["clock_ms"],
+        appended_ms=record["appended_ms" if name == LAGGING else "clock_ms"],
         collections=collections,
-        window=window_of(decided.from_record(each) for each in record["decided"]),
-        kept=kept_of(decided.from_record(each) for each in record.get("kept", ())),
+        window=Window(earlier=earlier(body, "decided", record["upto"])),
+        kept=Kept(earlier=earlier(body, "kept", record["upto"])),
         floor=to_offsets(record["floor"]) or {},
         stages=stages,
         superseded=tuple(
@@ -135,6 +150,20 @@ def decode(body: bytes) -> State:
         ),
         next_expiry_ms=first_expiry(collections, stages),
     )
+
+
+def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
+    """The outcomes that the body remembers in a field, to be read when somebody asks.
+
+    The bytes of an id that is among them are in the body: that is a quick look.
+    """
+
+    @cache
+    def read() -> tuple[Decided, ...]:
+        _, record = codec.decode(body)
+        return tuple(decided.from_record(each) for each in record.get(field, ()))
+
+    return Earlier(upto, read, lambda id_: id_.encode() in body)
 
 
 def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:

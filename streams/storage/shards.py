@@ -255,6 +255,7 @@ class Shards:
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
             failure = Truncated(log, folded + 1, f"it ends at offset {end}")
+            failure = self.following.explained(failure)
             self.following.fail(log, failure)
             raise failure
         return Offset(end - 1)
@@ -283,7 +284,7 @@ class Shards:
         if not body.bodies:
             return ()
         refs = self.chunks.write(*body)
-        return refs if errors is not None else with_ranges(refs, updates)
+        return with_ranges(refs, updates)
 
     def write_all(
         self, writes: Sequence[tuple[CollectionId, pa.Table]]

@@ -6,8 +6,10 @@
             is sealed, when the last one is dropped (rules 2, 3)
 
 `clock_ms` is the group's own clock, made of append times so that every reader agrees on what
-has expired (rule 11). `superseded` are chunks that a Replace, a Drop or a newer Rollup took
-out; they are named until every reader's plan has passed (rule 10).
+has expired (rule 11): it is at the first one, and goes on by what passes between two records.
+`appended_ms` is the last one, from which the next is counted. `superseded` are chunks that a
+Replace, a Drop or a newer Rollup took out; they are named until every reader's plan has passed
+(rule 10).
 """
 
 from collections.abc import Iterator, Mapping
@@ -135,6 +137,7 @@ class State:
     group: str = ""
     upto: Offset = BEFORE_THE_LOG
     clock_ms: int = 0
+    appended_ms: int = 0
     collections: Mapping[CollectionId, CollectionState] = field(default_factory=dict)
     window: Window = NOTHING
     kept: Kept = NOTHING_KEPT
@@ -149,6 +152,7 @@ class State:
         *,
         upto: Offset | None = None,
         clock_ms: int | None = None,
+        appended_ms: int | None = None,
         collections: Mapping[CollectionId, CollectionState] | None = None,
         window: Window | None = None,
         kept: Kept | None = None,
@@ -158,6 +162,7 @@ class State:
             group=self.group,
             upto=self.upto if upto is None else upto,
             clock_ms=self.clock_ms if clock_ms is None else clock_ms,
+            appended_ms=self.appended_ms if appended_ms is None else appended_ms,
             collections=self.collections if collections is None else collections,
             window=self.window if window is None else window,
             kept=self.kept if kept is None else kept,

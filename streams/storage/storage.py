@@ -29,6 +29,7 @@ from typing import Self, TypeVar, overload
 
 import pyarrow as pa
 
+from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
@@ -83,6 +84,7 @@ class Storage:
         self._writing = Writing(shards, Kernel() if checks_counts else None)
         self._lease_ms = lease_ms
         self._close = close
+        self._is_closed = False
 
     @classmethod
     def memory(
@@ -153,7 +155,8 @@ class Storage:
         Users write to a collection of kind `table`. Any other is fed by the system, which keeps
         the write capability `<id>.write` and drops the user's: that one comes back useless.
 
-        Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name.
+        Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name, `start`
+        is before 0, or the columns have no such types or one name twice.
         """
         commands = self._commands(critical=critical)
         return self._ask(commands.create(id_, description, start, group or id_))
@@ -169,6 +172,7 @@ class Storage:
         Errors: NotBound, Unreadable, InvalidCapability; InvalidUsage when the options name
         columns that are not there.
         """
+        self._check_open()
         collection = self._asking.readable(capability)
         return Subscription(
             self.shards, capability, loads(collection.description), options or Options()
@@ -297,7 +301,12 @@ class Storage:
         """
         return self._ask(self._commands().heartbeat(capability))
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise InvalidUsage("storage is closed: open another one, capabilities stay valid")
+
     def _commands(self, *, critical: bool = False) -> Conversations:
+        self._check_open()
         lease_ms = None if critical else self._lease_ms
         asking = self._asking
         return Conversations(self.shards, asking.directory, asking, self._writing, lease_ms)
@@ -317,7 +326,13 @@ class Storage:
         return self.shards.following.watch(callback)
 
     def close(self) -> None:
-        """Release the connections; capabilities stay what they are."""
+        """Release the connections; capabilities stay what they are.
+
+        Commands from then on raise InvalidUsage. May be repeated.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
         self.shards.close()
         self._close()
 

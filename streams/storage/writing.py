@@ -4,6 +4,7 @@ The chunks are written first; the one Append that links them decides. When it lo
 are orphans, which the collector finds.
 """
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -85,8 +86,22 @@ class Write:
 
 
 def bound(value: Antichain | int) -> Antichain:
-    """A frontier, which may be given by its time."""
-    return frontier(value) if isinstance(value, int) else value
+    """A frontier, which may be given by its time.
+
+    Errors: InvalidUsage when that is no time, or one before the first: a snapshot begins there.
+    """
+    if isinstance(value, Antichain):
+        return value
+    try:
+        time = operator.index(value)  # numpy's integers, too
+    except TypeError:
+        time = -1
+    if not MINIMUM_TIME <= time <= LAST:
+        raise InvalidUsage(
+            f"frontier: expected a frontier, or a time from {MINIMUM_TIME} to {LAST},"
+            f" actual {value!r}"
+        )
+    return frontier(time)
 
 
 def moved(write: Write) -> WriteCapability:
@@ -181,6 +196,8 @@ class Writing:
         id_, lower = write.capability.id, write.capability.frontier
         if not lower.precedes(write.upper):
             raise NotForward(id_, lower, write.upper)
+        if not isinstance(write.updates, pa.Table | None):
+            raise WrongRows(id_, f"expected an Arrow table, actual {type(write.updates)}")
         is_empty = write.updates is None or not write.updates.num_rows
         if is_empty and not write.chunks:
             return None, []

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from schemas import chunk
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId, Timestamp
-from streams.progress import Antichain
+from streams.progress import Antichain, frontier
 from streams.storage.description import Description
+from streams.storage.read import LAST
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
 from streams.trace.kernel import Kernel, arrow_schema
@@ -111,6 +112,8 @@ def check_times(
         raise OutsideInterval(id_, first, lower, upper)
     if upper.less_equal(last):
         raise OutsideInterval(id_, last, lower, upper)
+    if last >= LAST:  # no upper could say that it is known
+        raise OutsideInterval(id_, last, lower, frontier(LAST))
 
 
 @dataclass(frozen=True, slots=True)

@@ -252,7 +252,9 @@ def test_a_clock_that_is_hours_off_changes_nothing(place: Place) -> None:
         assert set(everything(each, clone, 9)) == {("a", 1, 3), ("b", 1, 7)}
 
 
-def test_two_writers_at_full_speed_are_told_what_is_read(place: Place) -> None:
+def test_two_writers_at_full_speed_are_told_what_is_read(
+    place: Place, is_full_minute: bool
+) -> None:
     read, held = place.client().create(T, TABLE)
     told: list[Found] = [{}, {}]
     stop = threading.Event()
@@ -275,7 +277,7 @@ def test_two_writers_at_full_speed_are_told_what_is_read(place: Place) -> None:
     ]
     for each in writers:
         each.start()
-    time.sleep(3)
+    time.sleep(60 if is_full_minute else 3)
     stop.set()
     for each in writers:
         each.join(timeout=120)

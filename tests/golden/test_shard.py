@@ -291,6 +291,13 @@ CASES: dict[str, Sequence[Body]] = {
         append(5, 30, chunk(0, 1)),
         Transfer(collection=U1, capability=READ, to=OTHER),
     ],
+    "silence": [
+        LEASED,
+        Acquire(collection=U1, capability=OTHER, right=Right.READ, lease_ms=90_000),
+        Stage(stage="load", chunks=(chunk(0, 1),), lease_ms=30_000),
+        Downgrade(collection=U1, capability=WRITE, frontier=frontier(9)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(9)),
+    ],
     "rollup": [
         CREATE,
         *([Reclaim({})] * 130),
@@ -300,12 +307,15 @@ CASES: dict[str, Sequence[Body]] = {
     ],
 }
 
+PASSING_MS = {"silence": 3_600_000}
+"""What lies between two records of a case, if it is not 100 ms."""
+
 
 def log_of(case: str) -> list[dict[str, object]]:
     start = COMMAND if case == "commands" else ""
     return [
         {
-            "at_ms": 1_000_000 + number * 100,
+            "at_ms": 1_000_000 + number * PASSING_MS.get(case, 100),
             "value": records.encode(
                 Event(EventId(f"{start}{number:032x}"), "f00d" * 8, Offset(number - 1), body)
             ).hex(),

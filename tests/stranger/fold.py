@@ -1,7 +1,7 @@
 """The fold of a group's log, as a stranger writes one from the page.
 
 The section numbers are those of `schemas/CLIENTS.md`, part 4. A state is kept as plain
-records, in the words of `schemas/avro/shard_state_3.avsc`.
+records, in the words of `schemas/avro/shard_state_4.avsc`.
 """
 
 from typing import Any
@@ -42,6 +42,7 @@ class Fold:
         self.group = ""
         self.upto = -1
         self.clock = 0
+        self.appended = 0  # the last record's append time
         self.collections: dict[str, Record] = {}
         self.decided: dict[str, int] = {}  # the offset at which an event was decided
         self.commands: dict[str, None] = {}  # those that carried out commands, oldest first
@@ -76,9 +77,9 @@ class Fold:
             self.decided[id_] = offset
 
     def tick(self, offset: int, at_ms: int) -> None:
-        is_first = self.upto < 0
-        self.upto = offset
-        self.clock = at_ms if is_first else max(self.clock, min(at_ms, self.clock + TICK))
+        passed = min(max(at_ms - self.appended, 0), TICK)
+        self.clock = at_ms if self.upto < 0 else self.clock + passed
+        self.upto, self.appended = offset, at_ms
         for name in [n for n, s in self.stages.items() if s["expires_ms"] <= self.clock]:
             del self.stages[name]
         for found in self.collections.values():
@@ -426,6 +427,7 @@ class Fold:
 
     def load(self, state: Record) -> None:
         self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
+        self.appended = state.get("appended_ms", self.clock)
         for each in state["collections"]:
             held = {c["id"]: {"token": "", **c} for c in each["capabilities"]}
             for capability in held.values():

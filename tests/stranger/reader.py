@@ -141,10 +141,14 @@ class Reader:
         return counted(self.updates(group, id_, as_of, 0, as_of + 1), with_time=False)
 
     def listen(self, group: str, id_: str, after: int) -> dict[tuple[Any, ...], int]:
-        """What changed at later times, as far as it is known: by row and time."""
+        """What changed at later times, as far as it is known: by row and time.
+
+        There is nothing before time 0: since 0 is early enough for all that ever changed.
+        """
         found = self.fold(group).collections[id_]
         upper = LAST if found["upper"] is EMPTY else found["upper"]
-        return counted(self.updates(group, id_, after, after + 1, upper), with_time=True)
+        updates = self.updates(group, id_, max(after, 0), after + 1, upper)
+        return counted(updates, with_time=True)
 
     def close(self) -> None:
         self._consumer.close()

@@ -14,6 +14,7 @@ from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.description import Description, loads
 from streams.storage.events import Right
+from streams.storage.machine import clock_at
 from streams.storage.state import Capability, CollectionState, State
 
 OPEN, SEALED, DROPPED = "open", "sealed", "dropped"
@@ -98,8 +99,8 @@ class Holder:
     capability alone were dropped: 0 when others stand as far back. It is None for the last of
     its kind: without any reader since stays, without any writer the shard is sealed.
     `kept` are superseded chunks that may not be reclaimed while its plan stands where it does.
-    `expires_in_ms` is None for a critical capability; negative when the lease is over and the
-    log has had no event yet that says so.
+    `expires_in_ms` is None for a critical capability; 0 or less when an event of the log that
+    comes now ends it, and none has come yet.
     """
 
     id: CapabilityId
@@ -142,7 +143,7 @@ def holder(
         plan=each.plan,
         kept=kept_by(state, each.plan),
         lease_ms=each.lease_ms,
-        expires_in_ms=None if ends is None else ends - now_ms,
+        expires_in_ms=None if ends is None else ends - clock_at(state, now_ms),
     )
 
 

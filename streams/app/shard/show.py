@@ -169,7 +169,7 @@ def lease_text(holder: Holder) -> str:
     if left is None:
         return "critical: never expires"
     if left <= 0:
-        return f"over since {duration_text(-left)}, ends with the next event of the log"
+        return "over: ends with the next event of the log"
     return f"{duration_text(left)} left"
 
 

@@ -36,14 +36,13 @@ from streams.storage.commands.wire import (
     UpdateAndDowngrade,
 )
 from streams.storage.conversations import Conversation, Conversations
-from streams.storage.description import Description, loads
+from streams.storage.description import loads
 from streams.storage.options import Comparison, Operator, Options, selection
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.read import check_readable, end, is_complete, pieces
 from streams.storage.storage import LEASE_MS
 from streams.storage.writing import Write, Writing
 from streams.storage.written import WrongRows
-from streams.trace.kernel import arrow_schema
 
 LARGEST_ROWS = 256 << 20
 """Bytes of one collection's updates in a command, when unpacked."""
@@ -123,11 +122,7 @@ class Asked:
         return pair(talk.acquire(command.collection, command.token))
 
     def _create(self, command: Create) -> Conversation[Outcome]:
-        if not command.collection or not command.group:
-            raise InvalidUsage("create: expected the names of a collection and a group")
-        if command.start < MINIMUM_TIME:
-            raise InvalidUsage(f"create: expected start from {MINIMUM_TIME} on")
-        description = described(command.description)
+        description = loads(command.description)
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
         talk = replace(self.conversations, lease_ms=lease_ms)
         made = talk.create(command.collection, description, command.start, command.group)
@@ -166,6 +161,8 @@ class Asked:
         after = command.after
         if after is not None and after < as_of:
             raise InvalidUsage(f"expected after to be {as_of} or beyond, actual {after}")
+        if command.until is not None and command.until <= as_of:
+            raise InvalidUsage(f"expected until beyond {as_of}, actual {command.until}")
         check_readable(collection, as_of)
         shards = self.conversations.shards
         lower = MINIMUM_TIME if after is None else Timestamp(after + 1)
@@ -212,16 +209,6 @@ def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
         expected = "none of a critical capability" if is_critical else "1 ms or more"
         raise InvalidUsage(f"lease_ms: expected {expected}, actual {lease_ms}")
     return lease_ms
-
-
-def described(text: str) -> Description:
-    """The description in JSON. Errors: InvalidUsage."""
-    description = loads(text)
-    try:
-        arrow_schema(description.types)
-    except Exception as cause:  # whatever the engine says of a type that it does not know
-        raise InvalidUsage(f"description: expected DuckDB's types, actual {text}") from cause
-    return description
 
 
 def write_of(share: Share) -> Write:

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import random
 import subprocess
 import sys
@@ -13,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+import pyspark
 import pytest
 
 from streams.app.service import Service
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.embedded.java import find_java
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read
@@ -32,6 +35,9 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 DESCRIPTION = Description((("key", "BIGINT"), ("text", "VARCHAR")))
 U1 = CollectionId("u1")
+ROOT = Path(__file__).parents[3]
+SOON_THERE = os.environ | {"SPARK_SUBMIT_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
+"""For a JVM that lives for seconds: it compiles what runs often, and no better than need be."""
 namespaces = itertools.count()
 
 
@@ -141,6 +147,7 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
     place.append(12, 400)
     done = subprocess.run(
         place.command("--whole", "--lag", "2", "--master", "local[2]"),
+        env=SOON_THERE,
         capture_output=True,
         text=True,
         timeout=500,
@@ -153,6 +160,36 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
     assert place.shards.state(U1).batches.count == 1
     for at in (9, 10, 11):
         assert place.contents(at) == place.expected(at)
+
+
+def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
+    """By the command line of the README, with the `spark-submit` that comes with PySpark."""
+    place.append(12, 50)
+    before = {at: place.contents(at) for at in range(8, 12)}
+    client = tmp_path / "client.properties"
+    client.write_text("socket.keepalive.enable = true\n")
+    submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
+    reach = ["--brokers", place.bootstrap, "--client", f"@{client}", "--spark"]
+    wish = ["--namespace", place.namespace, "--whole", "--since", "8", "--json", "u1"]
+    java = find_java(None)[0].resolve()
+    done = subprocess.run(
+        [*submit, "streams/app/compact.py", *reach, *wish],
+        cwd=ROOT,
+        env=SOON_THERE | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java.parents[1])},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [merged] = json.loads(done.stdout)["compacted"]
+    assert (merged["collection"], merged["batches"]) == ("u1", 12)
+    place.shards.sync(U1)
+    state = place.shards.state(U1)
+    assert (state.since, state.batches.count) == (frontier(8), 1)
+    assert {at: place.contents(at) for at in before} == before
+    place.append(1, 50)
+    assert place.contents(12) == place.expected(12)
 
 
 def test_the_service_compacts_now_and_then(place: Place, tmp_path: Path) -> None:

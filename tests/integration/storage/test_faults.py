@@ -1,45 +1,59 @@
 """A broker that is away, frozen, killed, or has a full disk: commands wait, nothing is lost."""
 
+import itertools
 import os
 import resource
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import psutil
 import pytest
 
 from streams.ids import CollectionId, Timestamp
-from streams.kafka import clients
+from streams.kafka import clients, tail
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage, following
 from streams.storage.capabilities import ReadCapability, WriteCapability
 from streams.storage.options import Options
 from streams.storage.status import Status
+from tests.support.processes import is_alive
 from tests.support.storages import TABLE, contents, write
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 T = CollectionId("t")
 Found = dict[tuple[object, ...], int]
+names = itertools.count()
+
+PATIENCE_S = 120
+"""How long a step of a test may take, an outage of a minute among them."""
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that a test may do anything to, as long as it runs in the end."""
+    with EmbeddedBroker(tmp_path_factory.mktemp("own")) as broker:
+        yield broker
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    """A broker that a test may do anything to."""
-    broker = EmbeddedBroker(tmp_path)
-    broker.start()
-    yield broker
-    broker.stop()
+def namespace() -> str:
+    return f"faults{next(names)}"
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls give up after a few seconds, so that a short outage is as a long one."""
+def outage_ms(monkeypatch: pytest.MonkeyPatch, is_full_minute: bool) -> int:
+    """An outage longer than any single call waits: calls give up sooner for a short one."""
+    if is_full_minute:
+        return 60_000
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(following, "PATIENCE_MS", 3_000)
+    monkeypatch.setattr(following, "PATIENCE_MS", 5_000)
+    monkeypatch.setattr(tail, "_LOOK_SHARE", 0)  # a silence is known before it ends
+    return 6_000
 
 
 def java(broker: EmbeddedBroker) -> psutil.Process:
@@ -59,9 +73,21 @@ class Working:
     stopping: threading.Event = field(default_factory=threading.Event)
     failures: list[Exception] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self.thread = threading.Thread(target=self.run)
+    def __enter__(self) -> Self:
+        # daemon: a test that fails may leave it waiting, and the run has to end all the same
+        self.thread = threading.Thread(target=self.run, daemon=True)
         self.thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stopping.set()
+        if raised is None:
+            self.stop()
 
     def run(self) -> None:
         try:
@@ -82,12 +108,13 @@ class Working:
 
     def stop(self) -> None:
         self.stopping.set()
-        self.thread.join(240)
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
         assert not self.failures, self.failures
 
 
 def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + PATIENCE_S
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -117,60 +144,64 @@ def frozen(broker: EmbeddedBroker) -> Callable[[], object]:
     return process.resume
 
 
-@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("away", [stopped, killed, frozen])
 def test_a_broker_that_is_away_is_waited_for(
-    own: EmbeddedBroker, away: Callable[[EmbeddedBroker], Callable[[], object]]
+    own: EmbeddedBroker,
+    namespace: str,
+    away: Callable[[EmbeddedBroker], Callable[[], object]],
+    outage_ms: int,
 ) -> None:
-    """For longer than any single call waits, which is a few seconds here."""
-    bootstrap = own.bootstrap
-    told: list[Status] = []
-    with Storage.kafka(bootstrap) as storage, Storage.kafka(bootstrap) as reader:
+    bootstrap, told = own.bootstrap, list[Status]()
+    with (
+        Storage.kafka(bootstrap, namespace=namespace) as storage,
+        Storage.kafka(bootstrap, namespace=namespace) as reader,
+    ):
         storage.watch(told.append)
         read, held = storage.create(T, TABLE)
-        work = Working(storage, held)
-        work.progress(5)
-        back = away(own)
-        until(lambda: storage.status().silent_ms > 8_000)
-        assert "no broker answers since" in str(storage.status())
-        assert told
-        assert told[-1].silent_ms
-        looks: list[Found] = []  # somebody who comes while nobody answers waits as well
-        looking = threading.Thread(
-            target=lambda: looks.append(everything(reader, reader.heartbeat(read), 5))
-        )
-        looking.start()
-        before = len(work.told)
-        back()
-        assert own.bootstrap == bootstrap
-        work.progress(5)
-        work.stop()
-        looking.join(120)
+        with Working(storage, held) as work:
+            work.progress(5)
+            back = away(own)
+            until(lambda: storage.status().silent_ms > outage_ms)
+            assert "no broker answers since" in str(storage.status())
+            assert told
+            assert told[-1].silent_ms
+            looks: list[Found] = []  # somebody who comes while nobody answers waits as well
+            looking = threading.Thread(
+                target=lambda: looks.append(everything(reader, reader.heartbeat(read), 5)),
+                daemon=True,
+            )
+            looking.start()
+            before = len(work.told)
+            back()
+            assert own.bootstrap == bootstrap
+            work.progress(5)
+        looking.join(PATIENCE_S)
         until(lambda: storage.status().is_well and told[-1].is_well)
         assert len(work.told) > before
         assert len(looks[0]) == 5
         assert everything(reader, read, len(work.told)) == work.told
 
 
-def test_a_full_disk_at_the_broker_loses_nothing_that_was_told(own: EmbeddedBroker) -> None:
+def test_a_full_disk_at_the_broker_loses_nothing_that_was_told(
+    own: EmbeddedBroker, namespace: str
+) -> None:
     """No file may grow beyond two megabytes, so appends fail as they do when a disk is full.
 
     A broker whose only disk fails ends itself. There is room again when it comes back.
     """
-    with Storage.kafka(own.bootstrap) as storage:
+    with Storage.kafka(own.bootstrap, namespace=namespace) as storage:
         read, held = storage.create(T, TABLE)
-        work = Working(storage, held, lambda: os.urandom(64 << 10).hex())
-        work.progress(2)
-        limit = (2 << 20, resource.RLIM_INFINITY)
-        process = java(own)
-        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
-        until(lambda: bool(storage.status().silent_ms) or bool(work.failures))
-        assert not work.failures
-        until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
-        said = own.log_file.read_text(errors="replace")
-        assert "File too large" in said, said[-2_000:]
-        own.stop()
-        own.start()
-        work.progress(2)
-        work.stop()
+        with Working(storage, held, lambda: os.urandom(64 << 10).hex()) as work:
+            work.progress(2)
+            limit = (2 << 20, resource.RLIM_INFINITY)
+            process = java(own)
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, limit)
+            until(lambda: not is_alive(process.pid) or bool(work.failures))
+            assert not work.failures
+            said = own.log_file.read_text(errors="replace")
+            assert "File too large" in said, said[-2_000:]
+            until(lambda: bool(storage.status().silent_ms))
+            own.stop()
+            own.start()
+            work.progress(2)
         assert everything(storage, read, len(work.told)) == work.told

@@ -143,14 +143,3 @@ def test_a_topic_that_was_made_anew_is_noticed(
     other.create(u, u, DESCRIPTION, Timestamp(0))
     with pytest.raises((Truncated, Corrupt)):
         one.sync(u)
-
-
-def test_the_price_of_an_append(one: Shards, u: CollectionId) -> None:
-    """Chunk, event and reading it back: not a benchmark, but no poll may hide in it."""
-    one.create(u, u, DESCRIPTION, Timestamp(0))
-    laps = []
-    for upper in range(30):
-        began = time.perf_counter()
-        append(one, u, upper, upper + 1, row("a", upper))
-        laps.append(time.perf_counter() - began)
-    assert sorted(laps)[15] < 0.25, f"seconds: {sorted(laps)}"

@@ -2,9 +2,11 @@
 
 import pytest
 
+from streams.adapter.objects import reading_hold
 from streams.adapter.results import Complete, Notice
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
+from streams.storage.events import Drop
 from tests.support.coordinating import NOW, TOTALS, Killed, eventually, with_orders
 
 
@@ -119,3 +121,28 @@ def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
     assert env.coordinator.is_alive
     replica.append("s1", NOW + 10)
     eventually(lambda: not env.coordinator.is_alive)
+
+
+def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> None:
+    """One by one, a thousand objects would be a thousand round trips."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    env.rows(TOTALS.replace("totals", "other"))
+    ids = [CollectionId(each) for each in ("s1", "u2", "u3")]
+    shards = env.coordinator.shards
+    shards.submit([(each, Drop(each, reading_hold(each))) for each in ids])
+    env.coordinator.stop()
+    flushes: list[set[str]] = []
+    honest = env.broker.logs.append
+
+    def append(sent):
+        events = [(topic, value) for topic, value in sent if topic.endswith(".log")]
+        flushes.append({topic for topic, value in events if b".reading" in value})
+        return honest(sent)
+
+    monkeypatch.setattr(env.broker.logs, "append", append)
+    env.start()
+    assert [each for each in flushes if each] == [{f"sw.{each}.log" for each in ids}]
+    for each in ids:
+        assert reading_hold(each) in env.coordinator.shards.state(each).capabilities

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from streams.app import compact as command
 from streams.app.compact import FOLLOW_MS, show
-from streams.app.compact_once import policy_of
+from streams.app.compact_once import named, policy_of
 from streams.app.compacting import groups_of
 from streams.app.main import app
 from streams.compaction.runner import Round, Wish
@@ -17,8 +17,10 @@ from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
+from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
 from streams.storage.policy import LagBehindUpper, Until
+from streams.storage.shards import Shards
 
 DONE = Round(
     compacted=[
@@ -51,6 +53,20 @@ def test_what_the_options_say() -> None:
     assert policy_of(None, 7) == LagBehindUpper(7)
     with pytest.raises(InvalidUsage):
         policy_of(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("failures", "why"),
+    [
+        ({}, "there is no collection revenu: 'slackwater shard list' has all of them$"),
+        ({"u4": "a chunk is missing"}, "all of them; u4 cannot be read: a chunk is missing$"),
+    ],
+)
+def test_a_name_that_nobody_has(failures: dict[str, str], why: str) -> None:
+    broker = MemoryBroker(lambda: 0)
+    shards = Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: 0)
+    with pytest.raises(InvalidUsage, match=why):
+        named(broker, shards, "sw", "revenu", failures)
 
 
 def test_a_round_in_words(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,3 +132,13 @@ def test_no_secret_is_shown(tmp_path: Path) -> None:
         assert done.exit_code in {1, 3}
         assert "error:" in done.output
         assert "hunter2" not in done.output
+
+
+@pytest.mark.parametrize("command", ["compact", "storage"])
+@pytest.mark.parametrize("more", [["--client", "sasl.username=me"], ["--namespace", "shop"]])
+def test_what_is_said_of_no_brokers_is_refused(
+    command: str, more: list[str], tmp_path: Path
+) -> None:
+    done = CliRunner().invoke(app, [command, "--directory", str(tmp_path), *more])
+    assert done.exit_code == 2
+    assert "expected --brokers" in done.output

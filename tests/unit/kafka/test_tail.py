@@ -5,13 +5,14 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from streams.ids import Offset, Topic
 from streams.kafka import clients, tail
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import KafkaTail
+from streams.storage import following
 
 LOG = Topic("sw.u1.log")
 
@@ -117,3 +118,54 @@ def test_a_topic_that_we_may_not_see_is_not_gone(
     consumer.known = None
     consumer.messages.append(told(7))
     assert [each.offset for each in following.poll(0)] == [7]
+
+
+def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long a lookup waits for brokers that say nothing."""
+    now = [100.0]
+    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Silent(Consumer):
+        def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
+            self.lookups += 1
+            if self.known is None:
+                return SimpleNamespace(topics={LOG: SimpleNamespace(error=None)})
+            now[0] += timeout
+            raise KafkaException(KafkaError(self.known))
+
+    consumer = Silent((), KafkaError._TRANSPORT)
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
+    for _ in range(3):
+        now[0] += tail._LOOK_EVERY_S
+        waiting.poll(0)
+        assert waiting.silent_ms() > 0
+    assert consumer.lookups == 3
+    consumer.known = None
+    now[0] += tail._LOOK_EVERY_S
+    waiting.poll(0)
+    assert waiting.silent_ms() == 0
+
+
+def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the lookups are that are answered."""
+    now = [100.0]
+    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    class Slow(Consumer):
+        def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
+            self.lookups += 1
+            now[0] += 0.9
+            return SimpleNamespace(topics={LOG: SimpleNamespace(error=None)})
+
+    consumer = Slow((), None)
+    monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
+    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
+    now[0] += tail._LOOK_EVERY_S
+    waiting.poll(0)
+    now[0] += 10
+    waiting.poll(0)
+    assert consumer.lookups == 1, "slow lookups are rare"
+    now[0] += following.PATIENCE_MS / 1000 - 10
+    waiting.poll(0)
+    assert consumer.lookups == 2

@@ -18,6 +18,14 @@ def test_a_message_begins_with_marker_and_little_endian_fingerprint() -> None:
     assert message[2:10] == codec.registry().by_name["shard_drop"].header[2:]
 
 
+def test_fields_that_are_not_wanted_are_left_out() -> None:
+    message = codec.encode("shard_drop", DROP)
+    rest = {"id": "e", "seen": 1, "collection": "u1", "capability": None}
+    assert codec.decode(message, leave_out=frozenset({"group"})) == ("shard_drop", rest)
+    with pytest.raises(Corrupt, match="1 bytes too many"):
+        codec.decode(message + b"x", leave_out=frozenset({"group"}))
+
+
 def test_the_fingerprint_is_the_one_of_the_specification() -> None:
     # Avro 1.12, "Schema Fingerprints": CRC-64-AVRO of "null" is 63dd24e7cc258f8a, and the
     # single-object encoding has it in little endian order

@@ -66,7 +66,7 @@ def test_a_copy_never_changes_what_collections_hold(
 ) -> None:
     number = data.draw(st.integers(0, len(history.records) - 1))
     event, _ = history.records[number]
-    at_ms = history.state.clock_ms  # so that no lease ends meanwhile
+    at_ms = history.state.appended_ms  # so that no lease ends meanwhile
     state, outcome = step(history.state, event, Offset(len(history.records)), at_ms)
     assert outcome == history.outcomes[number]
     aside = replace(state, upto=history.state.upto)

@@ -17,6 +17,7 @@ from streams.storage.policy import (
     RetainHistory,
     Until,
     downgrade,
+    due_ms,
     wish,
 )
 from streams.storage.state import Capability, CollectionState, State
@@ -100,3 +101,23 @@ def test_since_never_passes_another_hold(
     after = step(state, event, Offset(0), 0)[0].collections[U1]
     assert after.since.time == min(reader, body.frontier.time)
     assert after.since.time < upper
+
+
+@given(
+    st.integers(0, 50),
+    st.none() | st.integers(0, 100),
+    st.integers(0, 40),
+    st.integers(0, 200),
+)
+def test_a_hold_moves_by_the_clock_from_when_it_is_due(
+    held: int, upper: int | None, duration_ms: int, now_ms: int
+) -> None:
+    state = collection(held, EMPTY if upper is None else frontier(upper))
+    policy = RetainHistory(duration_ms)
+    due = due_ms(state, HOLD, policy)
+    moves = downgrade(state, HOLD, policy, now_ms) is not None
+    assert moves == (due is not None and now_ms >= due)
+
+
+def test_a_hold_behind_upper_is_never_due_by_the_clock() -> None:
+    assert due_ms(collection(5, frontier(900)), HOLD, LagBehindUpper(1)) is None

@@ -48,6 +48,16 @@ def test_each_chunk_has_the_ranges_of_its_own_rows() -> None:
     assert found == tuple(refs)  # ranges are no part of what a chunk is
 
 
+def test_a_chunk_that_holds_errors_has_no_ranges() -> None:
+    """Those before it have theirs, and so has what was written beside no errors at all."""
+    numbers = list(range(600))
+    rows = pa.table({"c0": numbers, "time": [1] * 600, "diff": [1] * 600})
+    mixed = [ChunkRef(0, Offset(n), f"k{n}", 7, size, 1) for n, size in enumerate((300, 301))]
+    assert [each.ranges for each in with_ranges(mixed, rows)] == [(Range(0, 299),), ()]
+    plain = [ChunkRef(0, Offset(0), "k", 7, 600, 1)]
+    assert [each.ranges for each in with_ranges(plain, rows)] == [(Range(0, 599),)]
+
+
 floats = st.floats(allow_infinity=True, allow_nan=True, width=64)
 
 

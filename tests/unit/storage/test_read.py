@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.chunk import ERRORS
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
@@ -60,6 +61,16 @@ def append(to: Shards, lower: int, upper: int | None, rows: list[Row], errors=No
         chunks=to.write(U1, table(rows), errors),
     )
     to.submit([("u1", Append((part,)))])
+
+
+def test_written_rows_have_ranges_also_beside_an_empty_table_of_errors(shards: Shards) -> None:
+    rows = table([(f"{number:03}", 1, 1) for number in range(256)])
+    bounds = [(Range("000", "255"),)]
+    none = pa.table({name: [] for name in ("error", "time", "diff")}, schema=ERRORS)
+    one = pa.table({"error": ["bad"], "time": [1], "diff": [1]}, schema=ERRORS)
+    assert [each.ranges for each in shards.write(U1, rows)] == bounds
+    assert [each.ranges for each in shards.write(U1, rows, none)] == bounds
+    assert [each.ranges for each in shards.write(U1, rows, one)] == [()]
 
 
 def total(*tables: pa.Table) -> dict[str, int]:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
 
@@ -143,6 +144,37 @@ def test_reading_back_is_waited_for_as_well(
     assert write(line.storage, held, 5, ("a", 1, 3, 1)).frontier.time == 5
     timer.join()
     line.storage.close()
+
+
+@dataclass
+class TimedTail:
+    """A tail that reads nothing and moves a clock; brokers are silent from 0.1 to 0.9 s."""
+
+    now_s: float = 0.0
+
+    def poll(self, wait_ms: int) -> tuple[Entry, ...]:
+        self.now_s += wait_ms / 1000
+        return ()
+
+    def silent_ms(self) -> int:
+        return 1 if 0.1 <= self.now_s < 0.9 else 0
+
+    def close(self) -> None: ...
+
+
+@pytest.mark.parametrize(("known_at_s", "is_known"), [(0.05, True), (1.7, True), (2.5, False)])
+def test_patience_begins_anew_when_a_silence_is_over(
+    monkeypatch: pytest.MonkeyPatch, known_at_s: float, is_known: bool
+) -> None:
+    """Which was within the time that is waited: it is not counted."""
+    tail = TimedTail()
+    monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: tail.now_s))
+    logs = SimpleNamespace(tail=lambda starts: tail)
+    waiting = following.Following(logs, lambda topic: None, pump=False)
+    assert waiting.await_answered(lambda: tail.now_s >= known_at_s) == is_known
+    assert tail.now_s < 2
+    waiting.close()
 
 
 def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,6 +210,7 @@ def ranges_in(state: State) -> list[object]:
         (Options(where=(Comparison("nothing", Operator.EQUAL, 1),)), "actual nothing"),
         (Options(where=(Comparison("size", Operator.EQUAL, "big"),)), "cannot be compared"),
         (Options(where=(Comparison("name", Operator.EQUAL, 7),)), "cannot be compared"),
+        (Options(where=(Comparison("size", Operator.LESS, 1 << 64),)), "cannot be compared"),
     ],
 )
 def test_options_are_refused_at_once(storage: Storage, options: Options, why: str) -> None:

@@ -1,14 +1,46 @@
 """What is remembered of outcomes, and what is stale."""
 
+import pytest
+
+from schemas.codec import Record
 from streams.ids import EventId, Offset
-from streams.storage.outcomes import Created, Dropped
-from streams.storage.window import WINDOW, Decided, Window, is_stale, window_of
+from streams.storage import decided, rollup
+from streams.storage.events import Event, Reclaim
+from streams.storage.machine import step
+from streams.storage.outcomes import Created, Decision, Dropped, Reclaimed
+from streams.storage.state import State
+from streams.storage.window import (
+    COMMAND,
+    KEPT,
+    WINDOW,
+    Decided,
+    Earlier,
+    Kept,
+    Window,
+    is_stale,
+)
 
 
-def filled(offsets: int) -> Window:
-    return window_of(
-        Decided(EventId(f"e{offset}"), Offset(offset), Created()) for offset in range(offsets)
-    )
+def decision(offset: int, outcome: Decision | None = None) -> Decided:
+    return Decided(EventId(f"e{offset}"), Offset(offset), outcome or Created())
+
+
+def filled(offsets: int, start: int = 0, window: Window | None = None) -> Window:
+    window = window or Window()
+    for offset in range(start, offsets):
+        window = window.record(decision(offset))
+    return window
+
+
+def rolled_up(window: Window, upto: int) -> Window:
+    """The window as a Rollup brings it back."""
+    remembered = tuple(window.remembered(Offset(upto)))
+    return Window(earlier=earlier(remembered, upto))
+
+
+def earlier(remembered: tuple[Decided, ...], upto: int) -> Earlier:
+    ids = {each.id for each in remembered}
+    return Earlier(Offset(upto), lambda: remembered, lambda id_: id_ in ids)
 
 
 def test_exactly_the_window_is_remembered() -> None:
@@ -44,3 +76,80 @@ def test_an_id_that_is_decided_anew_is_the_last_of_its_block() -> None:
     """Else a copy would look like one of before, and count again."""
     window = filled(9).record(Decided(EventId("e5"), Offset(9), Dropped()))
     assert window.find(EventId("e5"), Offset(8)) == Dropped()
+
+
+@pytest.mark.parametrize("upto", [0, 63, 1_500, 1_999])
+def test_a_window_from_a_rollup_is_the_same(upto: int) -> None:
+    whole = filled(2_000)
+    again = filled(2_000, upto + 1, rolled_up(filled(upto + 1), upto))
+    at = Offset(1_999)
+    assert list(again.remembered(at)) == list(whole.remembered(at))
+    for offset in range(at - WINDOW, 2_000, 7):
+        for seen in (offset - 1, offset):
+            wanted = EventId(f"e{offset}"), Offset(seen)
+            assert again.find(*wanted) == whole.find(*wanted)
+
+
+def test_an_id_decided_twice_is_remembered_alike_wherever_one_began() -> None:
+    """In the blocks of who has folded from the start both decisions are in one; of who began
+    at a Rollup they are in two.
+    """
+
+    def later(window: Window, start: int) -> Window:
+        for offset in range(start, 1_200):
+            is_again = offset == 1_151
+            made = decision(1_120, Dropped()) if is_again else decision(offset)
+            window = window.record(Decided(made.id, Offset(offset), made.outcome))
+        return window
+
+    whole = later(Window(), 0)
+    again = later(rolled_up(filled(1_088), 1_087), 1_088)
+    at = Offset(1_199)
+    found = list(whole.remembered(at))
+    assert found == list(again.remembered(at))
+    assert [each.offset for each in found if each.id == "e1120"] == [1_151]
+
+
+@pytest.mark.parametrize("before", [0, 1, 100, KEPT, KEPT + 100])
+@pytest.mark.parametrize("after", [0, 1, 63, 64, 65, KEPT - 1, KEPT, KEPT + 65])
+def test_what_is_kept_of_commands_is_the_last_of_them(before: int, after: int) -> None:
+    kept = Kept()
+    for offset in range(before):
+        kept = kept.record(decision(offset))
+    kept = Kept(earlier=earlier(tuple(kept), before - 1))
+    for offset in range(before, before + after):
+        kept = kept.record(decision(offset))
+    count = before + after
+    first = max(0, count - KEPT)
+    assert [each.offset for each in kept] == list(range(first, count))
+    for offset in {0, first - 1, first, before - 1, before, count - 1} & set(range(count)):
+        expected = Created() if offset >= first else None
+        assert kept.find(EventId(f"e{offset}")) == expected
+
+
+def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def event(id_: str, seen: int) -> Event:
+        return Event(EventId(id_), "g", Offset(seen), Reclaim({}))
+
+    state = State(group="g")
+    for number, id_ in enumerate(["one", COMMAND + "two"]):
+        state, _ = step(state, event(id_, number - 1), Offset(number), 1_000)
+    asked: list[object] = []
+    honest = decided.from_record
+
+    def watched(record: Record) -> Decided:
+        asked.append(record["id"])
+        return honest(record)
+
+    monkeypatch.setattr(decided, "from_record", watched)
+    loaded = rollup.decode(rollup.encode(state))
+    loaded, _ = step(loaded, event("three", 1), Offset(2), 1_000)
+    loaded, _ = step(loaded, event(COMMAND + "four", 1), Offset(3), 1_000)
+    loaded, _ = step(loaded, event("five", 1), Offset(4), 1_000)
+    assert not asked
+    _, outcome = step(loaded, event(COMMAND + "two", 4), Offset(5), 1_000)
+    assert (outcome, asked) == (Reclaimed(), [COMMAND + "two"])
+    _, outcome = step(loaded, event("one", -1), Offset(5), 1_000)
+    assert (outcome, asked) == (Reclaimed(), [COMMAND + "two", "one"])

@@ -119,12 +119,13 @@ def test_the_stranger_reads_what_we_read(history: History, lower: int, width: in
 
 
 def folded(fold: Fold) -> dict[str, Any]:
-    """The stranger's state as a record of `shard_state_3`; of outcomes only where they are."""
+    """The stranger's state as a record of `shard_state_4`; of outcomes only where they are."""
     oldest = fold.upto - WINDOW
     return {
         "group": fold.group,
         "upto": fold.upto,
         "clock_ms": fold.clock,
+        "appended_ms": fold.appended,
         "collections": [
             {
                 **{name: each[name] for name in PLAIN},
@@ -165,7 +166,8 @@ def stated(body: bytes) -> dict[str, Any]:
             chunk.pop("ranges", None)
     decided = {each["id"]: each["offset"] for each in state["decided"]}
     kept = [each["id"] for each in state.get("kept", [])]
-    return {**state, "decided": decided, "kept": kept}
+    appended = state.get("appended_ms", state["clock_ms"])
+    return {**state, "decided": decided, "kept": kept, "appended_ms": appended}
 
 
 def rollup_of(upto: int, chunks: dict[tuple[int, int], bytes]) -> bytes:

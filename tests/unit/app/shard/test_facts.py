@@ -157,5 +157,13 @@ def test_holders_come_readers_first_those_furthest_back_first() -> None:
     assert [each.expires_in_ms for each in found] == [None, 500, None]
 
 
+def test_what_is_left_of_a_lease_is_told_by_the_logs_clock() -> None:
+    """It stands 7 s behind append times, and would go on by 30 s now, however long it was."""
+    made = collection(a=capability(Right.READ, 0, lease_ms=90_000, expires_ms=93_000))
+    state = State(collections={U1: made}, upto=Offset(8), clock_ms=3_000, appended_ms=10_000)
+    left = [holders_of(state, made, now_ms)[0].expires_in_ms for now_ms in (9, 11_000, 10**9)]
+    assert left == [90_000, 89_000, 60_000]
+
+
 def test_nothing_has_no_size() -> None:
     assert size_of([]) == Size(0, 0, 0)

@@ -1,0 +1,94 @@
+"""What no command takes: each is refused by name before anything is stored."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.progress import EMPTY, frontier
+from streams.storage import Storage
+from streams.storage.capabilities import InvalidCapability
+from streams.storage.description import Description
+from streams.storage.lifecycle import NotBound
+from streams.storage.read import LAST
+from streams.storage.written import OutsideInterval, WrongRows
+from tests.support.storages import T1, TABLE, table, write
+
+
+@pytest.mark.parametrize("start", [-1, 1 << 63, 1.5, "0", None])
+def test_a_collection_begins_at_a_time(storage: Storage, start: object) -> None:
+    with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
+        storage.create(T1, TABLE, start=start)  # type: ignore[arg-type]  # that is the point
+    with pytest.raises(NotBound):
+        storage.acquire_capabilities(T1)
+
+
+@pytest.mark.parametrize(
+    ("columns", "why"),
+    [
+        ((("a", "FOO"),), "expected DuckDB's types, actual FOO"),
+        ((("a", "INTEGER"), ("a", "DATE")), "expected columns of different names, twice:"),
+    ],
+)
+def test_columns_that_no_row_could_have(
+    storage: Storage, columns: tuple[tuple[str, str], ...], why: str
+) -> None:
+    with pytest.raises(InvalidUsage, match=why):
+        storage.create(T1, Description(columns, kind="table"))
+    with pytest.raises(NotBound):
+        storage.acquire_capabilities(T1)
+
+
+def test_an_id_is_not_empty(storage: Storage) -> None:
+    with pytest.raises(InvalidUsage, match="expected the names of a collection and a group"):
+        storage.create(CollectionId(""), TABLE)
+
+
+@pytest.mark.parametrize("end", [-1, 1 << 63, 6.5, "7"])
+def test_frontiers_are_times(storage: Storage, end: object) -> None:
+    read, held = storage.create(T1, TABLE)
+    for command in (
+        lambda: storage.update_and_downgrade(held, None, end),  # type: ignore[call-overload]
+        lambda: storage.downgrade(read, end),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
+            command()
+
+
+def test_numbers_of_numpy_are_times(storage: Storage) -> None:
+    _, held = storage.create(T1, TABLE)
+    moved = storage.update_and_downgrade(held, None, np.int64(7))  # type: ignore[call-overload]
+    assert moved == replace(held, frontier=frontier(7))
+
+
+@pytest.mark.parametrize("updates", [[("a", 1, 3, 1)], table(("a", 1, 3, 1)).to_batches()[0]])
+def test_updates_are_a_table(storage: Storage, updates: object) -> None:
+    _, held = storage.create(T1, TABLE)
+    with pytest.raises(WrongRows, match="expected an Arrow table, actual"):
+        storage.update_and_downgrade(held, updates, 5)
+
+
+def test_nothing_happens_at_the_end_of_time(storage: Storage) -> None:
+    _, held = storage.create(T1, TABLE)
+    with pytest.raises(OutsideInterval, match=f"actual {LAST}"):
+        storage.update_and_downgrade(held, table(("a", 1, LAST, 1)), EMPTY)
+    write(storage, held, LAST, ("a", 1, LAST - 1, 1))
+
+
+def test_the_right_kind_of_capability(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    with pytest.raises(InvalidCapability, match="expected a write capability, actual a read"):
+        storage.update_and_downgrade(read, table(("a", 1, 3, 1)), 5)  # type: ignore[call-overload]
+    with pytest.raises(InvalidCapability, match="expected a read capability, actual a write"):
+        storage.subscribe_at(held)  # type: ignore[arg-type]
+
+
+def test_a_closed_storage_says_so(storage: Storage) -> None:
+    read, _ = storage.create(T1, TABLE)
+    storage.close()
+    storage.close()
+    for command in (lambda: storage.heartbeat(read), lambda: storage.subscribe_at(read)):
+        with pytest.raises(InvalidUsage, match="storage is closed"):
+            command()
