@@ -176,9 +176,12 @@ def _pending(dataflow: Dataflow, runs: RunsByOperator) -> dict[NodeId, int]:
     return {
         number: time
         for number, node in enumerate(dataflow.nodes)
-        if isinstance(node, Temporal)
-        and (time := pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))) is not None
+        if isinstance(node, Temporal) and (time := _next_at(number, runs)) is not None
     }
+
+
+def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
+    return pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))
 
 
 @dataclass(slots=True)
@@ -236,7 +239,9 @@ class _Level:
         """Whether a node has anything to do: something came, is born, or is due."""
         if number in self.ports or self._is_born(number):
             return True
-        time = _pending(self.scope.dataflow, runs).get(number)
+        if not isinstance(self.scope.dataflow.nodes[number], Temporal):
+            return False
+        time = _next_at(number, runs)
         return time is not None and time < self.scope.interval.upper
 
     def _is_born(self, number: NodeId) -> bool:

@@ -178,6 +178,11 @@ def test_queries_agree_with_duckdb_at_every_time(
         assert answer(connection, "FROM got")[1] == want, (text, time)
 
 
+def test_a_constant_comes_and_goes() -> None:
+    view = maintain("SELECT 1 AS x WHERE mz_now() BETWEEN 3 AND 4", {}, {}, [1, 4, 7])
+    assert [view.at(time).num_rows for time in range(7)] == [0, 0, 0, 1, 1, 0, 0]
+
+
 def test_time_goes_on_and_nothing_is_left_of_it() -> None:
     """Each wake-up is told beforehand, and costs no more state."""
     node = Temporal(0, (), (Bound("<=", column(1, "BIGINT")),), (column(0, "INTEGER"),))
