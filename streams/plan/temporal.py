@@ -32,6 +32,8 @@ _CARRIED = _TIMESTAMPS | _NARROW | _WIDE
 _GREATEST = (1 << 63) - 1
 _ALONE = "compare mz_now() alone, as in WHERE mz_now() <= ts + INTERVAL '1 hour' AND ..."
 
+_SIDE = "filter a side of the join in a subquery of its own"
+
 
 def conjunct(predicate: Scalar) -> Scalar:
     """The predicate, in its own form if it compares the logical time with something.
@@ -71,10 +73,8 @@ def refuse_elsewhere(node: ir.Relational) -> None:
     """
     place, scalars = _place(node)
     if any(_mentions(scalar) for scalar in scalars):
-        raise Refusal(f"mz_now() in {place}", _ALONE).raised()
-    if isinstance(node, ir.Match) and any(map(is_temporal, node.predicates)):
-        hint = "filter that side in a subquery of its own"
-        raise Refusal("mz_now() in the condition of an outer join", hint).raised()
+        hint = _SIDE if isinstance(node, ir.Match) else _ALONE
+        raise Refusal(f"mz_now() in {place}", hint).raised()
     for child in ir.children(node):
         refuse_elsewhere(child)
 

@@ -71,6 +71,14 @@ def test_a_row_is_there_while_every_bound_says_so(
         assert not history.errors_at(time), f"at {time}"
 
 
+@pytest.mark.parametrize("comparison", JUDGE)
+def test_a_bound_of_null_is_never_true(comparison: str) -> None:
+    node = Temporal(0, (), (Bound(comparison, column(1, "BIGINT")),), (column(0, "INTEGER"),))
+    flow = dataflow([TYPES], (node, ["INTEGER"], 1))
+    history = run(flow, [[((1, None), 0, 1)]], [1, LATEST])
+    assert not any(history.at(time) for time in range(LATEST))
+
+
 @given(histories(rows), cuts(), layouts())
 @examples(40)
 def test_a_row_that_fails_is_an_error_unless_something_says_no(
