@@ -9,7 +9,8 @@ bucket and level, keeps the runs for the next step, and adds up the outputs: ove
 a step they are the changes of the dataflow's output in the interval, exact at every time.
 
 At the birth step (`Interval.as_of`) every bucket is advanced at every level, though nothing
-may have come: constants and the row of an operator without keys are born in one of them.
+may have come: constants and the row of an operator without keys are born in one of them. And
+so is a bucket, at the levels that `due` names, when the interval reaches what is pending there.
 
 The same functions serve the replica on Spark and `streams.testing`.
 """
@@ -20,7 +21,17 @@ from typing import TypeAlias, assert_never
 
 import pyarrow as pa
 
-from streams.operators import groupwise, join, linear, reduce, threshold, topk, unnest, upsert
+from streams.operators import (
+    groupwise,
+    join,
+    linear,
+    reduce,
+    temporal,
+    threshold,
+    topk,
+    unnest,
+    upsert,
+)
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -44,12 +55,14 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    Temporal,
     Threshold,
     TopK,
     Union,
     Unnest,
     Upsert,
 )
+from streams.trace import pending
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
 from streams.trace.kernel import ENGINE_VERSIONS, arrow_schema
 from streams.trace.runs import RunName
@@ -62,7 +75,9 @@ __all__ = [
     "Packet",
     "RunsByOperator",
     "advance",
+    "due",
     "fingerprint",
+    "next_due",
     "start",
 ]
 
@@ -145,6 +160,30 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
     return here.emitted(), after
 
 
+def due(dataflow: Dataflow, runs: RunsByOperator, upper: int) -> frozenset[int]:
+    """The levels at which a bucket with these runs has updates pending below `upper`."""
+    waiting = _pending(dataflow, runs).items()
+    return frozenset(dataflow.levels[number] for number, time in waiting if time < upper)
+
+
+def next_due(dataflow: Dataflow, runs: RunsByOperator) -> int | None:
+    """The next time at which a bucket with these runs changes by itself; None for never."""
+    return min(_pending(dataflow, runs).values(), default=None)
+
+
+def _pending(dataflow: Dataflow, runs: RunsByOperator) -> dict[NodeId, int]:
+    """By node, the next time of what is pending there."""
+    return {
+        number: time
+        for number, node in enumerate(dataflow.nodes)
+        if isinstance(node, Temporal) and (time := _next_at(number, runs)) is not None
+    }
+
+
+def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
+    return pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))
+
+
 @dataclass(slots=True)
 class _Level:
     """One call at work: what has come to each port, and what came of it so far."""
@@ -168,7 +207,7 @@ class _Level:
         """Step every node of the level, in order; the runs from now on."""
         dataflow, kept = self.scope.dataflow, dict(runs)
         for number, level in enumerate(dataflow.levels):
-            if level != self.level or not (self._is_born(number) or number in self.ports):
+            if level != self.level or not self._is_awake(number, runs):
                 continue
             mine = {
                 name.partition(".")[2]: kept[name]
@@ -195,6 +234,15 @@ class _Level:
             failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
         return Emitted(tuple(self.packets), output, errors)
+
+    def _is_awake(self, number: NodeId, runs: RunsByOperator) -> bool:
+        """Whether a node has anything to do: something came, is born, or is due."""
+        if number in self.ports or self._is_born(number):
+            return True
+        if not isinstance(self.scope.dataflow.nodes[number], Temporal):
+            return False
+        time = _next_at(number, runs)
+        return time is not None and time < self.scope.interval.upper
 
     def _is_born(self, number: NodeId) -> bool:
         """Whether this call is the one that gives birth to a node's own rows."""
@@ -226,6 +274,8 @@ class _Level:
                 rows = flatten(ports["in"], arrow_schema(types))
                 known = self.computed.get(source, linear.NOTHING)
                 return linear.step(node, rows, types, made, scope.kernel, known)
+            case Temporal():
+                return temporal.step(ports, runs, made, scope)
             case Union():
                 return Stepped(flatten(ports["in"], arrow_schema(made)))
             case Join(left=left, right=right):

@@ -11,7 +11,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from streams.operators import reduce, upsert
+from streams.operators import reduce, temporal, upsert
 from streams.plan.physical import (
     Constant,
     Dataflow,
@@ -23,6 +23,7 @@ from streams.plan.physical import (
     NodeId,
     Reduce,
     Source,
+    Temporal,
     Threshold,
     TopK,
     Union,
@@ -69,6 +70,10 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
+            case Temporal(input=source):
+                types = (dataflow.types[source], dataflow.types[edge.consumer])
+                lives = temporal.partial(node, rows, *types, kernel)
+                return {edge.port: (lives, edge.keys)}
             case Linear() | Union() | Unnest() | Source() | Constant():
                 return {edge.port: (rows, edge.keys)}
             case Join() | Groupwise() | TopK() | Threshold():
@@ -115,7 +120,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     return tuple(settled)
 
 
-def _ports(  # noqa: PLR0911 - one case for each kind of node
+def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Node, dataflow: Dataflow
 ) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
     """The ports of a node: what each reads and by which columns that is spread."""
@@ -124,6 +129,8 @@ def _ports(  # noqa: PLR0911 - one case for each kind of node
             return []
         case Linear() | Union() | Unnest():
             return [(source, "in", None) for source in inputs(node)]
+        case Temporal(input=source, outputs=outputs):
+            return [(source, "in", temporal.sent_by([each.type for each in outputs]))]
         case Threshold(keys=keys):
             return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
         case Join():

@@ -35,6 +35,7 @@ from streams.plan.record import Record
 from streams.plan.refusals import Refusal
 from streams.plan.render import label
 from streams.plan.scalar import Call, Form, Ref, Scalar, conjuncts
+from streams.plan.temporal import conjunct
 from streams.plan.typenames import stored, type_name
 
 _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
@@ -186,7 +187,7 @@ def _filter(record: Record, scope: _Scope) -> Relational:
 def _filtered_rows(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
-    kept = Filter(source, tuple(part for group in parts for part in group))
+    kept = Filter(source, tuple(conjunct(part) for group in parts for part in group))
     places = bind_join.projection(record, "projection_map")
     return kept if places is None else pick(kept, places)
 

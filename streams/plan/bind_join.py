@@ -10,6 +10,7 @@ from streams.plan.passes.prune import pick
 from streams.plan.record import Record
 from streams.plan.refusals import Refusal
 from streams.plan.scalar import Call, Form, Literal, Scalar, conjuncts, remap, shift
+from streams.plan.temporal import conjunct
 
 _KINDS = {
     "LEFT": Kind.LEFT,
@@ -69,7 +70,8 @@ def _joined(
     if kind == "RIGHT":
         return _pick(_turned(left, right, predicates), record, left, right)
     if kind == "INNER":
-        return _pick(Product((left, right), predicates), record, left, right)
+        judged = tuple(map(conjunct, predicates))
+        return _pick(Product((left, right), judged), record, left, right)
     if kind not in _KINDS:
         raise Refusal(f"{kind} JOIN").raised()
     return _pick(Match(left, right, _KINDS[kind], predicates), record, left, right)

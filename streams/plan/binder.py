@@ -29,6 +29,9 @@ _SETTINGS = (
     "SET arrow_lossless_conversion = true",
     "SET TimeZone = 'UTC'",
 )
+NOW_TEXT = "'the logical time of slackwater'"
+"""What `mz_now()` is to the binder: a constant text takes the type it is compared with."""
+_NOW = f"CREATE TEMP MACRO mz_now() AS {NOW_TEXT}"
 _DATABASE = {
     "threads": "1",
     "memory_limit": "256MB",  # constants are computed here: a huge one must not hurt the host
@@ -172,7 +175,7 @@ def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
     """
     connection = _database().cursor()
     try:
-        for setting in _SETTINGS:
+        for setting in (*_SETTINGS, _NOW):
             connection.execute(setting)
         for name, columns in tables.items():
             _create(connection, name, columns)

@@ -16,6 +16,7 @@ from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
 from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.settle import settle
+from streams.plan.temporal import refuse_elsewhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
         refuse_today(answer.plan)
         names = {name.lower(): (name, relation.id) for name, relation in catalog.items()}
         unchecked = bind(answer.plan, names)
+        refuse_elsewhere(unchecked)
         settled = settle(unchecked, bound.computable)
         _refuse_failing_rows(settled, bound)
     logical = optimise(settled)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from streams.plan.fallible import can_fail
 from streams.plan.ir import Join, Key, Project, Relational, columns
 from streams.plan.passes.canonical import representative
-from streams.plan.scalar import Call, Ref, Scalar, refs, remap
+from streams.plan.scalar import Call, Form, Ref, Scalar, refs, remap
 
 _EQUAL = {"=": False, "IS NOT DISTINCT FROM": True}
 
@@ -64,6 +64,8 @@ def equalities(
     found: list[tuple[Scalar, Equality]] = []
     for predicate in predicates:
         if isinstance(predicate, Call) and predicate.name in _EQUAL:
+            if predicate.form is Form.TEMPORAL:
+                continue
             one, other = predicate.arguments
             equality = Equality(one, other, _EQUAL[predicate.name]).oriented(known, new)
             if equality:

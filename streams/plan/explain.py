@@ -153,6 +153,8 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return f"Constant {node.sql}"
         case physical.Linear():
             return _linear(node)
+        case physical.Temporal():
+            return _temporal(node)
         case physical.Join():
             return f"Join {_equal(node)}" + _where(_sql(node.residual))
         case physical.Reduce():
@@ -180,6 +182,12 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
 def _linear(node: physical.Linear) -> str:
     outputs = ", ".join(output.sql for output in node.outputs)
     return f"Linear {outputs}" + _where(_sql(node.predicates))
+
+
+def _temporal(node: physical.Temporal) -> str:
+    outputs = ", ".join(output.sql for output in node.outputs)
+    bounds = " AND ".join(f"mz_now() {b.comparison} {b.value.sql}" for b in node.bounds)
+    return f"Temporal {outputs} while {bounds}" + _where(_sql(node.predicates))
 
 
 def _sql(predicates: tuple[physical.Expression, ...]) -> str:

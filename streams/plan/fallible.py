@@ -20,6 +20,7 @@ _SAFE_FORMS = frozenset(
         Form.COALESCE,
         Form.CASE,
         Form.TRY_CAST,
+        Form.TEMPORAL,
     }
 )
 _SAFE_FUNCTIONS = frozenset({

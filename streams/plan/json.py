@@ -14,6 +14,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
+    Bound,
     Column,
     Constant,
     Dataflow,
@@ -27,6 +28,7 @@ from streams.plan.physical import (
     Reduce,
     Rule,
     Source,
+    Temporal,
     Threshold,
     TopK,
     Union,
@@ -110,6 +112,19 @@ def _linear(record: Record) -> Node:
     )
 
 
+def _temporal(record: Record) -> Node:
+    bounds = tuple(
+        Bound(_text(each, "comparison"), _expression(each.record("value")))
+        for each in _records(record, "bounds")
+    )
+    return Temporal(
+        record.number("input"),
+        _expressions(record, "predicates"),
+        bounds,
+        _expressions(record, "outputs"),
+    )
+
+
 def _join(record: Record) -> Node:
     return Join(
         record.number("left"),
@@ -165,6 +180,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Source": lambda r: Source(r.number("index")),
     "Constant": lambda r: Constant(_text(r, "sql")),
     "Linear": _linear,
+    "Temporal": _temporal,
     "Join": _join,
     "Reduce": _reduce,
     "Groupwise": _groupwise,

@@ -21,6 +21,7 @@ from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
 from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar, refs
+from streams.plan.temporal import bound, is_temporal
 
 Slots = tuple[frozenset[int], ...]
 """What was hashed, in order; each by the columns that hold its value."""
@@ -128,6 +129,8 @@ class _Builder:
         if isinstance(source, ir.Filter):
             predicates, source = source.predicates, source.input
         number = self.add(source)
+        if any(map(is_temporal, predicates)):
+            return self._temporal(number, predicates, outputs)
         linear = physical.Linear(
             number,
             tuple(expression(predicate) for predicate in predicates),
@@ -136,6 +139,20 @@ class _Builder:
         placement = self.placements[number]
         spread = replace(placement, slots=_through(placement.slots, outputs))
         return self._append(linear, tuple(output.type for output in outputs), spread)
+
+    def _temporal(
+        self, number: int, predicates: tuple[Scalar, ...], outputs: tuple[Scalar, ...]
+    ) -> int:
+        """Equal rows must meet, so that one that was retracted is not waited for any more."""
+        bounds = tuple(bound(each) for each in predicates if is_temporal(each))
+        plain = tuple(expression(each) for each in predicates if not is_temporal(each))
+        temporal = physical.Temporal(number, plain, bounds, tuple(map(expression, outputs)))
+        placement = self.placements[number]
+        if placement.level and placement.slots is not None:
+            spread = replace(placement, slots=_through(placement.slots, outputs))
+        else:  # by the whole row and its end, which is no column
+            spread = Placement(placement.level + 1)
+        return self._append(temporal, tuple(output.type for output in outputs), spread)
 
     def _join(self, node: ir.Join) -> int:
         left, right = self.add(node.left), self.add(node.right)

@@ -86,6 +86,31 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A comparison (`<`, `<=`, `=`, `>=`, `>`) of the logical time with a value of the row.
+
+    The value is a timestamp, or a BIGINT in milliseconds since 1970. NULL: never true.
+    """
+
+    comparison: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """As Linear, while the logical time is within all bounds: rows come and go by themselves.
+
+    A row that fails in a predicate, a bound or an output is an error as long as nothing else
+    says that it is not there.
+    """
+
+    input: NodeId
+    predicates: tuple[Expression, ...]
+    bounds: tuple[Bound, ...]
+    outputs: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Inner join on equality of columns: left's columns, then right's.
 
@@ -237,6 +262,7 @@ Node = (
     Source
     | Constant
     | Linear
+    | Temporal
     | Join
     | Reduce
     | Groupwise
@@ -254,7 +280,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Unnest():
+        case Linear() | Temporal() | Unnest():
             return (node.input,)
         case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
             return (node.input,)

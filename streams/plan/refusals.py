@@ -112,11 +112,23 @@ def _table_function(node: Record) -> Refusal | None:
 
 def _call(node: Record) -> Refusal | None:
     name = node.text("function_name").lower()
+    if any(_is_now(each.record("expression")) for each in node.records("arguments")):
+        where = "arithmetic" if node.flag("is_operator") else f"function {name}"
+        return Refusal(
+            f"mz_now() in {where}", "compute on the other side: mz_now() <= ts + ..."
+        )
     if name in {"unlist", "generate_subscripts"}:
         return Refusal(f"{name} in the select list")
     if name in REFUSED:
         return Refusal(f"aggregate {name}", REFUSED[name])
     return None
+
+
+def _is_now(node: Record) -> bool:
+    """Whether this is the logical time, perhaps in another type."""
+    if node.text("class") == "CAST":
+        return _is_now(node.record("child"))
+    return node.text("class") == "FUNCTION" and node.text("function_name").lower() == "mz_now"
 
 
 _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {

@@ -130,4 +130,5 @@ _FORMS: dict[Form, Callable[[Call, list[str]], str]] = {
     Form.COALESCE: lambda _, parts: f"COALESCE({', '.join(parts)})",
     Form.CASE: _case,
     Form.TRY: lambda _, parts: f"TRY({parts[0]})",
+    Form.TEMPORAL: lambda call, parts: f"(mz_now() {call.name} {parts[0]})",
 }

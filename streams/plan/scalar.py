@@ -30,6 +30,7 @@ class Form(Enum):
     COALESCE = "coalesce"
     CASE = "case"  # when, then, when, then, ..., else
     TRY = "try"
+    TEMPORAL = "temporal"  # the logical time compared, as `name` says, with the argument
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
 
 

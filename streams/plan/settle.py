@@ -65,7 +65,8 @@ def settle(  # noqa: C901, PLR0911 - one case a node
 def _settled(scalar: Scalar, computable: Computable) -> Scalar:
     if not isinstance(scalar, Call) or scalar.form is Form.LAMBDA:
         return scalar
-    if not any(isinstance(part, Ref | Parameter) for part in walk(scalar)):
+    closed = not any(isinstance(part, Ref | Parameter) for part in walk(scalar))
+    if closed and scalar.form is not Form.TEMPORAL:
         text = sql(scalar)
         if computable(text):
             return Literal(text, scalar.type, label(scalar))

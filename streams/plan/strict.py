@@ -37,7 +37,7 @@ def _is_null(scalar: Scalar, of: frozenset[int]) -> bool:
         return scalar.index in of
     if not isinstance(scalar, Call):
         return False
-    if scalar.form in {Form.CAST, Form.TRY_CAST, Form.NOT}:
+    if scalar.form in {Form.CAST, Form.TRY_CAST, Form.NOT, Form.TEMPORAL}:
         return _is_null(scalar.arguments[0], of)
     hands_on = scalar.form in {Form.INFIX, Form.PREFIX, Form.FUNCTION}
     return (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.operators.engine import Context, Interval, Packet, advance, start
+from streams.operators.engine import Context, Interval, Packet, advance, due, start
 from streams.plan.physical import Dataflow
 from streams.trace.kernel import Kernel
 from streams.trace.runs import RunName
@@ -51,19 +51,21 @@ class LocalDataflow:
                 for packet in packets:
                     if (packet.level, packet.bucket) == (level, bucket):
                         inbox.setdefault((packet.node, packet.port), []).append(packet.table)
-                if not inbox and not interval.as_of:
+                runs = self.runs.get(bucket, {})
+                awake = inbox or interval.as_of
+                if not awake and level not in due(self.dataflow, runs, interval.upper):
                     continue
-                made, runs = advance(
+                made, after = advance(
                     self.dataflow,
                     level,
                     bucket,
                     inbox,
-                    self.runs.get(bucket, {}),
+                    runs,
                     interval,
                     self.context,
                     buckets=self.buckets,
                 )
-                self.runs[bucket] = dict(runs)
+                self.runs[bucket] = dict(after)
                 emitted.append(made)
                 packets += made.packets
         outputs = [each.output for each in emitted if each.output is not None]

@@ -128,7 +128,8 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         tables: for each table its columns as in CREATE TABLE: `"a BIGINT, b VARCHAR"`.
         updates: for some of the tables, those columns with `_time` and `_diff`.
         frontiers: the ascending uppers at which micro-batches are cut; after every distinct
-            time when not given. Updates at or beyond the last one are not seen.
+            time when not given. Updates at or beyond the last one are not seen; rows that go
+            by themselves (`mz_now()`) do so up to there.
         engine: where the stages run: `local` is this process, `spark` the workers of the active
             Spark session, or of one that is started here. The answers are the same.
         buckets: how many buckets the keyed operators are spread over.

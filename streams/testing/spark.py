@@ -79,7 +79,7 @@ class SparkDataflow:
         self, interval: Interval, imports: Mapping[int, pa.Table]
     ) -> tuple[list[pa.Table], list[pa.Table]]:
         """Step over an interval; the updates of the output, and of the errors."""
-        sent = [*_shares(imports), *(self._wakes() if interval.as_of else ())]
+        sent = [*_shares(imports), *self._wakes(interval)]
         if not sent:
             return [], []
         messages = self._run(interval, pa.Table.from_batches(rows(sent), SCHEMA))
@@ -102,11 +102,14 @@ class SparkDataflow:
             frame = exchanged.mapInArrow(each, BLOBS)
         return [unpack(blob) for _, blob in blobs(frame.toArrow().to_batches())]
 
-    def _wakes(self) -> Iterator[Sent]:
-        """Every bucket is advanced at birth, at every level, though nothing may arrive."""
-        for level in range(1, self.dataflow.depth + 1):
-            for bucket in range(self.buckets):
-                yield bucket, pack(_head("wake", bucket, level))
+    def _wakes(self, interval: Interval) -> Iterator[Sent]:
+        """At birth every bucket is advanced at every level, later where something is due."""
+        for bucket in range(self.buckets):
+            runs = self.runs.get(bucket, {})
+            due = engine.due(self.dataflow, runs, interval.upper)
+            for level in range(1, self.dataflow.depth + 1):
+                if interval.as_of or level in due:
+                    yield bucket, pack(_head("wake", bucket, level))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,10 @@ SHARED_FILE = 1 << 18
 """Bytes from which on a file is not added to."""
 
 RunName = list[str | int]
-"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows."""
+"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows.
+
+What is pending has its next time behind these (`trace.pending`).
+"""
 
 _ALIGNMENT = 64
 _OPTIONS = pa.ipc.IpcWriteOptions()
@@ -137,7 +140,7 @@ class RunFiles:
 
     def open(self, names: Sequence[RunName]) -> list[Run]:
         """The runs of an arrangement, in the order given."""
-        return [self.cache.get(self.path(name)) for name, _ in names]
+        return [self.cache.get(self.path(name)) for name, *_ in names]
 
     def path(self, name: str | int) -> str:
         """Where a run lies. Text, since this is asked for at every turn."""
@@ -162,7 +165,7 @@ class RunFiles:
     def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
         """How many of the newest runs a new run of these rows is to be merged with."""
         count, rows, size = 0, new.num_rows, new.get_total_buffer_size()
-        for name, more in reversed(names):
+        for name, more, *_ in reversed(names):
             if int(more) >= self.merge_factor * rows:
                 break
             size += self.cache.get(self.path(name)).rows.get_total_buffer_size()

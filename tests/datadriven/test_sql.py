@@ -3,6 +3,7 @@
 view
 table NAME COLUMN TYPE, ..         one line a table
 @TIME NAME +COUNT VALUE, ..        one line an update; -COUNT takes rows away
+until TIME                         the last time to look at, if it is beyond all updates
 SELECT ..                          the rest is the query
 ----
 @TIME +COUNT VALUE, ..             the view's updates, and its errors as @TIME +COUNT ! TEXT
@@ -20,6 +21,7 @@ import pytest
 
 from streams.testing import Maintained, maintain
 from tests.support.datadriven import Case, run, scripts
+from tests.support.logical_time import set_time
 from tests.support.plan_tables import answer, connect
 
 UPDATE = re.compile(r"@(\d+) (\w+) ([+-]\d*) (.*)")
@@ -30,11 +32,14 @@ def handle(case: Case) -> str:
     lines = case.input.splitlines()
     tables = dict(line[6:].split(" ", 1) for line in lines if line.startswith("table "))
     updates = [found.groups() for line in lines if (found := UPDATE.fullmatch(line))]
-    query = "\n".join(line for line in lines if not line.startswith(("table ", "@")))
+    query = "\n".join(each for each in lines if not each.startswith(("table ", "@", "until ")))
     connection = connect()
     loaded = {name: load(connection, name, tables[name], updates) for name in tables}
-    last = max(int(at) for at, *_ in updates)
-    views = [maintain(query, tables, loaded, cuts) for cuts in (None, [last + 1])]
+    until = [int(line[6:]) for line in lines if line.startswith("until ")]
+    times = [int(at) for at, *_ in updates]
+    last = max([*until, *times])
+    cuts = [[*range(min(times) + 1, last + 2)] if until else None, [last + 1]]
+    views = [maintain(query, tables, loaded, each) for each in cuts]
     for view in views:
         for time in range(view.since, last + 1):
             judge(connection, view, query, loaded, time)
@@ -71,6 +76,7 @@ def judge(
             f"SELECT * REPLACE (0 AS _time, 0 AS _diff), sum(_diff)::BIGINT AS _n "
             f"FROM h_{name} WHERE _time <= {time} GROUP BY ALL), range(_n)"
         )
+    set_time(connection, time)
     try:
         want = answer(connection, query)[1]
     except duckdb.Error:

@@ -22,6 +22,7 @@ from streams.plan.physical import (
     Reduce,
     Rule,
     Source,
+    Temporal,
     Threshold,
     TopK,
     Union,
@@ -145,7 +146,7 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT *, {lists} FROM {tables[0]}"
         case Union():
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
-        case Source() | Upsert():
+        case Source() | Upsert() | Temporal():
             raise AssertionError(node)
 
 

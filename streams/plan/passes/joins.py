@@ -24,6 +24,7 @@ from streams.plan.ir import (
 )
 from streams.plan.passes.prune import pick
 from streams.plan.scalar import Ref, Scalar, refs, substitute
+from streams.plan.temporal import is_temporal
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,20 @@ def _with_constants(made: Side, part: _Input) -> Side:
 
 def _settle(made: Side, pending: list[Scalar]) -> Side:
     """Apply what can be judged now; what can fail waits for the last join."""
-    ready = _ready(pending, frozenset(made.positions))
+    ready = _ready(pending, frozenset(made.positions), temporal=True)
     return replace(made, node=_filtered(made.node, [made.moved(p) for p in ready]))
 
 
-def _ready(pending: list[Scalar], known: frozenset[int]) -> list[Scalar]:
-    """What these columns are enough for and cannot fail; it is pending no more."""
-    ready = [p for p in pending if refs(p) <= known and not can_fail(p)]
+def _ready(pending: list[Scalar], known: frozenset[int], *, temporal: bool) -> list[Scalar]:
+    """What these columns are enough for and cannot fail; it is pending no more.
+
+    Comparisons with the logical time are for a Filter: a join cannot let rows go later.
+    """
+    ready = [
+        p
+        for p in pending
+        if refs(p) <= known and not can_fail(p) and (temporal or not is_temporal(p))
+    ]
     for predicate in ready:
         pending.remove(predicate)
     return ready
@@ -123,5 +131,6 @@ def _join(made: Side, part: _Input, pending: list[Scalar]) -> Side:
         pending.remove(predicate)
     left, right, keys = keyed(made, _first(part), [equality for _, equality in found])
     # All pairs of two inputs may be too many to be made first and judged then.
-    residual = [] if keys else _ready(pending, known | part.columns)
+    both = known | part.columns
+    residual = [] if keys else _ready(pending, both, temporal=False)
     return joined(left, right, keys, residual)

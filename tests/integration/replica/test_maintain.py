@@ -61,3 +61,16 @@ def test_an_expression_that_fails_on_spark(spark: SparkSession) -> None:
 def test_a_view_over_nothing_is_born_on_spark(spark: SparkSession) -> None:
     view = maintain("SELECT count(*) AS n FROM t", {"t": "x BIGINT"}, {}, [3], engine="spark")
     assert view.at(2).to_pylist() == [{"n": 0}]
+
+
+def test_rows_go_by_themselves_on_spark(spark: SparkSession) -> None:
+    rows = pa.table({"x": [3, 5], "_time": [1, 1], "_diff": [1, 1]})
+    view = maintain(
+        "SELECT x FROM t WHERE mz_now() < x",
+        {"t": "x BIGINT"},
+        {"t": rows},
+        [2, 4, 9],
+        engine="spark",
+    )
+    found = [sorted(view.at(time).column("x").to_pylist()) for time in range(1, 7)]
+    assert found == [[3, 5], [3, 5], [5], [5], [], []]
