@@ -19,6 +19,8 @@ from streams.plan.physical import (
     Groupwise,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     NodeId,
     Reduce,
@@ -69,7 +71,7 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Unnest() | Source() | Constant():
+            case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
                 return {edge.port: (rows, edge.keys)}
             case Join() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
@@ -115,15 +117,17 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     return tuple(settled)
 
 
-def _ports(  # noqa: PLR0911 - one case for each kind of node
+def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Node, dataflow: Dataflow
 ) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
     """The ports of a node: what each reads and by which columns that is spread."""
     match node:
         case Source() | Constant():
             return []
-        case Linear() | Union() | Unnest():
+        case Linear() | Union() | Unnest() | Negate():
             return [(source, "in", None) for source in inputs(node)]
+        case Loop():
+            return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
         case Threshold(keys=keys):
             return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
         case Join():

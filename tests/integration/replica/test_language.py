@@ -1,4 +1,4 @@
-"""Joins, subqueries and sets, stepped by Spark: judged by DuckDB at every time."""
+"""Joins, subqueries, sets and recursion, stepped by Spark: judged by DuckDB at every time."""
 
 import random
 import time
@@ -27,6 +27,9 @@ VIEWS = {
     "steps": "SELECT p.id, s.step FROM people p, generate_series(1, p.id % 3) s(step)",
     "pairs": "SELECT p.name, count(*) AS n FROM people p JOIN orders o ON p.id > o.amount"
     " GROUP BY p.name",
+    "chains": "WITH RECURSIVE chain(id, n) AS (SELECT id, 0 FROM people WHERE id < 4 UNION"
+    " SELECT o.customer, n + 1 FROM chain JOIN orders o ON o.id = chain.id WHERE n < 9)"
+    " SELECT id, n FROM chain",
 }
 
 
