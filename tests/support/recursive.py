@@ -31,7 +31,7 @@ RECURSIVE = {
     "on an inequality": "WITH RECURSIVE t(x, n) AS (SELECT a, 0 FROM r UNION SELECT b, n + 1 FROM t JOIN e ON a > x WHERE n < 3) SELECT x, n FROM t",
     "groups": "WITH RECURSIVE t(x, n) AS (SELECT a, 0 FROM r UNION ALL SELECT max(b), n + 1 FROM t JOIN e ON a = x WHERE n < 4 GROUP BY n, x) SELECT x, n FROM t",
     "a count of the last": "WITH RECURSIVE t(x) AS (SELECT a FROM r UNION SELECT count(*) FROM t WHERE x > 1) SELECT x FROM t",
-    "rows over nothing": "WITH RECURSIVE t(x, n) AS (SELECT a, 0 FROM r UNION ALL SELECT count(*), max(n) + 1 FROM t WHERE n < 3 HAVING coalesce(max(n), 2) < 3) SELECT x, n FROM t",
+    "rows over nothing": "WITH RECURSIVE t(x, n) AS (SELECT a, 0 FROM r UNION ALL SELECT count(*), coalesce(max(n), 0) + 1 FROM t HAVING coalesce(max(n), 0) < 3) SELECT x, n FROM t",
     "not in the last": "WITH RECURSIVE t(x) AS (SELECT a FROM r UNION SELECT b FROM t JOIN e ON a = x WHERE b NOT IN (SELECT x + 1 FROM t)) SELECT x FROM t",
     "the last twice": "WITH RECURSIVE t(x) AS (SELECT a FROM r UNION SELECT p.x + q.x + 1 FROM t p, t q WHERE p.x + q.x < 9) SELECT x FROM t",
     "except": "WITH RECURSIVE t(x) AS (SELECT a FROM r UNION (SELECT b FROM t JOIN e ON a = x EXCEPT ALL SELECT a FROM r)) SELECT x FROM t",
