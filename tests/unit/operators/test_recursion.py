@@ -51,7 +51,7 @@ def cuts(chance: random.Random) -> list[int] | None:
 
 @pytest.mark.parametrize("name", QUERIES)
 @given(st.integers(0, 2**32))
-@examples(2)
+@examples(3)
 def test_every_recursion_is_what_a_naive_evaluation_says(name: str, seed: int) -> None:
     chance = random.Random(seed)
     changes = histories(chance, nodes=chance.choice([3, 4, 6]))
