@@ -224,3 +224,10 @@ def test_a_change_at_the_end_of_a_deep_recursion_makes_few_rows_move() -> None:
     assert [row for row in view.updates.to_pylist() if row["_time"] == 1] == [
         {"x": 60, "n": 60, "_time": 1, "_diff": -1}
     ]
+
+
+def test_a_shorter_way_goes_and_the_longer_one_counts_where_it_ends() -> None:
+    """Nothing arrives at that iteration: what was stored there must be visited again."""
+    edges: History = [((0, 1), 0, 1), ((0, 2), 0, 1), ((2, 1), 0, 1), ((0, 1), 1, -1)]
+    view = kept(RECURSIVE["reachable"], {"e": edges, "r": LINE["r"]}, [1, 2])
+    assert sorted(row["x"] for row in view.at(1).to_pylist()) == [0, 1, 2]
