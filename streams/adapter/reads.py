@@ -26,6 +26,7 @@ from streams.adapter.timestamps import Bounds, ReadAt, Unreadable, choose
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.binder import binder
+from streams.plan.mutual import split
 from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
 from streams.progress import frontier
@@ -184,6 +185,12 @@ def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
 
     Errors: InvalidStatement when the query does not parse.
     """
+    if split(query).query != query:
+        raise InvalidStatement(
+            "a SELECT is answered by DuckDB, which knows neither WITH MUTUALLY RECURSIVE nor a"
+            " recursion limit",
+            hint="make a materialized view of it, and read that",
+        )
     with binder({}) as bound:
         statements = bound.syntax(query)
     if len(statements) != 1:

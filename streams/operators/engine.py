@@ -17,21 +17,11 @@ The same functions serve the replica on Spark and `streams.testing`.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from streams.operators import (
-    groupwise,
-    join,
-    linear,
-    reduce,
-    temporal,
-    threshold,
-    topk,
-    unnest,
-    upsert,
-)
+from streams.operators import linear, loop, nodes, temporal
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -48,19 +38,12 @@ from streams.operators.routing import bucket_of, split, spread
 from streams.plan.physical import (
     Constant,
     Dataflow,
-    Distinct,
-    Groupwise,
-    Join,
     Linear,
+    Loop,
     NodeId,
     Reduce,
     Source,
     Temporal,
-    Threshold,
-    TopK,
-    Union,
-    Unnest,
-    Upsert,
 )
 from streams.trace import pending
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
@@ -250,55 +233,20 @@ class _Level:
             return False
         node = self.scope.dataflow.nodes[number]
         match node:
-            case Constant() | Reduce(keys=()):
+            case Constant() | Reduce(keys=()) | Loop():
                 return self.bucket == int(bucket_of(hash_keys([], 1), self.scope.buckets)[0])
             case _:
                 return False
 
-    def _step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
-        self, number: NodeId, runs: Mapping[str, list[RunName]]
-    ) -> Stepped:
-        dataflow, scope = self.scope.dataflow, self.scope
-        node, made, ports = (
-            dataflow.nodes[number],
-            dataflow.types[number],
-            self.ports.get(number, {}),
-        )
-        match node:
-            case Source():
-                return Stepped(flatten(ports["in"], arrow_schema(made)))
-            case Constant():
-                return Stepped(_constant(node, made, scope))
-            case Linear(input=source):
-                types = dataflow.types[source]
-                rows = flatten(ports["in"], arrow_schema(types))
-                known = self.computed.get(source, linear.NOTHING)
-                return linear.step(node, rows, types, made, scope.kernel, known)
-            case Temporal():
-                return temporal.step(ports, runs, made, scope)
-            case Union():
-                return Stepped(flatten(ports["in"], arrow_schema(made)))
-            case Join(left=left, right=right):
-                sides = (dataflow.types[left], dataflow.types[right])
-                return join.step(node, ports, runs, sides, made, scope)
-            case Reduce() | Distinct():
-                shape, birth = self.layout.shapes[number], self._is_born(number)
-                return reduce.step(shape, ports, runs, made, scope, birth=birth)
-            case Threshold():
-                return threshold.step(node, ports, runs, made, scope)
-            case Unnest(input=source):
-                types = dataflow.types[source]
-                rows = flatten(ports["in"], arrow_schema(types))
-                return unnest.step(node, rows, types, made, scope.kernel)
-            case TopK(input=source):
-                return topk.step(node, ports, runs, dataflow.types[source], scope)
-            case Groupwise(input=source):
-                types = dataflow.types[source]
-                return groupwise.step(node, ports, runs, types, made, scope)
-            case Upsert(input=source):
-                return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
-            case _:
-                assert_never(node)
+    def _step(self, number: NodeId, runs: Mapping[str, list[RunName]]) -> Stepped:
+        node, ports = self.scope.dataflow.nodes[number], self.ports.get(number, {})
+        if isinstance(node, Loop):
+            return loop.step(node, ports, runs, self.scope)
+        known = linear.NOTHING
+        if isinstance(node, Linear):
+            known = self.computed.get(node.input, linear.NOTHING)
+        birth = self._is_born(number)
+        return nodes.step(number, ports, runs, self.scope, known=known, birth=birth)
 
     def _deliver(self, number: NodeId, rows: pa.RecordBatch) -> None:
         """To the output, to consumers on this level, and into packets for later ones."""
@@ -326,10 +274,3 @@ class _Level:
         for index, part in split(rows, bucket, buckets):
             table = pa.Table.from_batches([part])
             self.packets.append(Packet(index, level, edge.consumer, port, table))
-
-
-def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
-    rows = scope.kernel.query(
-        f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
-    )
-    return flatten([rows], arrow_schema(made))

@@ -46,7 +46,7 @@ MOST_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """Rows of one side that can match: keys in key form, and times where they have one."""
 
     rows: pa.RecordBatch
@@ -76,21 +76,23 @@ def step(
     kernel = scope.kernel
     keys = (node.left_keys, node.right_keys)
     changes = [
-        _changes(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
+        changed(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
         for i, side in enumerate(SIDES)
     ]
     if not any(change.rows.num_rows for change in changes):
         return Stepped(None, runs=runs)
     hashes = [hash_keys(change.forms, change.rows.num_rows) for change in changes]
     states = [
-        _state(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope) for i in (0, 1)
+        arranged(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope)
+        for i in (0, 1)
     ]
-    output, errors = _product(changes, states, node, made, kernel)
+    terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
+    output, errors = product(terms, node, made, kernel)
     kept = {
         side: multiset.insert(
             scope.context.files,
             runs.get(side, []),
-            _stored(changes[i], hashes[i], types[i]),
+            stored(changes[i], hashes[i], types[i]),
             kernel,
         )
         for i, side in enumerate(SIDES)
@@ -98,17 +100,12 @@ def step(
     return Stepped(output if output.num_rows else None, errors, kept)
 
 
-def _product(
-    changes: Sequence[_Side],
-    states: Sequence[_Side],
-    node: Join,
-    made: Sequence[str],
-    kernel: Kernel,
+def product(
+    terms: Sequence[tuple[Side, Side]], node: Join, made: Sequence[str], kernel: Kernel
 ) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
-    """The three terms of the bilinear rule, and the errors of pairs."""
+    """The pairs of each term, of which one side at least has times, and the errors of pairs."""
     parts: list[pa.RecordBatch] = []
     errors: list[pa.RecordBatch] = []
-    terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
     for left, right in terms:
         for pairs in _matches(left, right, node, made):
             judged = _judged(pairs, node.residual, made, kernel)
@@ -118,10 +115,11 @@ def _product(
     return flatten(parts, arrow_schema(made)), tuple(errors)
 
 
-def _changes(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> _Side:
+def changed(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> Side:
+    """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
     forms = [key_form(canonical(rows.column(key)), kernel) for key in keys]
-    return _Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
+    return Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
 
 
 def _matchable(
@@ -135,20 +133,20 @@ def _matchable(
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def _state(
+def arranged(
     names: Sequence[RunName],
     hashes: Words,
     types: Sequence[str],
     keys: Sequence[int],
     scope: Scope,
-) -> _Side:
+) -> Side:
     """The rows of state whose keys' hashes are among these."""
     shape = multiset.schema(data_schema(types))
     wanted = np.unique(hashes)
     rows = multiset.candidates(scope.context.files.open(names), wanted, shape)
     forms = [key_form(canonical(rows.column(1 + key)), scope.kernel) for key in keys]
     data = rows.select(list(range(1, 1 + len(types))))
-    return _Side(data, forms, int64(rows.column("diff")), None)
+    return Side(data, forms, int64(rows.column("diff")), None)
 
 
 def _judged(
@@ -162,7 +160,7 @@ def _judged(
 
 
 def _matches(
-    left: _Side, right: _Side, node: Join, made: Sequence[str]
+    left: Side, right: Side, node: Join, made: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """The pairs of equal keys, as updates; in portions if they are to be judged."""
     count, other = left.rows.num_rows, right.rows.num_rows
@@ -190,9 +188,7 @@ def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
         begin = max(end, begin + 1)
 
 
-def _pairs(
-    left: _Side, right: _Side, one: Ints, two: Ints, schema: pa.Schema
-) -> pa.RecordBatch:
+def _pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
     """The pairs of left's rows at `one` with right's at `two`, as updates."""
     times = [
         side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
@@ -206,7 +202,7 @@ def _pairs(
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _width(side: _Side) -> int:
+def _width(side: Side) -> int:
     """The number of data columns: changes carry time and diff beside them."""
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
 
@@ -219,6 +215,7 @@ def _ids(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Ints
     return group(together, rows).ids
 
 
-def _stored(side: _Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+def stored(side: Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+    """A side's updates as they are kept."""
     columns = [pa.array(hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
     return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

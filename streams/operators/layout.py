@@ -19,6 +19,8 @@ from streams.plan.physical import (
     Groupwise,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     NodeId,
     Reduce,
@@ -74,7 +76,7 @@ class Layout:
                 types = (dataflow.types[source], dataflow.types[edge.consumer])
                 lives = temporal.partial(node, rows, *types, kernel)
                 return {edge.port: (lives, edge.keys)}
-            case Linear() | Union() | Unnest() | Source() | Constant():
+            case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
                 return {edge.port: (rows, edge.keys)}
             case Join() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
@@ -127,10 +129,12 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     match node:
         case Source() | Constant():
             return []
-        case Linear() | Union() | Unnest():
+        case Linear() | Union() | Unnest() | Negate():
             return [(source, "in", None) for source in inputs(node)]
         case Temporal(input=source, outputs=outputs):
             return [(source, "in", temporal.sent_by([each.type for each in outputs]))]
+        case Loop():
+            return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
         case Threshold(keys=keys):
             return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
         case Join():

@@ -31,7 +31,9 @@ from streams.trace.kernel import arrow_schema, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
 
+MOST = 1 << 40
 NEGATIVE = "row has a negative multiplicity"
+BEYOND = f"a row is there more than {MOST} times"
 SEVERAL = "a scalar subquery returned more than one row"
 
 _COUNTS = "counts"
@@ -57,6 +59,7 @@ _RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
     Rule.WITHOUT: lambda n: (_either(n[1] == 0, n[0]),),
     Rule.SINGLE: lambda n: (_either(n[1] == 0, n[0]),),
     Rule.MARK: _marks,
+    Rule.BOUNDED: lambda n: (_either(n[0] <= MOST, n[0]),),
 }
 """From counts, one row an input, to multiplicities: of the row, or with each of `_MARKS`."""
 
@@ -148,7 +151,7 @@ def _changed(
 
 
 def _errors(rule: Rule, times: Ints, before: Ints, after: Ints) -> tuple[pa.RecordBatch, ...]:
-    texts = [NEGATIVE, SEVERAL]
+    texts = [NEGATIVE, SEVERAL, BEYOND]
     diffs = np.stack(_failing(rule, after)) - np.stack(_failing(rule, before))
     which, moment = np.nonzero(diffs)
     if not len(which):
@@ -161,9 +164,12 @@ def _errors(rule: Rule, times: Ints, before: Ints, after: Ints) -> tuple[pa.Reco
     return (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),)
 
 
-def _failing(rule: Rule, counts: Ints) -> tuple[Ints, Ints]:
+def _failing(rule: Rule, counts: Ints) -> tuple[Ints, Ints, Ints]:
     """How often each error is there at each moment."""
     negative: Ints = np.any(counts < 0, axis=0).astype(np.int64)
-    if rule is not Rule.SINGLE:
-        return negative, np.zeros_like(negative)
-    return negative, _either(counts[1] > counts[0], np.maximum(counts[0], 0))
+    several = beyond = np.zeros_like(negative)
+    if rule is Rule.SINGLE:
+        several = _either(counts[1] > counts[0], np.maximum(counts[0], 0))
+    if rule is Rule.BOUNDED:
+        beyond = (counts[0] > MOST).astype(np.int64)
+    return negative, several, beyond

@@ -8,9 +8,8 @@ once whatever made them equal.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from streams.errors import InvalidStatement
 from streams.ids import CollectionId
-from streams.plan import bind_join, bind_table
+from streams.plan import bind_join, bind_recursive, bind_table
 from streams.plan.bind_group import bind_distinct, bind_group, storable
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.bind_window import bind_limit, bind_window
@@ -19,6 +18,7 @@ from streams.plan.ir import (
     Filter,
     Get,
     Kind,
+    Limit,
     Match,
     Product,
     Project,
@@ -26,6 +26,7 @@ from streams.plan.ir import (
     Threshold,
     Union,
     Values,
+    Variable,
     columns,
     shared,
 )
@@ -41,6 +42,7 @@ from streams.plan.typenames import stored, type_name
 _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
 _SEVERAL = "More than one row returned by a subquery used as an expression"
+_MUTUALLY = "write it as WITH MUTUALLY RECURSIVE"
 _VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 
 
@@ -53,15 +55,18 @@ class _Scope:
     """What names mean: relations of the catalog, and CTEs by their number."""
 
     relations: Relations
+    limit: Limit
     ctes: dict[int, Relational] = field(default_factory=dict)
 
 
-def bind(plan: Record, relations: Relations) -> Relational:
-    """The logical plan of a bound query.
+def bind(
+    plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
+) -> Relational:
+    """The logical plan of a bound query, whose recursions have this limit.
 
     Errors: InvalidStatement for an operator that we do not maintain.
     """
-    return _node(plan, _Scope(relations))
+    return _node(plan, _Scope(relations, limit))
 
 
 def _node(record: Record, scope: _Scope) -> Relational:
@@ -300,10 +305,26 @@ def _identified(source: Relational) -> Relational:
 
 
 def _cte_reference(record: Record, scope: _Scope) -> Relational:
-    number = record.number("cte_index")
-    if number not in scope.ctes:
-        raise InvalidStatement("WITH RECURSIVE is not supported in a materialized view")
-    return scope.ctes[number]
+    if record.flag("is_recurring"):
+        raise Refusal("recurring, which sees all rows so far,", _MUTUALLY).raised()
+    return scope.ctes[record.number("cte_index")]
+
+
+def _recursive(record: Record, scope: _Scope) -> Relational:
+    name, number = record.text("ctename"), record.number("table_index")
+    if record.items("key_targets"):
+        raise Refusal("WITH RECURSIVE ... USING KEY", _MUTUALLY).raised()
+    first, term = record.records("children")
+    base = _node(first, scope)
+    scope.ctes[number] = Variable(str(number), 0, name, columns(base))
+    return bind_recursive.recursion(
+        str(number),
+        name,
+        base,
+        _node(term, scope),
+        scope.limit,
+        keeps_all=record.flag("union_all"),
+    )
 
 
 _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
@@ -327,4 +348,5 @@ _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
     "ANY_JOIN": _any_join,
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
+    "RECURSIVE_CTE": _recursive,
 }

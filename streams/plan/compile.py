@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
-from streams.plan import ir, render
+from streams.plan import ir, mutual, render
 from streams.plan.bind import bind
 from streams.plan.binder import Binder, binder
 from streams.plan.draw import draw
@@ -43,22 +43,59 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
     _refuse_ambiguous(catalog)
-    with binder({name: relation.columns for name, relation in catalog.items()}) as bound:
-        refuse(bound, query, _column_names(catalog))
-        answer = bound.bind(query)
-        _refuse_duplicates(answer.columns)
-        # Words like current_date, and macros, turn into functions only when they are bound.
-        refuse_unstable(_functions(answer.plan))
-        refuse_today(answer.plan)
-        names = {name.lower(): (name, relation.id) for name, relation in catalog.items()}
-        unchecked = bind(answer.plan, names)
-        refuse_elsewhere(unchecked)
-        settled = settle(unchecked, bound.computable)
+    block = mutual.split(query)
+    known = _scope(block, catalog)
+    with binder({name: relation.columns for name, relation in known.items()}) as bound:
+        values = [_value(binding, block, known, bound) for binding in block.bindings]
+        unchecked, columns = _bind(block.query, block, known, bound)
+        _refuse_duplicates(columns)
+        tied = mutual.tie(block, values, unchecked)
+        refuse_elsewhere(tied)
+        settled = settle(tied, bound.computable)
         _refuse_failing_rows(settled, bound)
     logical = optimise(settled)
-    dataflow = lower(logical, answer.columns)
-    refuse_types(answer.columns, _inner_types(dataflow))
-    return Compiled(dataflow, logical, answer.columns)
+    dataflow = lower(logical, columns)
+    refuse_types(columns, _inner_types(dataflow))
+    return Compiled(dataflow, logical, columns)
+
+
+def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
+    """What names mean in the queries of a block: its bindings hide relations."""
+    own = {
+        each.name: Relation(block.collection(each.name), _declared(each))
+        for each in block.bindings
+    }
+    hidden = {name.lower() for name in own}
+    return {n: r for n, r in catalog.items() if n.lower() not in hidden} | own
+
+
+def _declared(binding: mutual.Binding) -> tuple[Column, ...]:
+    with binder({binding.name: binding.columns}) as bound:
+        return bound.columns(binding.name)
+
+
+def _value(
+    binding: mutual.Binding, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
+) -> ir.Relational:
+    found = len(bound.bind(binding.query).columns)
+    if found != len(binding.columns):
+        raise InvalidStatement(
+            f"{binding.name} is declared with {len(binding.columns)} columns,"
+            f" its query has {found}"
+        )
+    return _bind(binding.cast, block, known, bound)[0]
+
+
+def _bind(
+    query: str, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
+) -> tuple[ir.Relational, tuple[Column, ...]]:
+    refuse(bound, query, _column_names(known))
+    answer = bound.bind(query)
+    # Words like current_date, and macros, turn into functions only when they are bound.
+    refuse_unstable(_functions(answer.plan))
+    refuse_today(answer.plan)
+    names = {name.lower(): (name, relation.id) for name, relation in known.items()}
+    return bind(answer.plan, names, block.limit), answer.columns
 
 
 def explain(query: str, catalog: Mapping[str, Relation]) -> str:
@@ -139,5 +176,5 @@ def _refuse_failing_rows(node: ir.Relational, bound: Binder) -> None:
     if isinstance(node, ir.Values):
         for row in node.rows:
             bound.check("SELECT " + ", ".join(render.sql(cell) for cell in row))
-    for child in ir.children(node):
-        _refuse_failing_rows(child, bound)
+    for part in ir.parts(node):
+        _refuse_failing_rows(part, bound)

@@ -17,7 +17,7 @@ _SHOWN = 12  # columns of a relation before the line gets too long to read
 def explain_logical(node: ir.Relational, depth: int = 0) -> str:
     """The logical plan, one operator a line, inputs indented below."""
     line = "  " * depth + _logical(node)
-    return "\n".join([line, *(explain_logical(c, depth + 1) for c in ir.children(node))])
+    return "\n".join([line, *(explain_logical(part, depth + 1) for part in ir.parts(node))])
 
 
 def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
@@ -51,6 +51,14 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return "Distinct"
         case ir.Union():
             return "Union"
+        case ir.Negate():
+            return "Negate"
+        case ir.Variable():
+            return f"{identifier(node.name)} of the iteration before {_row(node)}"
+        case ir.Loop():
+            names = ", ".join(map(identifier, node.names))
+            end = _end(node.limit.iterations, fails=node.limit.fails)
+            return f"Loop {names}, gives {identifier(node.names[node.result])}, {end}"
         case _:
             assert_never(node)
 
@@ -60,6 +68,10 @@ def _row(node: ir.Relational) -> str:
     shown = [f"{identifier(c.name)} {c.type}" for c in own[:_SHOWN]]
     rest = [f"and {len(own) - _SHOWN} more"] if len(own) > _SHOWN else []
     return "(" + ", ".join(shown + rest) + ")"
+
+
+def _end(limit: int, *, fails: bool) -> str:
+    return f"an error beyond iteration {limit}" if fails else f"ends with iteration {limit}"
 
 
 def _outputs(outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> str:
@@ -136,8 +148,23 @@ def _walk(
     shown.add(number)
     types = ", ".join(dataflow.types[number])
     lines.append(f"{head} {operator(dataflow, names, number)} -> ({types})")
-    for child in physical.inputs(dataflow.nodes[number]):
+    node = dataflow.nodes[number]
+    if isinstance(node, physical.Loop):
+        lines += _body(node, depth + 1)
+    for child in physical.inputs(node):
         _walk(dataflow, names, child, (depth + 1, number), lines, shown)
+
+
+def _body(loop: physical.Loop, depth: int) -> list[str]:
+    """What a loop repeats: the tree of each binding's value."""
+    lines: list[str] = []
+    shown: set[int] = set()
+    variables = loop.body.imports[len(loop.inputs) :]
+    names = {each.collection: n for each, n in zip(variables, loop.names, strict=True)}
+    for name, value in zip(loop.names, loop.values, strict=True):
+        lines.append(f"{'  ' * depth}{identifier(name)} :=")
+        _walk(loop.body, names, value, (depth + 1, None), lines, shown)
+    return lines
 
 
 def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
@@ -169,6 +196,11 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return "Distinct"
         case physical.Union():
             return "Union"
+        case physical.Negate():
+            return "Negate"
+        case physical.Loop():
+            gives = identifier(node.names[node.result])
+            return f"Loop in one bucket, gives {gives}, {_end(node.limit, fails=node.fails)}"
         case physical.Threshold():
             return f"Threshold {node.rule} by {_columns(node.keys)}"
         case physical.Unnest():

@@ -7,7 +7,8 @@ by value, so equal subtrees mean equal collections and are computed once (`lower
 Binding makes all nodes but Join. Product, any number of inputs with predicates over their
 concatenated rows, is what FROM means; the pass `joins` turns each into a tree of Join, which
 is what we can maintain. Match stands for the joins whose answer depends on what did *not*
-match; `plan.matches` says how they are maintained.
+match; `plan.matches` says how they are maintained. A Loop is a border: passes optimise what it
+repeats for itself (`passes`), and see a collection.
 """
 
 from collections.abc import Callable
@@ -301,6 +302,49 @@ class Unnest:
     elements: tuple[Column, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """Every row as often as in the input, negated: a Union makes the counts whole again."""
+
+    input: "Relational"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a binding of a Loop, by its number, held in the iteration before; at first nothing.
+
+    `loop` tells the loops of a query apart.
+    """
+
+    loop: str
+    binding: int
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many iterations a recursion may take, and whether one that needs more is an error."""
+
+    iterations: int
+    fails: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Every binding computed anew, in order, until none changes; the last value of `result`.
+
+    `values` have Variables for what the iteration before left; a later value contains an
+    earlier one where it reads that of its own iteration.
+    """
+
+    loop: str
+    names: tuple[str, ...]
+    values: tuple["Relational", ...]
+    result: int
+    limit: Limit
+
+
 Relational = (
     Get
     | Values
@@ -316,6 +360,9 @@ Relational = (
     | Union
     | Threshold
     | Unnest
+    | Negate
+    | Variable
+    | Loop
 )
 
 _MARKED = Column("mark", "BOOLEAN")
@@ -326,8 +373,10 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
 ) -> tuple[Column, ...]:
     """The columns of the node's rows."""
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable():
             return node.columns
+        case Loop():
+            return columns(node.values[node.result])
         case Project():
             return _named(node.names, tuple(output.type for output in node.outputs))
         case Group():
@@ -336,7 +385,7 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
         case Window():
             added = _named(node.names, tuple(call.type for call in node.calls))
             return columns(node.input) + added
-        case Filter() | Distinct() | TopK():
+        case Filter() | Distinct() | TopK() | Negate():
             return columns(node.input)
         case Product():
             return tuple(column for part in node.inputs for column in columns(part))
@@ -359,11 +408,13 @@ def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]
 
 
 def children(node: Relational) -> tuple[Relational, ...]:
-    """The node's inputs in order."""
+    """The node's inputs in order; what a Loop repeats is its own."""
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable() | Loop():
             return ()
         case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
+            return (node.input,)
+        case Negate():
             return (node.input,)
         case Product() | Union() | Threshold():
             return node.inputs
@@ -376,9 +427,11 @@ def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relationa
     if inputs == children(node):
         return node
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable() | Loop():
             return node
         case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
+            return replace(node, input=inputs[0])
+        case Negate():
             return replace(node, input=inputs[0])
         case Product() | Union() | Threshold():
             return replace(node, inputs=inputs)
@@ -392,9 +445,26 @@ def shared(node: Relational) -> Relational:
     return replace(node, shared=True) if isinstance(node, Window | TopK) else node
 
 
+def parts(node: Relational) -> tuple[Relational, ...]:
+    """What the node is made of: its inputs, or what it repeats."""
+    return node.values if isinstance(node, Loop) else children(node)
+
+
+def with_parts(node: Relational, made: tuple[Relational, ...]) -> Relational:
+    """The same node made of other parts."""
+    return replace(node, values=made) if isinstance(node, Loop) else with_children(node, made)
+
+
 def gets(node: Relational) -> tuple[Get, ...]:
     """The collections the tree reads, each once, in order of first appearance."""
     if isinstance(node, Get):
         return (node,)
-    found = dict.fromkeys(get for child in children(node) for get in gets(child))
+    found = dict.fromkeys(get for part in parts(node) for get in gets(part))
     return tuple(found)
+
+
+def variables(node: Relational) -> frozenset[str]:
+    """The loops around the tree whose iteration it depends on."""
+    own = frozenset({node.loop}) if isinstance(node, Variable) else frozenset()
+    inside = own.union(*map(variables, parts(node)))
+    return inside - {node.loop} if isinstance(node, Loop) else inside

@@ -24,6 +24,8 @@ from streams.plan.physical import (
     Import,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     Reduce,
     Rule,
@@ -40,12 +42,15 @@ from streams.plan.record import Record
 
 def dumps(dataflow: Dataflow) -> str:
     """The dataflow as JSON text."""
-    fields = asdict(dataflow)
-    kinds = [type(node).__name__ for node in dataflow.nodes]
-    fields["nodes"] = [
-        {"node": kind, **node} for kind, node in zip(kinds, fields["nodes"], strict=True)
-    ]
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return json.dumps(_fields(dataflow), sort_keys=True, separators=(",", ":"))
+
+
+def _fields(dataflow: Dataflow) -> dict[str, object]:
+    nodes = [{"node": type(node).__name__, **asdict(node)} for node in dataflow.nodes]
+    for fields, node in zip(nodes, dataflow.nodes, strict=True):
+        if isinstance(node, Loop):
+            fields["body"] = _fields(node.body)
+    return {**asdict(dataflow), "nodes": nodes}
 
 
 def loads(text: str) -> Dataflow:
@@ -176,6 +181,18 @@ def _top(record: Record) -> Node:
     )
 
 
+def _loop(record: Record) -> Node:
+    return Loop(
+        _integers(record, "inputs"),
+        _dataflow(record.record("body")),
+        record.texts("names"),
+        _integers(record, "values"),
+        record.number("result"),
+        record.number("limit"),
+        bool(record.raw("fails")),
+    )
+
+
 _NODES: dict[str, Callable[[Record], Node]] = {
     "Source": lambda r: Source(r.number("index")),
     "Constant": lambda r: Constant(_text(r, "sql")),
@@ -191,5 +208,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
         _integers(r, "inputs"), _integers(r, "keys"), Rule(_text(r, "rule"))
     ),
     "Unnest": lambda r: Unnest(r.number("input"), _integers(r, "lists")),
+    "Negate": lambda r: Negate(r.number("input")),
+    "Loop": _loop,
     "Upsert": lambda r: Upsert(r.number("input"), _integers(r, "keys")),
 }

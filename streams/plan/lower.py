@@ -15,7 +15,7 @@ what has one row is, means to lie in one bucket.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.plan import grouped, ir, physical
+from streams.plan import bodies, grouped, ir, physical
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
@@ -92,6 +92,12 @@ class _Builder:
                 return self._threshold(node)
             case ir.Unnest():
                 return self._unnest(node)
+            case ir.Negate():
+                return self._negate(node)
+            case ir.Loop():
+                return self._loop(node)
+            case ir.Variable():
+                raise AssertionError("`bodies` makes a Get of a variable")
             case ir.Product():
                 raise AssertionError("the pass `joins` leaves no product")
 
@@ -287,6 +293,29 @@ class _Builder:
         number = self.add(node.input)
         unnest = physical.Unnest(number, node.lists)
         return self._append(unnest, _types(node), self.placements[number])
+
+    def _negate(self, node: ir.Negate) -> int:
+        number = self.add(node.input)
+        return self._append(physical.Negate(number), _types(node), self.placements[number])
+
+    def _loop(self, node: ir.Loop) -> int:
+        body = bodies.split(node)
+        given = tuple(map(self.add, body.inputs))
+        builder = _Builder(body.imports)
+        values = tuple(map(builder.add, body.values))
+        repeated = Dataflow(
+            body.imports,
+            tuple(builder.nodes),
+            tuple(builder.types),
+            (0,) * len(builder.nodes),
+            ir.columns(node),
+        )
+        limit = node.limit
+        made = physical.Loop(
+            given, repeated, node.names, values, node.result, limit.iterations, limit.fails
+        )
+        level = max(self.placements[number].level for number in given) + 1
+        return self._append(made, _types(node), Placement(level, ()))
 
 
 def _types(node: ir.Relational) -> tuple[str, ...]:

@@ -216,6 +216,7 @@ class Rule(StrEnum):
     WITHOUT = "without"  # the first count, if the second is zero
     SINGLE = "single"  # as WITHOUT; an error each time the second exceeds the first
     MARK = "mark"  # the first count; a column more: true, else NULL by the third input
+    BOUNDED = "bounded"  # the count, unless it is beyond 2^40: then none, and an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +242,34 @@ class Unnest:
 
     input: NodeId
     lists: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """The input's updates with their diffs negated; the counts need not be positive."""
+
+    input: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Recursion: the body's values, computed anew until none changes, all in one bucket.
+
+    The imports of `body` are `inputs`, and behind them the variables: what the bindings, called
+    `names`, held in the iteration before, at first nothing. `values` are the body's nodes with
+    the bindings' values; `result` is the number of the one that comes out.
+    No levels count in the body, and nothing in it is a Loop. If something still changes after
+    `limit` iterations that is an error for each row that does, if it `fails`; otherwise what
+    there is then is the result.
+    """
+
+    inputs: tuple[NodeId, ...]
+    body: "Dataflow"
+    names: tuple[str, ...]
+    values: tuple[NodeId, ...]
+    result: int
+    limit: int
+    fails: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +301,8 @@ Node = (
     | Threshold
     | Unnest
     | Upsert
+    | Negate
+    | Loop
 )
 
 
@@ -280,13 +311,13 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Temporal() | Unnest():
+        case Linear() | Temporal() | Unnest() | Negate():
             return (node.input,)
         case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)
-        case Union() | Threshold():
+        case Union() | Threshold() | Loop():
             return node.inputs
 
 

@@ -134,7 +134,6 @@ def _is_now(node: Record) -> bool:
 _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "SELECT_NODE": _select,
     "BASE_TABLE": _from,
-    "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
     "JOIN": _join,
     "SUBQUERY": _from,
     "TABLE_FUNCTION": _table_function,

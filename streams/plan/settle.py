@@ -20,8 +20,8 @@ from streams.plan.ir import (
     Values,
     Window,
     changed_orders,
-    children,
-    with_children,
+    parts,
+    with_parts,
 )
 from streams.plan.render import label, sql
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar, walk
@@ -34,7 +34,7 @@ def settle(  # noqa: C901, PLR0911 - one case a node
     node: Relational, computable: Computable
 ) -> Relational:
     """Make literals of the closed expressions that have a value, everywhere in the tree."""
-    node = with_children(node, tuple(settle(child, computable) for child in children(node)))
+    node = with_parts(node, tuple(settle(part, computable) for part in parts(node)))
 
     def one(scalar: Scalar) -> Scalar:
         return _settled(scalar, computable)

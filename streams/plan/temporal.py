@@ -32,6 +32,7 @@ _CARRIED = _TIMESTAMPS | _NARROW | _WIDE
 _GREATEST = (1 << 63) - 1
 _ALONE = "compare mz_now() alone, as in WHERE mz_now() <= ts + INTERVAL '1 hour' AND ..."
 
+_OUTSIDE = "filter in a view of its own, and let the recursion read that"
 _SIDE = "filter a side of the join in a subquery of its own"
 
 
@@ -75,8 +76,15 @@ def refuse_elsewhere(node: ir.Relational) -> None:
     if any(_mentions(scalar) for scalar in scalars):
         hint = _SIDE if isinstance(node, ir.Match) else _ALONE
         raise Refusal(f"mz_now() in {place}", hint).raised()
-    for child in ir.children(node):
-        refuse_elsewhere(child)
+    if isinstance(node, ir.Loop) and any(map(_has_conjunct, node.values)):
+        raise Refusal("mz_now() in a recursion", _OUTSIDE).raised()
+    for part in ir.parts(node):
+        refuse_elsewhere(part)
+
+
+def _has_conjunct(node: ir.Relational) -> bool:
+    predicates = node.predicates if isinstance(node, ir.Filter | ir.Product) else ()
+    return any(map(is_temporal, predicates)) or any(map(_has_conjunct, ir.parts(node)))
 
 
 def _mentions(scalar: Scalar) -> bool:

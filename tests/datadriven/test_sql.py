@@ -22,7 +22,8 @@ import pytest
 from streams.testing import Maintained, maintain
 from tests.support.datadriven import Case, run, scripts
 from tests.support.logical_time import set_time
-from tests.support.plan_tables import answer, connect
+from tests.support.plan_tables import connect
+from tests.support.recursive import naive, rows
 
 UPDATE = re.compile(r"@(\d+) (\w+) ([+-]\d*) (.*)")
 
@@ -78,13 +79,13 @@ def judge(
         )
     set_time(connection, time)
     try:
-        want = answer(connection, query)[1]
+        want = naive(connection, query)
     except duckdb.Error:
         assert view.errors_at(time), time
         return
     assert not view.errors_at(time), time
     connection.register("got", view.at(time))
-    assert answer(connection, "FROM got")[1] == want, time
+    assert rows(connection, "FROM got") == want, time
 
 
 def describe(view: Maintained) -> str:

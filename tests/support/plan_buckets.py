@@ -18,6 +18,8 @@ from streams.plan.physical import (
     Groupwise,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     Reduce,
     Rule,
@@ -146,7 +148,7 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT *, {lists} FROM {tables[0]}"
         case Union():
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
-        case Source() | Upsert() | Temporal():
+        case Source() | Upsert() | Temporal() | Negate() | Loop():
             raise AssertionError(node)
 
 

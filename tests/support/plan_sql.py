@@ -14,6 +14,8 @@ from streams.plan.typenames import quoted
 
 def to_sql(node: ir.Relational) -> str:
     match node:
+        case ir.Loop() | ir.Variable() | ir.Negate():
+            raise AssertionError(f"one query says no recursion: {node}")
         case ir.Get():
             return _select(node, [quoted(c.name) for c in node.columns], quoted(node.relation))
         case ir.Values():

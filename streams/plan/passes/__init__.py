@@ -6,7 +6,7 @@ file. Each states what it leaves behind, and the next may rely on it.
 
 from collections.abc import Callable
 
-from streams.plan.ir import Relational
+from streams.plan.ir import Loop, Relational, parts, with_parts
 from streams.plan.passes.canonical import canonical
 from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
@@ -32,10 +32,16 @@ PASSES: tuple[Pass, ...] = (
 
 
 def optimise(node: Relational) -> Relational:
-    """Run every pass.
+    """Run every pass, also over what each Loop repeats, whose columns all stay.
 
     Errors: InvalidStatement for keys whose equality we cannot decide (`canonical`).
     """
+    node = _loops(node)
     for step in PASSES:
         node = step(node)
     return node
+
+
+def _loops(node: Relational) -> Relational:
+    change = optimise if isinstance(node, Loop) else _loops
+    return with_parts(node, tuple(map(change, parts(node))))

@@ -18,7 +18,9 @@ from streams.plan.ir import (
     Join,
     Key,
     Kind,
+    Loop,
     Match,
+    Negate,
     Product,
     Project,
     Relational,
@@ -27,6 +29,7 @@ from streams.plan.ir import (
     Union,
     Unnest,
     Values,
+    Variable,
     Window,
     changed_orders,
     children,
@@ -50,8 +53,10 @@ def _exactly(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
 ) -> Relational:
     """The node with the needed columns, in that order, and no others."""
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable() | Loop():
             return pick(node, needed)
+        case Negate():
+            return Negate(_exactly(node.input, needed))
         case Project():
             return _project(node, needed)
         case Filter():

@@ -21,7 +21,9 @@ from streams.plan.ir import (
     Group,
     Join,
     Kind,
+    Loop,
     Match,
+    Negate,
     Product,
     Project,
     Relational,
@@ -30,6 +32,7 @@ from streams.plan.ir import (
     Union,
     Unnest,
     Values,
+    Variable,
     Window,
     children,
     columns,
@@ -86,7 +89,9 @@ def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Join():
             sides = replace(node, left=_push(node.left, ()), right=_push(node.right, ()))
             return _filter(sides, predicates)
-        case Get() | Values():
+        case Negate():
+            return _filter(Negate(_push(node.input, ())), predicates)
+        case Get() | Values() | Variable() | Loop():
             return _filter(node, predicates)
 
 

@@ -1,4 +1,4 @@
-"""Joins, subqueries and sets, stepped by Spark: judged by DuckDB at every time."""
+"""Joins, subqueries, sets and recursion, stepped by Spark: judged by DuckDB at every time."""
 
 import random
 import time
@@ -28,6 +28,11 @@ VIEWS = {
     "pairs": "SELECT p.name, count(*) AS n FROM people p JOIN orders o ON p.id > o.amount"
     " GROUP BY p.name",
 }
+EDGES = (("id", "BIGINT"), ("a", "BIGINT"), ("b", "BIGINT"))
+REACHED = (
+    "WITH RECURSIVE reached(x) AS (SELECT a FROM edges WHERE id = 0 UNION"
+    " SELECT b FROM reached JOIN edges ON a = x) SELECT x FROM reached"
+)
 
 
 def test_every_construct_is_exact_at_every_time(
@@ -52,6 +57,24 @@ def test_every_construct_is_exact_at_every_time(
     wait(bench, "orders", "people", *VIEWS)
     for name, query in VIEWS.items():
         assert judge(bench, name, query, ["orders", "people"]) >= 3, name
+
+
+def test_a_recursion_is_exact_at_every_time(
+    bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+) -> None:
+    """Edges of a few nodes come, move and go: there are cycles all the time."""
+    topic, feed, chance = bench.raw_topic(), Feed(broker.bootstrap), random.Random(3)
+    feed.put(topic, [({"id": i}, {"a": i % 5, "b": (i * 3 + 1) % 7}) for i in range(8)])
+    bench.source("edges", EDGES, topic, keys=("id",))
+    bench.view("reached", REACHED)
+    run()
+    wait(bench, "edges", "reached")
+    for _ in range(6):
+        rows = [None, {"a": chance.randrange(7), "b": chance.randrange(7)}]
+        feed.put(topic, [({"id": chance.randrange(10)}, chance.choice(rows))] * 2)
+        time.sleep(0.15)
+    wait(bench, "edges", "reached")
+    assert judge(bench, "reached", REACHED, ["edges"]) >= 3
 
 
 def wait(bench: Bench, *names: str) -> None:
