@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.operators import join
-from streams.operators.threshold import NEGATIVE, SEVERAL
+from streams.operators.threshold import BEYOND, MOST, NEGATIVE, SEVERAL
 from streams.plan.physical import Expression, Join, Rule, Threshold
 from tests.model import collection as model
 from tests.model.collection import Contents, Update
@@ -37,6 +37,7 @@ def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
             Rule.WITHOUT: 0 if n[1] else n[0],
             Rule.SINGLE: 0 if n[1] else n[0],
             Rule.MARK: n[0],
+            Rule.BOUNDED: n[0] if n[0] <= MOST else 0,
         }[rule]
         mark = True if n[1] else None if len(n) > 2 and n[2] else False
         if made:
@@ -50,6 +51,7 @@ def failing(rule: Rule, counts: tuple[Contents, ...]) -> Counter[str]:
         errors[NEGATIVE] += any(each[row] < 0 for each in counts)
         if rule is Rule.SINGLE and counts[1][row] > counts[0][row]:
             errors[SEVERAL] += max(counts[0][row], 0)
+        errors[BEYOND] += rule is Rule.BOUNDED and counts[0][row] > MOST
     return +errors
 
 
@@ -103,3 +105,16 @@ def test_a_residual_judges_each_pair(
         assert history.at(time) == kept, f"at {time}"
         bad = model.join(ours, theirs, lambda one, two: meets(one, two) and one[0] == 1)
         assert sum(history.errors_at(time).values()) == sum(bad.values()), f"at {time}"
+
+
+def test_a_count_beyond_all_bounds_is_an_error_that_heals() -> None:
+    """Before it doubles until it is nothing."""
+    row = (1, "a")
+    updates = [(row, 0, MOST), (row, 2, 1), (row, 4, -1), ((2, "a"), 1, 1)]
+    node = Threshold((0,), (0, 1), Rule.BOUNDED)
+    history = run(dataflow([TYPES], (node, TYPES, 1)), [updates], [1, 3, 6])
+    for time in range(6):
+        counts = (model.contents(updates, time),)
+        assert history.at(time) == wanted(Rule.BOUNDED, (*counts, Counter())), f"at {time}"
+        assert history.errors_at(time) == failing(Rule.BOUNDED, counts), f"at {time}"
+    assert history.errors_at(3) == Counter({BEYOND: 1})
