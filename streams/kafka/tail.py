@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
 COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
 PACE: Mapping[str, clients.Setting] = {
-    # a fetch names every log that is followed, and of a thousand costs us 4 ms and the broker 15;
-    # a record ends the wait at once, only the first look at a log that is added waits for it
+    # A fetch names every log that is followed: a thousand cost us 4 ms, the broker 15. A record
+    # ends the wait at once; only the first look at a log that is added waits for its end.
     "fetch.wait.max.ms": 250,
     "fetch.message.max.bytes": 1 << 20,
 }
