@@ -74,6 +74,16 @@ CREATE = Create(
     write=WRITE,
     read=READ,
 )
+TWO = (
+    BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
+    BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
+)
+TWO_BATCHES = (
+    CREATE,
+    append(5, 10, chunk(0, 0)),
+    append(10, 15, chunk(0, 1)),
+    Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+)
 LEASED = Create(
     collection=U1,
     description="{}",
@@ -158,16 +168,10 @@ CASES: dict[str, Sequence[Body]] = {
         append(10, 15, chunk(0, 9)),
     ],
     "replace": [
-        CREATE,
-        append(5, 10, chunk(0, 0)),
-        append(10, 15, chunk(0, 1)),
-        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        *TWO_BATCHES,
         Replace(
             collection=U1,
-            replaced=(
-                BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
-                BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
-            ),
+            replaced=TWO,
             chunks=(chunk(0, 2),),
             since=Timestamp(12),
         ),
@@ -179,16 +183,10 @@ CASES: dict[str, Sequence[Body]] = {
         ),
     ],
     "replace-ranges": [
-        CREATE,
-        append(5, 10, chunk(0, 0)),
-        append(10, 15, chunk(0, 1)),
-        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        *TWO_BATCHES,
         Replace(
             collection=U1,
-            replaced=(
-                BatchName(Offset(1), 0, Timestamp(5), frontier(10)),
-                BatchName(Offset(2), 0, Timestamp(10), frontier(15)),
-            ),
+            replaced=TWO,
             chunks=(
                 replace(chunk(0, 2), ranges=(Range(-1, 7), None, Range("ä", "z"))),
                 chunk(0, 3),

@@ -154,7 +154,8 @@ def test_ctrl_c_ends_a_tail(broker, namespace, shards, u) -> None:
         [*COMMAND, "tail", u, *where], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert json.loads(process.stdout.readline())["type"] == "columns"
+        types = [json.loads(process.stdout.readline())["type"] for _ in range(2)]
+        assert types == ["columns", "rows"]  # it listens now
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 

@@ -139,7 +139,7 @@ def test_the_command_compacts_and_reclaims(place: Place) -> None:
         place.command("nobody"), capture_output=True, text=True, timeout=120, check=False
     )
     assert unknown.returncode == 1
-    assert "in no open group" in unknown.stderr
+    assert "there is no collection nobody" in unknown.stderr
 
 
 def test_a_spark_job_gives_the_same(place: Place) -> None:

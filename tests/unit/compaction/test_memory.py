@@ -1,7 +1,7 @@
 """A merge takes the memory of a bucket, and not of the collection."""
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -55,33 +55,27 @@ class Watched:
 
 def fill(one: Shards, batches: int) -> None:
     """Rows that nothing shortens."""
-    one.create("u1", U1, DESCRIPTION, Timestamp(0), read=HOLD)
-    for at in range(batches):
-        texts = [uuid.uuid4().hex for _ in range(ROWS)]
-        columns = {
-            "c0": pa.array(texts),
-            "c1": pa.array(range(ROWS), pa.int32()),
-            "time": pa.array(np.full(ROWS, at)),
-            "diff": pa.array(np.ones(ROWS, np.int64)),
-        }
-        append(one, at, at + 1, pa.table(columns))
-    to = frontier(batches - 1)
-    one.submit([("u1", Downgrade(collection=U1, capability=HOLD, frontier=to))])
+    append_all(one, ([uuid.uuid4().hex for _ in range(ROWS)] for _ in range(batches)))
 
 
 def fill_wide(one: Shards, batches: int) -> None:
     """As many bytes a batch, in rows of 4 KiB that are nearly alike."""
+    wide = "x" * 4096
+    append_all(one, ([f"{at}.{n}{wide}" for n in range(ROWS // 80)] for at in range(batches)))
+
+
+def append_all(one: Shards, batches: Iterable[Sequence[str]]) -> None:
+    """A collection of these batches, one a time, of which since is the last."""
     one.create("u1", U1, DESCRIPTION, Timestamp(0), read=HOLD)
-    for at in range(batches):
-        count = ROWS // 80
+    for at, texts in enumerate(batches):
         columns = {
-            "c0": pa.array([f"{at}.{number}" + "x" * 4096 for number in range(count)]),
-            "c1": pa.array(range(count), pa.int32()),
-            "time": pa.array(np.full(count, at)),
-            "diff": pa.array(np.ones(count, np.int64)),
+            "c0": pa.array(texts),
+            "c1": pa.array(range(len(texts)), pa.int32()),
+            "time": pa.array(np.full(len(texts), at)),
+            "diff": pa.array(np.ones(len(texts), np.int64)),
         }
         append(one, at, at + 1, pa.table(columns))
-    to = frontier(batches - 1)
+    to = frontier(at)
     one.submit([("u1", Downgrade(collection=U1, capability=HOLD, frontier=to))])
 
 

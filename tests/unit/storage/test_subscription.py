@@ -27,16 +27,6 @@ from streams.storage.subscription import Delivery, Subscription
 from tests.support.storages import T1, TABLE, Place, contents, write
 
 
-@pytest.fixture
-def place() -> Place:
-    return Place()
-
-
-@pytest.fixture
-def storage(place: Place) -> Storage:
-    return place.client()
-
-
 def taken(subscription: Subscription) -> Delivery:
     found = subscription.poll()
     assert found is not None
