@@ -9,11 +9,9 @@ import pytest
 
 from streams.errors import InvalidStatement
 from streams.plan import passes
-from streams.plan.bind import bind
 from streams.plan.binder import binder
-from streams.plan.compile import compile_view, explain
+from streams.plan.compile import bound_plan, compile_view, explain
 from streams.plan.explain import explain_logical
-from streams.plan.settle import settle
 from streams.plan.statements import parse
 from tests.support.datadriven import Case, run, scripts
 from tests.support.plan_tables import catalog
@@ -50,10 +48,7 @@ def refused(case: Case) -> str:
 
 def before_and_after(name: str, nth: int, query: str) -> str:
     """The plan as it reaches the nth pass of this name, and as it leaves it."""
-    columns = {key: relation.columns for key, relation in catalog().items()}
-    names = {key.lower(): (key, relation.id) for key, relation in catalog().items()}
-    with binder(columns) as bound:
-        node = settle(bind(bound.bind(query).plan, names), bound.computable)
+    node = bound_plan(query, catalog())
     for step in passes.PASSES:
         before, node = node, step(node)
         nth -= step.__name__ == name
