@@ -141,7 +141,7 @@ def explain(query: str, catalog: Mapping[str, Relation]) -> str:
     return "\n".join(
         [
             "logical plan",
-            explain_logical(compiled.logical),
+            explain_logical(compiled.logical, known=True),
             "",
             "physical plan",
             explain_physical(compiled.dataflow, names),

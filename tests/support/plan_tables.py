@@ -1,6 +1,7 @@
 """The relations that plan tests query, and a DuckDB with random rows in them."""
 
 import random
+from dataclasses import replace
 
 import duckdb
 
@@ -90,6 +91,11 @@ def keyed() -> dict[str, Relation]:
         )
         for number, (name, (of, key)) in enumerate(KEYED.items(), start=1)
     }
+
+
+def append_only() -> dict[str, Relation]:
+    """The small relations, as sources with ENVELOPE NONE have them."""
+    return {name: replace(catalog()[name], monotone=True) for name in SMALL}
 
 
 def connect() -> duckdb.DuckDBPyConnection:

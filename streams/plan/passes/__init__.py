@@ -16,6 +16,7 @@ from streams.plan.passes.limits import limits
 from streams.plan.passes.order import order
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
+from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
 
@@ -27,6 +28,7 @@ PASSES: tuple[Pass, ...] = (
     order,  # a product names its inputs in the order in which to join them
     joins,  # every product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
+    unique,  # nothing is made distinct, or grouped, that a key makes so already
     groups,  # what operators over groups compute with are columns; no Group only groups
     prune,  # columns that only a residual predicate read end there
     fuse,  # at most one Project over one Filter between other operators

@@ -14,7 +14,7 @@ from streams.plan.compile import bound_plan, compile_view, explain
 from streams.plan.explain import explain_logical
 from streams.plan.statements import parse
 from tests.support.datadriven import Case, run, scripts
-from tests.support.plan_tables import catalog
+from tests.support.plan_tables import append_only, catalog
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 PLANS = sorted(GOLDEN.glob("*.txt"))
@@ -26,7 +26,8 @@ def handle(case: Case) -> str:
         case "pass":
             return before_and_after(case["name"], int(case.get("nth", "1")), case.input)
         case "explain":
-            return explain(case.input, catalog())
+            relations = append_only() if case.get("sources") == "append-only" else catalog()
+            return explain(case.input, relations)
         case "parse":
             return "\n".join(map(str, parse(case.input)))
         case "refuse":
