@@ -120,6 +120,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     *,
     buckets: int = 2,
     merge_factor: int = 2,
+    keys: Mapping[str, Sequence[str]] | None = None,
 ) -> Maintained:
     """Maintain the view of `query` over changing tables; see the module for an example.
 
@@ -134,24 +135,30 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
             Spark session, or of one that is started here. The answers are the same.
         buckets: how many buckets the keyed operators are spread over.
         merge_factor: how much larger a run file must be not to be merged with a newer one.
+        keys: of tables that stand for sources with ENVELOPE UPSERT the columns of their keys,
+            on which the plan then relies.
 
     Errors: InvalidStatement when the query is refused, InvalidUsage for wrong arguments.
     """
     if engine not in {"local", "spark"}:
         raise InvalidUsage(f"engine is not known: expected local or spark, got {engine}")
     kernel = Kernel()
+    keys = keys or {}
+    for what, named in (("updates", set(updates)), ("keys", set(keys))):
+        if unknown := named - set(tables):
+            raise InvalidUsage(f"{what} name tables that are not defined: {sorted(unknown)}")
     catalog = {
-        name: Relation(CollectionId(name), _columns(kernel, definition))
+        name: _relation(name, _columns(kernel, definition), keys.get(name))
         for name, definition in tables.items()
     }
-    unknown = set(updates) - set(tables)
-    if unknown:
-        raise InvalidUsage(f"updates name tables that are not defined: {sorted(unknown)}")
     compiled = compile_view(query, catalog)
     rows = {
         str(each.collection): _read(kernel, each.columns, updates.get(str(each.collection)))
         for each in compiled.dataflow.imports
     }
+    for name in keys:
+        if name in rows:
+            _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         make = _on_spark() if engine == "spark" else LocalDataflow
@@ -187,6 +194,26 @@ def _quoted(name: str) -> str:
 
 def _columns(kernel: Kernel, definition: str) -> tuple[Column, ...]:
     return tuple(Column(name, kind) for name, kind in kernel.columns(definition))
+
+
+def _relation(name: str, columns: tuple[Column, ...], key: Sequence[str] | None) -> Relation:
+    """Errors: InvalidUsage for a key of columns that there are not."""
+    unknown = set(key or ()) - {column.name for column in columns}
+    if unknown:
+        raise InvalidUsage(f"key of {name} names columns that there are not: {sorted(unknown)}")
+    return Relation(CollectionId(name), columns, () if key is None else (tuple(key),))
+
+
+def _refuse_duplicates(relation: Relation, rows: pa.RecordBatch, kernel: Kernel) -> None:
+    """Errors: InvalidUsage when at some time several rows have one key, or one is not there."""
+    (key,), whole = relation.places, range(len(relation.columns))
+    for places in (key, whole):
+        by = ", ".join(f"c{place}" for place in places)
+        count = f"sum(sum(diff)) OVER (PARTITION BY {by} ORDER BY time)"
+        text = f"SELECT {count} AS n FROM rows GROUP BY {by}, time"  # noqa: S608 - numbers alone
+        wrong = f"SELECT count(*) AS n FROM ({text}) WHERE n NOT IN (0, 1)"  # noqa: S608
+        if kernel.query(wrong, rows=rows)["n"][0].as_py():
+            raise InvalidUsage(f"rows of {relation.id} are not one for each key at each time")
 
 
 def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> pa.RecordBatch:

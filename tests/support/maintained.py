@@ -34,8 +34,9 @@ class Tables:
         columns: dict[str, dict[str, str]],
         chance: random.Random,
         histories: dict[str, History] | None = None,
+        keys: dict[str, list[str]] | None = None,
     ) -> None:
-        self.columns = columns
+        self.columns, self.keys = columns, keys
         self.connection = connect()
         self.definitions = {
             name: ", ".join(f'"{column}" {kind}' for column, kind in of.items())
@@ -77,6 +78,7 @@ class Tables:
             engine,
             buckets=chance.randint(1, 4),
             merge_factor=chance.choice([0, 1, 2, 1000]),
+            keys=self.keys,
         )
 
     def fill(self, time: int) -> None:
