@@ -16,6 +16,7 @@ from streams.plan.passes.limits import limits
 from streams.plan.passes.order import order
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
+from streams.plan.passes.selfjoins import selfjoins
 from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
@@ -24,6 +25,7 @@ PASSES: tuple[Pass, ...] = (
     pushdown,  # predicates lie where their columns come from; joins are no more than is asked
     limits,  # the first rows of each partition are a TopK, and a window sees no others
     flatten,  # no product is an input of another
+    selfjoins,  # no collection is joined with itself on its key
     prune,  # no column is carried that nobody reads
     order,  # a product names its inputs in the order in which to join them
     joins,  # every product is a tree of joins on equal columns
