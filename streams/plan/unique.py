@@ -193,7 +193,8 @@ def _match(node: Match, places: Places) -> bool:
 def _is_single(node: Match, places: Places) -> bool:
     """Whether a row on the left has at most one match with the same values at these places."""
     width = len(columns(node.left))
-    fixed = _closed(places | frozenset(range(width)), node.predicates)
+    ours = frozenset(range(width))
+    fixed = _closed(places | ours, node.predicates, fixed=ours)
     return is_unique(node.right, _below(fixed, width, len(columns(node.right))))
 
 
@@ -225,9 +226,14 @@ def _product(
     return True
 
 
-def _closed(places: Places, predicates: Sequence[Scalar]) -> Places:
-    """The places, and the columns that they determine by what the predicates equate."""
-    determined = list(_determined(predicates))
+def _closed(
+    places: Places, predicates: Sequence[Scalar], fixed: Places = frozenset()
+) -> Places:
+    """The places, and the columns that they determine by what the predicates equate.
+
+    The `fixed` ones are those of one row, so that their very bits are the same.
+    """
+    determined = list(_determined(predicates, fixed))
     grown = True
     while grown:
         more = {to for to, by in determined if by <= places} - places
@@ -235,7 +241,7 @@ def _closed(places: Places, predicates: Sequence[Scalar]) -> Places:
     return places
 
 
-def _determined(predicates: Sequence[Scalar]) -> Iterator[tuple[int, Places]]:
+def _determined(predicates: Sequence[Scalar], fixed: Places) -> Iterator[tuple[int, Places]]:
     """Columns, and those that determine them where all predicates are true."""
     for predicate in predicates:
         if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
@@ -245,7 +251,7 @@ def _determined(predicates: Sequence[Scalar]) -> Iterator[tuple[int, Places]]:
         one, other = predicate.arguments
         for column, by in ((one, other), (other, one)):
             place = same_column(column)
-            if place is not None and _is_function(by):
+            if place is not None and (refs(by) <= fixed or _is_function(by)):
                 yield place, refs(by)
 
 

@@ -109,6 +109,8 @@ def duplicates(
         ("SELECT DISTINCT ON (v) v, id FROM facts ORDER BY v, id", "v"),
         ("SELECT id FROM facts EXCEPT ALL SELECT id FROM customers", "id"),
         ("SELECT max(v) AS m FROM facts", ""),
+        ("SELECT f.id, x.n FROM facts f LEFT JOIN"
+         " (SELECT v, count(*) AS n FROM lines GROUP BY v) x ON x.v = f.v::DOUBLE + 0.5", "id"),
     ],
 )  # fmt: skip
 def test_keys_are_found(query: str, columns: str) -> None:
