@@ -1,7 +1,7 @@
 """From the text of a SELECT to the dataflow that maintains it: the planner's front door."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
@@ -21,10 +21,22 @@ from streams.plan.temporal import refuse_elsewhere
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a name of the catalog stands for in a query: a collection and its columns."""
+    """What a name of the catalog stands for in a query: a collection and its columns.
+
+    `keys` are sets of column names by which no two rows are equal; only what an operator keeps
+    so may be given, as the upsert behind a source does. If it is `monotone` no row ever leaves.
+    """
 
     id: CollectionId
     columns: tuple[Column, ...]
+    keys: tuple[tuple[str, ...], ...] = ()
+    monotone: bool = False
+
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The keys by the positions of their columns."""
+        names = [column.name for column in self.columns]
+        return tuple(tuple(map(names.index, key)) for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,21 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
     Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
+    settled, columns = _settled(query, catalog)
+    logical = optimise(settled)
+    dataflow = lower(logical, columns)
+    refuse_types(columns, _inner_types(dataflow))
+    return Compiled(dataflow, logical, columns)
+
+
+def bound_plan(query: str, catalog: Mapping[str, Relation]) -> ir.Relational:
+    """The plan of the SELECT before any pass. Errors: as `compile_view`."""
+    return _settled(query, catalog)[0]
+
+
+def _settled(
+    query: str, catalog: Mapping[str, Relation]
+) -> tuple[ir.Relational, tuple[Column, ...]]:
     _refuse_ambiguous(catalog)
     block = mutual.split(query)
     known = _scope(block, catalog)
@@ -53,10 +80,7 @@ def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
         refuse_elsewhere(tied)
         settled = settle(tied, bound.computable)
         _refuse_failing_rows(settled, bound)
-    logical = optimise(settled)
-    dataflow = lower(logical, columns)
-    refuse_types(columns, _inner_types(dataflow))
-    return Compiled(dataflow, logical, columns)
+    return settled, columns
 
 
 def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
@@ -95,7 +119,16 @@ def _bind(
     refuse_unstable(_functions(answer.plan))
     refuse_today(answer.plan)
     names = {name.lower(): (name, relation.id) for name, relation in known.items()}
-    return bind(answer.plan, names, block.limit), answer.columns
+    bound_plan = bind(answer.plan, names, block.limit)
+    return _described(bound_plan, {each.id: each for each in known.values()}), answer.columns
+
+
+def _described(node: ir.Relational, known: Mapping[CollectionId, Relation]) -> ir.Relational:
+    """The plan with what the catalog knows of each collection's rows."""
+    if isinstance(node, ir.Get):
+        relation = known[node.collection]
+        return replace(node, keys=relation.places, monotone=relation.monotone)
+    return ir.with_parts(node, tuple(_described(part, known) for part in ir.parts(node)))
 
 
 def explain(query: str, catalog: Mapping[str, Relation]) -> str:
@@ -108,7 +141,7 @@ def explain(query: str, catalog: Mapping[str, Relation]) -> str:
     return "\n".join(
         [
             "logical plan",
-            explain_logical(compiled.logical),
+            explain_logical(compiled.logical, known=True),
             "",
             "physical plan",
             explain_physical(compiled.dataflow, names),

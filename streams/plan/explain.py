@@ -6,18 +6,35 @@ from typing import assert_never
 from streams.ids import CollectionId
 from streams.plan import ir, physical
 from streams.plan.grouped import label_of_aggregate, label_of_order, label_of_window
+from streams.plan.monotone import is_monotone
 from streams.plan.physical import Dataflow
 from streams.plan.render import label
 from streams.plan.scalar import Scalar
 from streams.plan.typenames import identifier
+from streams.plan.unique import key
 
 _SHOWN = 12  # columns of a relation before the line gets too long to read
 
 
-def explain_logical(node: ir.Relational, depth: int = 0) -> str:
-    """The logical plan, one operator a line, inputs indented below."""
-    line = "  " * depth + _logical(node)
-    return "\n".join([line, *(explain_logical(part, depth + 1) for part in ir.parts(node))])
+def explain_logical(node: ir.Relational, depth: int = 0, *, known: bool = False) -> str:
+    """The logical plan, one operator a line, inputs indented below.
+
+    With what is `known` of the rows: a key, and whether they only ever become more.
+    """
+    line = "  " * depth + _logical(node) + (_known(node) if known else "")
+    parts = (explain_logical(part, depth + 1, known=known) for part in ir.parts(node))
+    return "\n".join([line, *parts])
+
+
+def _known(node: ir.Relational) -> str:
+    notes = []
+    if (found := key(node)) is not None:
+        own = ir.columns(node)
+        names = ", ".join(identifier(own[place].name) for place in found)
+        notes.append(f"key {names}" if names else "at most one row")
+    if ir.gets(node) and is_monotone(node):
+        notes.append("append-only")
+    return f"  -- {'; '.join(notes)}" if notes else ""
 
 
 def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node

@@ -22,11 +22,17 @@ from streams.plan.scalar import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A collection of the catalog, with all its columns."""
+    """A collection of the catalog, with all its columns.
+
+    `keys` are sets of columns by which no two rows are equal, each kept by the operator that
+    makes the collection (`plan.unique`). If it is `monotone` no row ever leaves it.
+    """
 
     relation: str
     collection: CollectionId
     columns: tuple[Column, ...]
+    keys: tuple[tuple[int, ...], ...] = ()
+    monotone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

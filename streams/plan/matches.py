@@ -37,6 +37,7 @@ from streams.plan.ir import (
     columns,
 )
 from streams.plan.passes.prune import pick
+from streams.plan.passes.unique import unique
 from streams.plan.physical import Column, Rule
 from streams.plan.scalar import (
     Call,
@@ -136,7 +137,7 @@ class _Pairing:
         ours, theirs = left or self.left, right or self.right
         if not residual:
             places = list(dict.fromkeys(key.right for key in keys))
-            theirs = Distinct(pick(theirs, places))
+            theirs = unique(Distinct(pick(theirs, places)))
             keys = tuple(Key(k.left, places.index(k.right), k.null_equal) for k in keys)
         return pick(Join(ours, theirs, keys, residual), range(len(columns(ours))))
 

@@ -1,6 +1,7 @@
 """The relations that plan tests query, and a DuckDB with random rows in them."""
 
 import random
+from dataclasses import replace
 
 import duckdb
 
@@ -63,6 +64,17 @@ SMALL = {
     "U": {"a": "BIGINT", "w": "VARCHAR", "x Y": "INTEGER"},
     "k": {"a": "SMALLINT", "w": "VARCHAR", "g": "INTEGER"},
 }
+KEYED = {
+    "facts": (
+        {"id": "BIGINT", "customer": "INTEGER", "supplier": "INTEGER", "v": "INTEGER"},
+        ["id"],
+    ),
+    "customers": ({"id": "INTEGER", "nation": "INTEGER", "name": "VARCHAR"}, ["id"]),
+    "suppliers": ({"id": "INTEGER", "nation": "SMALLINT", "name": "VARCHAR"}, ["id"]),
+    "nations": ({"id": "SMALLINT", "name": "VARCHAR"}, ["id"]),
+    "lines": ({"fact": "BIGINT", "line": "INTEGER", "v": "DOUBLE"}, ["fact", "line"]),
+}  # fmt: skip
+"""Relations with the columns of their keys, as upserts make them."""
 LITERALS = {
     "INTEGER": ["NULL", "0", "1", "2", "3", "-1"],
     "SMALLINT": ["NULL", "0", "1", "2", "3"],
@@ -79,7 +91,22 @@ def catalog() -> dict[str, Relation]:
         for number, (name, columns) in enumerate(SMALL.items(), start=1)
     }
     wide = tuple(Column(name, values[0]) for name, values in VALUES.items())
-    return relations | {"every": Relation(CollectionId("s9"), wide)}
+    return relations | {"every": Relation(CollectionId("s9"), wide)} | keyed()
+
+
+def keyed() -> dict[str, Relation]:
+    """The relations that have keys."""
+    return {
+        name: Relation(
+            CollectionId(f"k{number}"), tuple(Column(*c) for c in of.items()), (tuple(key),)
+        )
+        for number, (name, (of, key)) in enumerate(KEYED.items(), start=1)
+    }
+
+
+def append_only() -> dict[str, Relation]:
+    """The small relations, as sources with ENVELOPE NONE have them."""
+    return {name: replace(catalog()[name], monotone=True) for name in SMALL}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -98,6 +125,13 @@ def fill(connection: duckdb.DuckDBPyConnection, chance: random.Random, rows: int
         connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
         many = [[chance.choice(LITERALS[t]) for t in columns.values()] for _ in range(rows)]
         _insert(connection, name, many[: chance.randrange(rows + 1)])
+    for name, (columns, key) in KEYED.items():
+        body = ", ".join(f"{column} {type_}" for column, type_ in columns.items())
+        connection.execute(f"CREATE OR REPLACE TABLE {name} ({body})")
+        many = [[chance.choice(LITERALS[t]) for t in columns.values()] for _ in range(rows)]
+        places = [list(columns).index(column) for column in key]
+        latest = {tuple(row[place] for place in places): row for row in many}
+        _insert(connection, name, list(latest.values()))
     body = ", ".join(f'"{name}" {values[0]}' for name, values in VALUES.items())
     connection.execute(f"CREATE OR REPLACE TABLE every ({body})")
     _insert(

@@ -13,8 +13,10 @@ from streams.plan.passes.fuse import fuse
 from streams.plan.passes.groups import groups
 from streams.plan.passes.joins import joins
 from streams.plan.passes.limits import limits
+from streams.plan.passes.order import order
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
+from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
 
@@ -23,8 +25,10 @@ PASSES: tuple[Pass, ...] = (
     limits,  # the first rows of each partition are a TopK, and a window sees no others
     flatten,  # no product is an input of another
     prune,  # no column is carried that nobody reads
+    order,  # a product names its inputs in the order in which to join them
     joins,  # every product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
+    unique,  # nothing is made distinct, or grouped, that a key makes so already
     groups,  # what operators over groups compute with are columns; no Group only groups
     prune,  # columns that only a residual predicate read end there
     fuse,  # at most one Project over one Filter between other operators
