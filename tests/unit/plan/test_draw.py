@@ -84,10 +84,10 @@ def test_what_a_loop_repeats_is_drawn_below_it() -> None:
     shown = [str(each.text) for each in root.iter(f"{SVG}text")]
     assert f"{loop} repeats r" in shown
     assert [text for text in shown if text.endswith(" is r")]
-    lowest = {
-        title.split()[0]: float(group.find(f"{SVG}rect").attrib["y"])
+    upper = {
+        str(group.findtext(f"{SVG}title")).split()[0]: float(rect.attrib["y"])
         for group in root.iter(f"{SVG}g")
-        for title in [str(group.find(f"{SVG}title").text)]
+        for rect in group.iter(f"{SVG}rect")
     }
-    above = [y for number, y in lowest.items() if not number.startswith(f"{loop}.")]
-    assert max(above) < min(y for number, y in lowest.items() if number.startswith(f"{loop}."))
+    inside = {number for number in upper if number.startswith(f"{loop}.")}
+    assert max(upper[n] for n in upper.keys() - inside) < min(upper[n] for n in inside)
