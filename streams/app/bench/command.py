@@ -8,7 +8,9 @@ import typer
 from rich.console import Console
 
 from streams.app.bench import flow, state
+from streams.app.bench.change import CASES
 from streams.app.bench.change import change as measure_change
+from streams.app.bench.change import chosen as changing
 from streams.app.bench.figures import Outcome, show, write
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.command import storage as measure_storage
@@ -56,12 +58,16 @@ def freshness(seconds: Seconds = 60, json: Json = None) -> None:
 
 
 @app.command()
-def change(json: Json = None) -> None:
-    """1,000 changes against 1e5 and against 1e7 rows of state, in a join and in a group by.
+def change(
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(CASES)}.")] = "",
+    rows: Annotated[int, typer.Option(help="Rows of the smaller state.", min=1_000)] = 100_000,
+    json: Json = None,
+) -> None:
+    """1 and 1,000 changes against little and ten times the state; 10,000 at as many times.
 
-    Example: slackwater bench change --json figures.json
+    Example: slackwater bench change --only join,lag --json figures.json
     """
-    _report([measure_change(_say)], json)
+    _report([measure_change(_say, changing(only), rows)], json)
 
 
 @app.command()
@@ -128,7 +134,7 @@ def everything(json: Json = None) -> None:
     outcomes = [
         flow.throughput(_say, 4_000_000),
         flow.freshness(_say, 60),
-        measure_change(_say),
+        measure_change(_say, changing(""), 100_000),
         flow.dataflows(_say, 15),
         state.memory(_say, 1_000_000),
         *measure_storage(chosen(""), 1.0, _console),
