@@ -10,6 +10,12 @@ from rich.console import Console
 from streams.app.bench import flow, state
 from streams.app.bench.change import change as measure_change
 from streams.app.bench.figures import Outcome, show, write
+from streams.app.bench.nexmark.beside import Plan
+from streams.app.bench.nexmark.cases import CASES
+from streams.app.bench.nexmark.command import chosen as among
+from streams.app.bench.nexmark.command import nexmark as measure_nexmark
+from streams.app.bench.nexmark.command import peers_of
+from streams.app.bench.nexmark.peers.installed import PEERS
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.command import storage as measure_storage
 
@@ -94,6 +100,32 @@ def storage(
     Example: slackwater bench storage --only append,bulk --json figures.json
     """
     _report(measure_storage(chosen(only), scale, _console), json)
+
+
+@app.command()
+def nexmark(  # noqa: PLR0913, PLR0917 - these are the options of a command line
+    events: Annotated[int, typer.Option(help="How many events.", min=1_000)] = 1_000_000,
+    queries: Annotated[str, typer.Option(help=f"Some of {', '.join(CASES)}.")] = "",
+    peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",
+    batch: Annotated[int, typer.Option(help="Events of a micro-batch.", min=1_000)] = 50_000,
+    install: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool, typer.Option("--install", help="Install missing peers, each by itself.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Nexmark queries beside Flink and Pathway, from the same JSON files, on two cores.
+
+    Ours runs the stages of production in two processes, without Spark and Kafka; Flink's
+    clock is its job's net runtime, Pathway's that of its run: no system's start counts. Where
+    the machine is busy with other things, compare the CPU seconds. The contents that each
+    system ends with are compared.
+
+    Example: slackwater bench nexmark --install
+
+    Example: slackwater bench nexmark --events 200000 --queries q3,q4 --peers pathway
+    """
+    plan = Plan(events, batch, among(CASES, queries), peers_of(peers))
+    _report([measure_nexmark(plan, _console, install=install)], json)
 
 
 @app.command(name="all")

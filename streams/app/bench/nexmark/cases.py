@@ -15,7 +15,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A query, the columns of each relation that it reads, and their indexes of time."""
+    """A query, and the columns of each relation that it reads."""
 
     name: str
     reads: dict[str, tuple[str, ...]]
@@ -48,7 +48,7 @@ CASES = {
                 "auction": ("id", "seller", "category"),
                 "person": ("id", "name", "city", "state"),
             },
-            """SELECT p.name, p.city, p.state, a.id FROM auction a JOIN person p
+            """SELECT p.name, p.city, p.state, a.id AS auction FROM auction a JOIN person p
                 ON a.seller = p.id
                 WHERE a.category = 10 AND p.state IN ('OR', 'ID', 'CA')""",
         ),
