@@ -103,7 +103,7 @@ def storage(
 
 
 @app.command()
-def nexmark(  # noqa: PLR0913, PLR0917 - these are the options of a command line
+def nexmark(
     events: Annotated[int, typer.Option(help="How many events.", min=1_000)] = 1_000_000,
     queries: Annotated[str, typer.Option(help=f"Some of {', '.join(CASES)}.")] = "",
     peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",

@@ -19,7 +19,7 @@ import pyarrow as pa
 from streams.app.bench import json_lines
 from streams.app.bench.figures import Figure, Outcome, at_least
 from streams.app.bench.nexmark import contents, workers
-from streams.app.bench.nexmark.cases import CASES, Case
+from streams.app.bench.nexmark.cases import Case
 from streams.app.bench.nexmark.events import COLUMNS, events
 from streams.app.bench.nexmark.peers.installed import Peer, Took
 from streams.app.bench.nexmark.workers import Ran
@@ -115,8 +115,8 @@ def outcome(plan: Plan, found: Sequence[Beside]) -> Outcome:
             figures += _beside(each, peer)
     load = os.getloadavg()[0]
     note = (
-        f"{plan.events:,} events in micro-batches of {plan.batch:,}, {WORKERS} workers each; x is"
-        f" the peer's seconds divided by ours; load average at the end {load:.1f}"
+        f"{plan.events:,} events in micro-batches of {plan.batch:,}, {WORKERS} workers each; x"
+        f" is the peer's seconds divided by ours; load average at the end {load:.1f}"
     )
     phases = {each.case.name: each.ours.phases for each in found}
     return Outcome("nexmark", tuple(figures), phases, note, "seconds of our busier worker")

@@ -13,7 +13,6 @@ from rich.table import Table
 from streams.app.bench.figures import Outcome
 from streams.app.bench.nexmark import beside
 from streams.app.bench.nexmark.beside import Beside, Plan, Say
-from streams.app.bench.nexmark.cases import CASES
 from streams.app.bench.nexmark.peers.installed import PEERS, Peer
 
 T = TypeVar("T")

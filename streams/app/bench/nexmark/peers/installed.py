@@ -100,7 +100,7 @@ def commands(peer: Peer, uv: str | None) -> tuple[list[str], ...]:
 def _run(command: Sequence[str]) -> str:
     """The command's standard output. Errors: PeerFailed with the end of what it said."""
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    done = subprocess.run(  # noqa: S603 - the commands of this module
         command, env=clean, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     if done.returncode:

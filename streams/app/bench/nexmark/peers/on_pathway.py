@@ -21,7 +21,7 @@ os.environ["PATHWAY_THREADS"] = WORKERS  # read when it is imported
 
 import pathway as pw  # noqa: E402
 
-COLUMNS = {
+COLUMNS: dict[str, dict[str, dict[str, type]]] = {
     "aggregate": {"bid": {"auction": int, "price": int}},
     "q3": {
         "auction": {"id": int, "seller": int, "category": int},
@@ -35,6 +35,7 @@ COLUMNS = {
     "topk": {"bid": {"auction": int, "bidder": int, "price": int, "dateTime": str}},
 }
 ROW = tuple[int, pw.DateTimeNaive, int]
+CATEGORY = 10
 FORMAT = "%Y-%m-%dT%H:%M:%S.%f"
 
 
@@ -73,7 +74,7 @@ def aggregate() -> pw.Table:
 def q3() -> pw.Table:
     """Auctions of a category by persons of some states."""
     auction, person = read("auction"), read("person")
-    some = auction.filter(auction.auction_category == 10)
+    some = auction.filter(auction.auction_category == CATEGORY)
     state = person.person_state
     near = person.filter((state == "OR") | (state == "ID") | (state == "CA"))
     return some.join(near, some.auction_seller == near.person_id).select(
