@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from streams.app.bench.nexmark.cases import CASES, Case
@@ -40,6 +41,7 @@ Phases = dict[str, float]
 T = TypeVar("T")
 
 NEWLINE = ord("\n")
+BLOCK_BYTES = 1 << 20
 PATIENCE_S = 900
 
 
@@ -194,14 +196,14 @@ class Worker:
     def _file(self, exchange: int, sender: int, receiver: int) -> Path:
         return self.task.directory / f"x{exchange}-{sender}-{receiver}"
 
-    def shares(self) -> dict[str, pa.Array]:
+    def shares(self) -> dict[str, pa.ChunkedArray]:
         """This worker's messages of each kind."""
         files = {
             kind: self.task.inputs / kind / f"{self.number}.json" for kind in self.case.reads
         }
         return {kind: self._timed("read", partial(lines, file)) for kind, file in files.items()}
 
-    def decode(self, shares: Mapping[str, pa.Array], at: int) -> dict[int, pa.Table]:
+    def decode(self, shares: Mapping[str, pa.ChunkedArray], at: int) -> dict[int, pa.Table]:
         """The updates of the micro-batch at a time, by import."""
         found: dict[int, pa.Table] = {}
         for index, each in enumerate(self.plan.imports):
@@ -240,15 +242,23 @@ class Worker:
             self.phases[phase] += time.perf_counter() - began
 
 
-def lines(file: Path) -> pa.Array:
-    """The lines of a file, without their ends."""
-    data = np.fromfile(file, np.uint8)
-    ends = np.flatnonzero(data == NEWLINE)
+def lines(file: Path) -> pa.ChunkedArray:
+    """The lines of a file, without their ends; read in blocks that a cache holds."""
+    found, rest = [], b""
+    with file.open("rb") as source:
+        while block := source.read(BLOCK_BYTES):
+            whole, end, rest = (rest + block).rpartition(b"\n")
+            found.append(_split(np.frombuffer(whole + end, np.uint8)))
+    assert not rest, "a file of lines ends with one"
+    return pa.chunked_array(found, pa.binary())
+
+
+def _split(data: npt.NDArray[np.uint8]) -> pa.Array:
+    is_end = data == NEWLINE
+    ends = np.flatnonzero(is_end)
     offsets = np.concatenate(([0], ends - np.arange(len(ends)))).astype(np.int32)
-    body = data[data != NEWLINE]
-    return pa.BinaryArray.from_buffers(
-        pa.binary(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(body)]
-    )
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~is_end])]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(ends), buffers)
 
 
 def _send(file: Path, packets: Sequence[Packet]) -> None:
