@@ -12,6 +12,12 @@ from streams.app.bench.change import CASES
 from streams.app.bench.change import change as measure_change
 from streams.app.bench.change import chosen as changing
 from streams.app.bench.figures import Outcome, show, write
+from streams.app.bench.nexmark.beside import Plan
+from streams.app.bench.nexmark.cases import CASES as NEXMARK
+from streams.app.bench.nexmark.command import chosen as among
+from streams.app.bench.nexmark.command import nexmark as measure_nexmark
+from streams.app.bench.nexmark.command import peers_of
+from streams.app.bench.nexmark.peers.installed import PEERS
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.command import storage as measure_storage
 from streams.app.bench.tpch import command as tpch_command
@@ -123,6 +129,32 @@ def tpch(
     _console.print(f"[bold]tpch[/]: {outcome.note}")
     if json is not None:
         write([outcome], json)
+
+
+@app.command()
+def nexmark(
+    events: Annotated[int, typer.Option(help="How many events.", min=1_000)] = 1_000_000,
+    queries: Annotated[str, typer.Option(help=f"Some of {', '.join(NEXMARK)}.")] = "",
+    peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",
+    batch: Annotated[int, typer.Option(help="Events of a micro-batch.", min=1_000)] = 50_000,
+    install: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool, typer.Option("--install", help="Install missing peers, each by itself.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Nexmark queries beside Flink and Pathway, from the same JSON files, on two cores.
+
+    Ours runs the stages of production in two processes, without Spark and Kafka; Flink's
+    clock is its job's net runtime, Pathway's that of its run: no system's start counts. Where
+    the machine is busy with other things, compare the CPU seconds. The contents that each
+    system ends with are compared.
+
+    Example: slackwater bench nexmark --install
+
+    Example: slackwater bench nexmark --events 200000 --queries q3,q4 --peers pathway
+    """
+    plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
+    _report([measure_nexmark(plan, _console, install=install)], json)
 
 
 @app.command(name="all")

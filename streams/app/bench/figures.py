@@ -52,7 +52,7 @@ def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
 
 def at_least(name: str, value: float, unit: str, limit: float) -> Figure:
     """A figure that should reach `limit`."""
-    return Figure(name, value, unit, f">= {limit:,.0f}", value >= limit, limit)
+    return Figure(name, value, unit, f">= {limit:,}", value >= limit, limit)
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
