@@ -1,6 +1,7 @@
 """What every operator gets and gives: the worker's means, the interval, packets."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,11 +32,17 @@ class Interval:
     as_of: bool = False
 
 
+def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - whoever watches needs it
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """A worker's means: where run files lie, its DuckDB, how new files are named.
 
     `cache` holds the runs that are open; one a worker process is enough for all dataflows.
+    `watch` is entered around the work for each node, for whoever measures where time goes: its
+    own, and what is done on the sender's side to make its input.
     """
 
     directory: Path
@@ -44,6 +51,7 @@ class Context:
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
     shared: SharedFile = field(default_factory=SharedFile)
+    watch: Callable[[NodeId], AbstractContextManager[None]] = _unwatched
 
     @property
     def files(self) -> RunFiles:

@@ -197,7 +197,8 @@ class _Level:
                 for name in runs
                 if name.partition(".")[0] == str(number)
             }
-            stepped = self._step(number, mine)
+            with self.scope.context.watch(number):
+                stepped = self._step(number, mine)
             for arrangement, names in stepped.runs.items():
                 kept[f"{number}.{arrangement}"] = names
             self.errors += stepped.errors
@@ -254,12 +255,13 @@ class _Level:
         if number == len(dataflow.nodes) - 1:
             self.output = rows
         for edge in self.layout.edges[number]:
-            sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
-            for port, (part, keys) in sent.items():
-                if dataflow.levels[edge.consumer] == self.level:
-                    self.arrive(edge.consumer, port, part)
-                else:
-                    self._send(edge, port, part, keys)
+            with self.scope.context.watch(edge.consumer):
+                sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
+                for port, (part, keys) in sent.items():
+                    if dataflow.levels[edge.consumer] == self.level:
+                        self.arrive(edge.consumer, port, part)
+                    else:
+                        self._send(edge, port, part, keys)
 
     def _send(
         self, edge: Edge, port: str, rows: pa.RecordBatch, keys: tuple[int, ...] | None

@@ -65,10 +65,11 @@ def step(
     collected = Collected(held.pairs, made, scope)
     for start, end in held.chunks():
         collected.add(evaluate(held, start, end, statement), start)
-    return Stepped(collected.output(), collected.errors(_label(node)), {_ROWS: kept})
+    return Stepped(collected.output(), collected.errors(label(node)), {_ROWS: kept})
 
 
-def _label(node: Groupwise) -> str:
+def label(node: Groupwise) -> str:
+    """What its errors call the operator: the names of what it computes."""
     width = len(node.outputs)
     computed = [each.label for i, each in enumerate(node.outputs) if each.sql != f"c{i}"]
     return ", ".join(computed) if computed and width else "LIMIT"

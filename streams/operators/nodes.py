@@ -19,6 +19,7 @@ from streams.operators import (
     topk,
     unnest,
     upsert,
+    windows,
 )
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.layout import layout
@@ -32,6 +33,7 @@ from streams.plan.physical import (
     Loop,
     Negate,
     NodeId,
+    Reach,
     Reduce,
     Source,
     Temporal,
@@ -96,6 +98,9 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return unnest.step(node, rows, types, made, scope.kernel)
         case TopK(input=source):
             return topk.step(node, ports, runs, dataflow.types[source], scope)
+        case Groupwise(input=source, reach=Reach() as reach):
+            types = dataflow.types[source]
+            return windows.step(node, reach, ports, runs, (types, made), scope)
         case Groupwise(input=source):
             types = dataflow.types[source]
             return groupwise.step(node, ports, runs, types, made, scope)

@@ -20,25 +20,23 @@ group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes
-from streams.operators.contents import Pairs, pairs_of
+from streams.operators import extremes, ranked
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluated
 from streams.operators.extremes import Touched
 from streams.operators.groupwise import Collected
-from streams.operators.linear import source_of
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
+from streams.operators.ranked import Candidates, Core
 from streams.plan.physical import TopK
-from streams.trace import keyed, order, ordered
-from streams.trace.columns import Flags, Ints, canonical, combined, int64, spans
+from streams.trace import keyed, ordered
+from streams.trace.columns import Flags, Ints, canonical, int64, spans
 from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.leading import Leading, leading
+from streams.trace.leading import leading
 from streams.trace.runs import Run, RunName
 from streams.trace.updates import consolidate, flatten
 
@@ -69,7 +67,7 @@ def step(
     kernel, files = scope.kernel, scope.context.files
     keys = [canonical(rows.column(key)) for key in node.keys]
     moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
-    changes = _changes(node, rows, keys, types, kernel)
+    changes = ranked.changes(node.order, rows, keys, types, kernel)
     touched = extremes.touched(changes, moments, kernel)
     before = files.open(runs.get(_ROWS, []))
     base = ordered.counts(before, touched.entries(moments), kernel)
@@ -80,35 +78,19 @@ def step(
         files, runs.get(_FIRST, []), moments.forms, moments.hashes, shape, kernel
     )
     core = _core(node, before, found, touched, moments, kernel)
-    held = _candidates(rows, touched, base, core, moments)
-    below = _below(touched, base, moments, found)
+    held = ranked.candidates(rows, touched, base, core, moments)
+    below = ranked.below(touched, base, moments, found)
     collected = Collected(held.pairs, types, scope)
-    for start, end in held.pieces():
+    for start, end in _pieces(held):
         negative = np.flatnonzero(below[start:end] > 0) + start
-        collected.add(held.chosen(node, start, end, negative), start)
+        collected.add(_chosen(held, node, start, end, negative), start)
     first = _first(held, below, moments, shape)
-    sorted_rows = _sorted(rows, touched, moments)
+    sorted_rows = ranked.added(rows, touched, moments)
     kept = {
         _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
         _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
     }
     return Stepped(collected.output(), collected.errors("LIMIT"), kept)
-
-
-def _changes(
-    node: TopK,
-    rows: pa.RecordBatch,
-    keys: Sequence[pa.Array],
-    types: Sequence[str],
-    kernel: Kernel,
-) -> pa.RecordBatch:
-    """The changes as `extremes.touched` reads them: the value is the row's sort key."""
-    # A key of at most eight bytes would be a BIGINT, but for the text that is nothing.
-    key = f"create_sort_key({node.order}, '', 'ASC NULLS LAST')"
-    text = f"SELECT {key} AS v FROM {source_of(types, kernel)}"
-    values = combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
-    shape = extremes.schema([key.type for key in keys], pa.binary())
-    return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
 
 
 def _core(
@@ -118,157 +100,78 @@ def _core(
     touched: Touched,
     moments: Moments,
     kernel: Kernel,
-) -> tuple[Ints, Leading] | None:
-    """The first rows that no change touches, and the groups they are of."""
+) -> list[Core]:
+    """The first rows that no change touches."""
     low = found.rows_or_null("v")
     groups = np.flatnonzero(low.is_valid().to_numpy(zero_copy_only=False))
     if not len(groups) or not runs:
-        return None
+        return []
     values = low.take(pa.array(groups))
     start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
     some = leading(runs, start, touched.entries(moments), max(node.upto, 1), kernel)
-    return None if some is None else (groups[some.which], some)
+    return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """What may be among the first rows of the changed groups, in order within each group.
+def _pieces(held: Candidates) -> Iterator[tuple[int, int]]:
+    """Ranges of pairs that are looked at together.
 
-    Entries, changes and pairs are those of `contents.Contents`; `values` are the sort keys.
+    A piece looks at all candidates once, and for each of its pairs at what it changes: of n
+    candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
     """
-
-    pairs: Pairs
-    rows: pa.RecordBatch
-    values: pa.Array
-    owner: Ints
-    base: Ints
-    entry: Ints
-    moment: Ints
-    sums: Ints
-
-    def pieces(self) -> Iterator[tuple[int, int]]:
-        """Ranges of pairs that are looked at together.
-
-        A piece looks at all candidates once, and for each of its pairs at what it changes: of n
-        candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
-        """
-        owner, size = self.pairs.owner, len(self.pairs.owner)
-        sizes, times = np.bincount(self.owner, minlength=size), np.bincount(owner)
-        changes = np.bincount(self.owner[self.entry], minlength=size)
-        best = np.sqrt(times * sizes[: len(times)] / np.maximum(changes[: len(times)], 1))
-        cells = np.minimum(sizes[: len(times)], _MOST_CELLS // (best.astype(np.int64) + 1))
-        ends, start = np.cumsum(cells[owner] + 1), 0
-        while start < len(owner):
-            before = int(ends[start - 1]) if start else 0
-            end = int(np.searchsorted(ends, before + _MOST_CELLS, "right"))
-            end = max(end, start + 1)
-            yield start, end
-            start = end
-
-    def chosen(self, node: TopK, start: int, end: int, negative: Ints) -> Evaluated:
-        """The rows that the pairs [start, end) come to; none of the `negative` ones."""
-        owner = self.pairs.owner[start:end]
-        entries = self._piece(node, start, end)
-        first = np.searchsorted(self.owner[entries], owner)
-        sizes = np.searchsorted(self.owner[entries], owner, "right") - first
-        entry, pair = entries[spans(first, sizes)], np.repeat(np.arange(end - start), sizes)
-        counts = np.maximum(self.counts(entry, self.pairs.moment[start:end][pair]), 0)
-        running = np.cumsum(counts)
-        begin = np.repeat(np.cumsum(sizes) - sizes, sizes)
-        upto = running - (running - counts)[begin] if len(entry) else running
-        low, high = node.offset, node.upto
-        times = np.clip(upto, low, high) - np.clip(upto - counts, low, high)
-        times[np.isin(pair + start, negative)] = 0
-        places = np.repeat(entry, times)
-        columns = [pa.array(np.repeat(pair, times)), *self.rows.take(pa.array(places)).columns]
-        names = ["p", *(f"c{index}" for index in range(self.rows.num_columns))]
-        table = pa.Table.from_arrays(columns, names=names)
-        return Evaluated(table, np.empty(0, np.int64), negative)
-
-    def counts(self, entry: Ints, moment: Ints) -> Ints:
-        """The count of each entry after a moment; -1 stands for before the interval."""
-        if not len(self.entry):
-            return self.base[entry]
-        size = len(self.pairs.owner)
-        codes = self.entry * size + self.moment
-        place = np.searchsorted(codes, entry * size + moment, "right") - 1
-        met = (place >= 0) & (self.entry[place] == entry)
-        return self.base[entry] + np.where(met, self.sums[place], 0)
-
-    def _piece(self, node: TopK, start: int, end: int) -> Ints:
-        """The entries that matter to these pairs: those they change, and the first others."""
-        owners = self.pairs.owner[start:end]
-        low, high = np.searchsorted(self.owner, [owners[0], owners[-1] + 1])
-        entries = np.arange(low, high)
-        moments = self.pairs.moment[start:end]
-        inside = moments[moments >= 0]
-        changed = np.zeros(len(entries), np.bool_)
-        if len(inside):
-            mine = (self.moment >= inside[0]) & (self.moment <= inside[-1])
-            changed[self.entry[mine] - low] = True
-        at = np.full(len(self.pairs.owner), -1, np.int64)
-        at[owners[::-1]] = moments[::-1]  # the first of these pairs of each group
-        counts = np.maximum(self.counts(entries, at[self.owner[entries]]), 0)
-        still = np.where(changed, 0, counts)
-        running = np.cumsum(still) - still
-        group = np.searchsorted(self.owner[entries], self.owner[entries])
-        ahead = running - running[group] if len(entries) else running
-        return entries[changed | ((still > 0) & (ahead < node.upto))]
+    owner, size = held.pairs.owner, len(held.pairs.owner)
+    sizes, times = np.bincount(held.owner, minlength=size), np.bincount(owner)
+    changes = np.bincount(held.owner[held.entry], minlength=size)
+    best = np.sqrt(times * sizes[: len(times)] / np.maximum(changes[: len(times)], 1))
+    cells = np.minimum(sizes[: len(times)], _MOST_CELLS // (best.astype(np.int64) + 1))
+    ends, start = np.cumsum(cells[owner] + 1), 0
+    while start < len(owner):
+        before = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, before + _MOST_CELLS, "right"))
+        end = max(end, start + 1)
+        yield start, end
+        start = end
 
 
-def _candidates(
-    rows: pa.RecordBatch,
-    touched: Touched,
-    base: Ints,
-    core: tuple[Ints, Leading] | None,
-    moments: Moments,
-) -> Candidates:
-    """The core's first rows and the touched ones, sorted by group and value."""
-    data = rows.select(list(range(rows.num_columns - 2))).take(pa.array(touched.place))
-    values, owner, counts = touched.values.take(pa.array(touched.place)), touched.owner, base
-    if core is not None:
-        groups, some = core
-        width = len(moments.keys)
-        stored = some.rows.columns[2 + width : -1]
-        data = pa.RecordBatch.from_arrays(
-            [pa.concat_arrays(pair) for pair in zip(data.columns, stored, strict=True)],
-            schema=data.schema,
-        )
-        values = pa.concat_arrays([values, some.rows.column("v")])
-        owner, counts = np.concatenate((owner, groups)), np.concatenate((base, some.counts))
-    by_value, _ = order.sort([owner, order.ranks(values)])
-    number = np.empty(len(by_value), np.int64)
-    number[by_value] = np.arange(len(by_value))
-    places = pa.array(by_value)
-    sums = touched.counts(np.zeros(len(base), np.int64))
-    entry = number[touched.entry]
-    again = np.lexsort((touched.moment, entry))
-    return Candidates(
-        pairs_of(moments),
-        data.take(places),
-        values.take(places),
-        owner[by_value],
-        counts[by_value],
-        entry[again],
-        touched.moment[again],
-        sums[again],
-    )
+def _chosen(held: Candidates, node: TopK, start: int, end: int, negative: Ints) -> Evaluated:
+    """The rows that the pairs [start, end) come to; none of the `negative` ones."""
+    owner = held.pairs.owner[start:end]
+    entries = _piece(held, node, start, end)
+    first = np.searchsorted(held.owner[entries], owner)
+    sizes = np.searchsorted(held.owner[entries], owner, "right") - first
+    entry, pair = entries[spans(first, sizes)], np.repeat(np.arange(end - start), sizes)
+    counts = np.maximum(held.counts(entry, held.pairs.moment[start:end][pair]), 0)
+    running = np.cumsum(counts)
+    begin = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    upto = running - (running - counts)[begin] if len(entry) else running
+    low, high = node.offset, node.upto
+    times = np.clip(upto, low, high) - np.clip(upto - counts, low, high)
+    times[np.isin(pair + start, negative)] = 0
+    places = np.repeat(entry, times)
+    columns = [pa.array(np.repeat(pair, times)), *held.rows.take(pa.array(places)).columns]
+    names = ["p", *(f"c{index}" for index in range(held.rows.num_columns))]
+    table = pa.Table.from_arrays(columns, names=names)
+    return Evaluated(table, np.empty(0, np.int64), negative)
 
 
-def _below(touched: Touched, base: Ints, moments: Moments, found: keyed.Found) -> Ints:
-    """For each pair how many rows of the group have a negative count."""
-    after = touched.counts(base)
-    change = (after < 0).astype(np.int64) - ((after - touched.diff) < 0)
-    at_moment = np.zeros(len(moments.owner), np.int64)
-    np.add.at(at_moment, touched.moment, change)
-    before = found.rows_or_null("below").fill_null(0).to_numpy(zero_copy_only=False)
-    first = moments.bounds[0]
-    running = np.cumsum(at_moment)
-    since = running - (running - at_moment)[first][moments.owner]
-    pairs = pairs_of(moments)
-    return np.where(pairs.moment < 0, before[pairs.owner], 0) + np.where(
-        pairs.moment >= 0, before[pairs.owner] + since[np.maximum(pairs.moment, 0)], 0
-    )
+def _piece(held: Candidates, node: TopK, start: int, end: int) -> Ints:
+    """The entries that matter to these pairs: those they change, and the first others."""
+    owners = held.pairs.owner[start:end]
+    low, high = np.searchsorted(held.owner, [owners[0], owners[-1] + 1])
+    entries = np.arange(low, high)
+    moments = held.pairs.moment[start:end]
+    inside = moments[moments >= 0]
+    changed = np.zeros(len(entries), np.bool_)
+    if len(inside):
+        mine = (held.moment >= inside[0]) & (held.moment <= inside[-1])
+        changed[held.entry[mine] - low] = True
+    at = np.full(len(held.pairs.owner), -1, np.int64)
+    at[owners[::-1]] = moments[::-1]  # the first of these pairs of each group
+    counts = np.maximum(held.counts(entries, at[held.owner[entries]]), 0)
+    still = np.where(changed, 0, counts)
+    running = np.cumsum(still) - still
+    group = np.searchsorted(held.owner[entries], held.owner[entries])
+    ahead = running - running[group] if len(entries) else running
+    return entries[changed | ((still > 0) & (ahead < node.upto))]
 
 
 def _first(held: Candidates, below: Ints, moments: Moments, shape: pa.Schema) -> pa.RecordBatch:
@@ -284,17 +187,3 @@ def _first(held: Candidates, below: Ints, moments: Moments, shape: pa.Schema) ->
     live = pa.array((place >= 0) | (below[pairs] != 0))
     columns = [pa.array(moments.hashes), *moments.keys, live, values, pa.array(below[pairs])]
     return pa.RecordBatch.from_arrays(columns, schema=shape)
-
-
-def _sorted(rows: pa.RecordBatch, touched: Touched, moments: Moments) -> pa.RecordBatch:
-    """The changes as rows of the sorted arrangement, by group."""
-    starts = order.starts([touched.entry])
-    sums = np.add.reduceat(touched.diff, starts)
-    kept = np.flatnonzero(sums)
-    owner, at = pa.array(touched.owner[kept]), pa.array(touched.place[kept])
-    data = rows.select(list(range(rows.num_columns - 2))).take(at)
-    columns = [pa.array(moments.hashes).take(owner), *(k.take(owner) for k in moments.keys)]
-    columns += [touched.values.take(at), *data.columns, pa.array(sums[kept])]
-    named = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(moments.keys))]
-    schema = pa.schema([*named, ("v", pa.binary()), *data.schema, ("n", pa.int64())])
-    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,5 +1,7 @@
 """GROUP BY and DISTINCT of a bound plan: keys, grouping sets, and calls of aggregates."""
 
+from collections.abc import Collection
+
 from streams.plan.aggregates import (
     EXTREMES,
     REFUSED,
@@ -8,7 +10,7 @@ from streams.plan.aggregates import (
     is_of_pairs,
     one_name,
 )
-from streams.plan.bind_scalar import bind_scalar, row_scope
+from streams.plan.bind_scalar import Scope, bind_scalar, row_scope
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
     AggregateCall,
@@ -64,13 +66,27 @@ def bind_orders(records: tuple[Record, ...], source: Relational) -> tuple[Order,
 def bind_group(record: Record, source: Relational) -> Relational:
     """GROUP BY over the rows of `source`; of several grouping sets, the union."""
     inside = row_scope(columns(source))
-    groups = record.records("groups")
+    groups, expressions = record.records("groups"), record.records("expressions")
     keys = tuple(storable(bind_scalar(e, inside)) for e in groups)
-    if any(_is_number(*pair) for pair in zip(groups, keys, strict=True)):
-        return _group_of_numbered(record, source, keys)
-    calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
+    numbered = any(_is_number(*pair) for pair in zip(groups, keys, strict=True))
+    firsts = _firsts(record, inside) if numbered else {}
+    calls = tuple(_aggregate(e, source) for i, e in enumerate(expressions) if i not in firsts)
+    made = _of_sets(record, source, (*keys, *firsts.values()), calls)
+    return pick(made, _as_written(record, firsts)) if numbered else made
+
+
+def _of_sets(
+    record: Record,
+    source: Relational,
+    keys: tuple[Scalar, ...],
+    calls: tuple[AggregateCall, ...],
+) -> Relational:
+    """The groups of all grouping sets; keys beyond those that are written are in each set."""
+    written = len(record.records("groups"))
     whole = tuple(range(len(keys)))
-    sets = [_places(each) for each in record.items("grouping_sets")] or [whole]
+    sets = [_places(each) + whole[written:] for each in record.items("grouping_sets")] or [
+        whole
+    ]
     functions = [_places(each) for each in record.items("grouping_functions")]
     if sets == [whole] and not functions:
         return _known(_grouped(source, keys, calls))
@@ -86,26 +102,32 @@ def _is_number(record: Record, key: Scalar) -> bool:
     return type_name(record.record("return_type")) == "BIGINT" != key.type
 
 
-def _group_of_numbered(
-    record: Record, source: Relational, keys: tuple[Scalar, ...]
-) -> Relational:
-    """A group for each row on the left of a correlated join, by its number.
+def _firsts(record: Record, inside: Scope) -> dict[int, Scalar]:
+    """Columns of the row on the left of a correlated join, by the place of the call.
 
-    DuckDB takes the first of that row's other columns, which the number decides: keys too.
+    DuckDB takes the first of each, behind the calls that the user wrote, its number foremost.
+    The number is a key and decides them, so they are keys too.
     """
-    inside, expressions = row_scope(columns(source)), record.records("expressions")
-    firsts = {
-        i: bind_scalar(e.records("children")[0], inside)
-        for i, e in enumerate(expressions)
-        if e.record("qname").texts("path")[-1] == "first"
-    }
-    calls = tuple(_aggregate(e, source) for i, e in enumerate(expressions) if i not in firsts)
-    every = (*keys, *firsts.values())
-    width, places = len(every), list(range(len(keys)))
-    for i in range(len(expressions)):
+    made: dict[int, Scalar] = {}
+    for i, call in enumerate(record.records("expressions")):
+        argument = call.records("children")[0] if call.records("children") else None
+        if argument and argument.text("alias") == _NUMBER:
+            made.clear()
+        if argument and (made or argument.text("alias") == _NUMBER):
+            made[i] = bind_scalar(argument, inside)
+    return made
+
+
+def _as_written(record: Record, firsts: Collection[int]) -> list[int]:
+    """Where the columns are that DuckDB has: keys, calls, and what GROUPING says."""
+    keys, called = len(record.records("groups")), len(record.records("expressions"))
+    width = keys + len(firsts)
+    places = list(range(keys))
+    for i in range(called):
         before = sum(first < i for first in firsts)
-        places.append(len(keys) + before if i in firsts else width + i - before)
-    return pick(_grouped(source, every, calls), places)
+        places.append(keys + before if i in firsts else width + i - before)
+    functions = len(record.items("grouping_functions"))
+    return places + list(range(keys + called, keys + called + functions))
 
 
 def _places(item: object) -> tuple[int, ...]:

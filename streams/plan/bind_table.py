@@ -2,7 +2,8 @@
 
 `generate_series`, `range` and `unnest` are also functions of one row that return a list, so a
 call with constants is that function over a row of nothing, and a call with columns of another
-relation (LATERAL) is the function over its rows.
+relation (LATERAL) is the function over its rows. The nodes of a JSON text (`json_each`,
+`json_tree`) are a list of structs, whose fields are the function's columns.
 """
 
 from collections.abc import Sequence
@@ -10,14 +11,15 @@ from collections.abc import Sequence
 from streams.plan.bind_join import projection
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.ir import Project, Relational, Unnest, Values, columns
-from streams.plan.literals import literal
+from streams.plan.literals import literal, text_literal
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.refusals import TABLE_FUNCTIONS, Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
-from streams.plan.typenames import stored, type_name
+from streams.plan.typenames import stored, struct_type, type_name
 
+_NODES = ("json_each", "json_tree")
 NOTHING = Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
 """One row without columns; it has one that nobody reads, because SQL wants one."""
 
@@ -29,7 +31,9 @@ def function(name: str, record: Record, source: Relational | None) -> Relational
     """
     if name not in TABLE_FUNCTIONS:
         raise Refusal(f"table function {name}").raised()
-    element = Column(record.texts("names")[0], _element(record.records("returned_types")[0]))
+    if record.text("source_ordinality") == "WITH_ORDINALITY":
+        raise Refusal(f"{name} WITH ORDINALITY behind a macro").raised()
+    element = _row(record)
     handed = projection(record, "projected_input") or ()
     if source is None:
         source = NOTHING
@@ -39,8 +43,40 @@ def function(name: str, record: Record, source: Relational | None) -> Relational
         count = min(handed, default=len(own))
         arguments = [Ref(i, c.type, c.name) for i, c in enumerate(own[:count])]
     taken = _unnested(source, [_list(name, arguments, element.type)], [element])
-    width = len(columns(source))
-    return pick(taken, [*(width for _ in record.items("column_indexes")), *handed])
+    return _shown(taken, len(columns(source)), record, handed)
+
+
+def _row(record: Record) -> Column:
+    """The element of the list that a call stands for: its one column, or a struct of them."""
+    names = record.texts("names")
+    types = tuple(map(_element, record.records("returned_types")))
+    if len(names) == 1:
+        return Column(names[0], types[0])
+    return Column("row", struct_type(zip(names, types, strict=True)))
+
+
+def _shown(taken: Relational, width: int, record: Record, handed: Sequence[int]) -> Relational:
+    """The columns of the call that the query names, and those that it hands on."""
+    names, row = record.texts("names"), columns(taken)[width]
+    places = [index.number("index") for index in record.records("column_indexes")]
+    if any(place >= len(names) for place in places):
+        raise Refusal("a hidden column of a table function", "name its argument").raised()
+    if len(names) == 1:
+        return pick(taken, [*(width for _ in places), *handed])
+    types = tuple(map(_element, record.records("returned_types")))
+    whole = Ref(width, row.type, row.name)
+    fields: list[Scalar] = [
+        Call(Form.FUNCTION, "struct_extract", (whole, _text(names[place])), types[place])
+        for place in places
+    ]
+    own = [columns(taken)[place] for place in handed]
+    fields += [Ref(at, c.type, c.name) for at, c in zip(handed, own, strict=True)]
+    called = [*(names[place] for place in places), *(column.name for column in own)]
+    return Project(taken, tuple(fields), tuple(called))
+
+
+def _text(text: str) -> Literal:
+    return Literal(text_literal(text), "VARCHAR", text_literal(text))
 
 
 def unnest(record: Record, source: Relational) -> Relational:
@@ -72,6 +108,8 @@ def _list(name: str, arguments: Sequence[Scalar], element: str) -> Scalar:
     type_ = f"{element}[]"
     if name == "unnest":
         return _cast(arguments[0], type_)
+    if name in _NODES:
+        return Call(Form.ROWS, name, tuple(arguments), type_)
     if element == "BIGINT":  # the function of a row takes no narrower numbers
         arguments = [_cast(argument, "BIGINT") for argument in arguments]
     return Call(Form.FUNCTION, name, tuple(arguments), type_)

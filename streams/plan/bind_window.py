@@ -121,6 +121,8 @@ def bind_limit(record: Record, bind: Bind) -> Relational:
     (child,) = record.records("children")
     limit, percent = _limit(record.record("limit_val"))
     offset, _ = _limit(record.record("offset_val"))
+    if not offset and limit is None and percent is None:
+        return bind(child)
     return _limited(child, bind, (offset or 0, limit, percent))
 
 

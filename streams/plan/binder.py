@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import duckdb
 
 from streams.errors import InvalidStatement
+from streams.plan.ordinality import numbered
 from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
@@ -28,6 +29,8 @@ _SETTINGS = (
     "SET default_null_order = 'postgres'",
     "SET arrow_lossless_conversion = true",
     "SET TimeZone = 'UTC'",
+    # a PIVOT into more columns would be an operator of its own, not filtered aggregates
+    "SET pivot_filter_threshold = 100000",
 )
 NOW_TEXT = "'the logical time of slackwater'"
 """What `mz_now()` is to the binder: a constant text takes the type it is compared with."""
@@ -69,7 +72,8 @@ class Binder:
 
         Errors: InvalidStatement, in DuckDB's words, for what does not bind.
         """
-        answer = self._answer("SELECT json_serialize_plan(?, optimize := false)", query)
+        call = "SELECT json_serialize_plan(?, optimize := false)"
+        answer = self._answer(call, numbered(query))
         try:
             relation = self.connection.sql(query)
         except duckdb.Error as error:
@@ -219,6 +223,10 @@ def _refused(answer: Record, query: str, tables: Sequence[str]) -> InvalidStatem
     if message.startswith("Deprecated lambda arrow"):
         hint = "write lambda x: x + 1 instead of x -> x + 1"
         return InvalidStatement("a lambda with an arrow is not supported", where, hint)
+    if "is a Macro Function" in message:
+        name = message.partition('"')[2].partition('"')[0]
+        hint = "order the list inside of it: to_json(list(x ORDER BY y))"
+        return InvalidStatement(f"{name} takes no DISTINCT, FILTER or ORDER BY", where, hint)
     # DuckDB lists each overload on a line of its own; the first few are enough to see the kind.
     detail = "; ".join(line.strip() for line in rest.splitlines()[:6] if line.strip())
     hint = ""

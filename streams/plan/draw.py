@@ -1,7 +1,9 @@
 """A physical plan as a picture: EXPLAIN AS SVG.
 
 The output is at the top, the sources are at the bottom, and an operator that several read is
-drawn once. Operators of one round have one colour; a thick dashed line is an exchange.
+drawn once. Operators of one round have one colour; a thick dashed line is an exchange. What a
+loop repeats is a picture of its own below, in a frame with the loop's number: each binding's
+value at the top, and what the bindings held in the iteration before among the sources.
 """
 
 import textwrap
@@ -11,7 +13,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from streams.ids import CollectionId
 from streams.plan.explain import heading, operator
-from streams.plan.physical import Dataflow, NodeId, inputs
+from streams.plan.physical import Dataflow, Loop, NodeId, inputs
 
 LETTERS_A_LINE, LINES = 40, 5
 LETTER, LINE, PAD, GAP, RISE = 8, 16, 8, 24, 44
@@ -42,6 +44,37 @@ class Box:
         return self.x + self.width // 2, self.y + self.height
 
 
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """A graph of operators: all of a view's, or those that a loop repeats.
+
+    `prefix` goes before their numbers; `values` has the ones at the top, and what they give.
+    """
+
+    prefix: str
+    title: str
+    dataflow: Dataflow
+    names: Mapping[CollectionId, str]
+    values: Mapping[NodeId, str]
+
+    def text(self, number: NodeId) -> str:
+        """What an operator does."""
+        return operator(self.dataflow, self.names, number)
+
+    def heading(self, number: NodeId) -> str:
+        """The first line of an operator's box."""
+        if not self.prefix:
+            return f"#{number} round {self.dataflow.levels[number]}"
+        given = self.values.get(number)
+        return f"#{self.prefix}{number}" + (f" is {given}" if given else "")
+
+    def edges(self) -> Iterator[tuple[NodeId, NodeId]]:
+        """Each operator with each of its inputs."""
+        for number, node in enumerate(self.dataflow.nodes):
+            for source in inputs(node):
+                yield number, source
+
+
 def draw(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
     """The picture, as the text of an SVG document.
 
@@ -49,67 +82,88 @@ def draw(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
         dataflow: the plan.
         names: what the collections that it reads are called.
     """
-    texts = [operator(dataflow, names, number) for number in range(len(dataflow.nodes))]
-    rows = _rows(dataflow)
-    boxes = _placed(dataflow, rows, texts)
-    title = heading(dataflow)
-    width = max(box.x + box.width for box in boxes.values()) + GAP
-    height = max(box.y + box.height for box in boxes.values()) + GAP
-    size = {"width": str(max(width, LETTER * len(title) + 2 * GAP)), "height": str(height)}
-    space = {"xmlns": "http://www.w3.org/2000/svg", "font-family": "monospace"}
-    picture = Element("svg", {**space, **size, "font-size": "12"})
+    picture = Element("svg", {"xmlns": "http://www.w3.org/2000/svg"})
     SubElement(picture, "rect", {"width": "100%", "height": "100%", "fill": "white"})
-    _text(picture, GAP, GAP, title)
-    for number, source in _edges(dataflow):
-        moved = dataflow.levels[number] != dataflow.levels[source]
-        _line(picture, boxes[source].top, boxes[number].bottom, exchange=moved)
-    for number, box in boxes.items():
-        _box(picture, box, dataflow.levels[number], f"#{number} {texts[number]}")
+    width = height = 0
+    for plan in _plans(dataflow, names):
+        rows = _rows(plan)
+        boxes = _placed(plan, rows, height)
+        right = max(box.x + box.width for box in boxes.values())
+        bottom = max(box.y + box.height for box in boxes.values()) + GAP
+        across = max(right, LETTER * len(plan.title) + GAP) + GAP
+        if plan.prefix:
+            _frame(picture, Box(GAP // 2, height, across - GAP, bottom - height - PAD, ()))
+        _draw(picture, plan, boxes, height + GAP)
+        width, height = max(width, across), bottom
+    picture.attrib |= {"font-family": "monospace", "font-size": "12"}
+    picture.attrib |= {"width": str(width), "height": str(height)}
     indent(picture)
     return tostring(picture, encoding="unicode")
 
 
-def _edges(dataflow: Dataflow) -> Iterator[tuple[NodeId, NodeId]]:
-    """Each operator with each of its inputs."""
-    for number, node in enumerate(dataflow.nodes):
-        for source in inputs(node):
-            yield number, source
-
-
-def _rows(dataflow: Dataflow) -> list[list[NodeId]]:
-    """The operators by their longest way from the output, each near those who read it."""
+def _plans(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> Iterator[_Plan]:
+    """The whole, and then what each of its loops repeats."""
     last = len(dataflow.nodes) - 1
-    far = {last: 0}
-    for number in range(last, -1, -1):  # inputs come before those who read them
-        for source in inputs(dataflow.nodes[number]):
-            far[source] = max(far.get(source, 0), far[number] + 1)
+    yield _Plan("", heading(dataflow), dataflow, names, {last: ""})
+    for number, node in enumerate(dataflow.nodes):
+        if not isinstance(node, Loop):
+            continue
+        given = [f"input {place}" for place in range(len(node.inputs))]
+        before = [f"{name} of the iteration before" for name in node.names]
+        called = {
+            each.collection: name
+            for each, name in zip(node.body.imports, [*given, *before], strict=True)
+        }
+        values = dict(zip(node.values, node.names, strict=True))
+        title = f"#{number} repeats {', '.join(node.names)}"
+        yield _Plan(f"{number}.", title, node.body, called, values)
+
+
+def _draw(picture: Element, plan: _Plan, boxes: Mapping[NodeId, Box], y: int) -> None:
+    _text(picture, GAP, y, plan.title)
+    for number, source in plan.edges():
+        if number in boxes:
+            levels = plan.dataflow.levels
+            moved = levels[number] != levels[source]
+            _line(picture, boxes[source].top, boxes[number].bottom, exchange=moved)
+    for number, box in boxes.items():
+        title = f"#{plan.prefix}{number} {plan.text(number)}"
+        _box(picture, box, plan.dataflow.levels[number], title)
+
+
+def _rows(plan: _Plan) -> list[list[NodeId]]:
+    """The operators by their longest way from the top, each near those who read it."""
+    far = dict.fromkeys(plan.values, 0)
     readers: dict[NodeId, list[NodeId]] = {}
-    for number, source in _edges(dataflow):
-        readers.setdefault(source, []).append(number)
+    for number in range(len(plan.dataflow.nodes) - 1, -1, -1):
+        if number not in far:  # nobody reads it
+            continue
+        for source in inputs(plan.dataflow.nodes[number]):  # they come before their readers
+            far[source] = max(far.get(source, 0), far[number] + 1)
+            readers.setdefault(source, []).append(number)
     rows: list[list[NodeId]] = [[] for _ in range(max(far.values()) + 1)]
     for number in sorted(far):
         rows[far[number]].append(number)
-    place: dict[NodeId, float] = {last: 0.0}
-    for row in rows[1:]:
-        row.sort(key=lambda number: (_mean([place[each] for each in readers[number]]), number))
+    place: dict[NodeId, float] = {}
+    for row in rows:
+        near = {n: _mean([place[each] for each in readers.get(n, ())]) for n in row}
+        row.sort(key=lambda number: (near[number], number))
         for index, number in enumerate(row):
             place[number] = (index + 1) / (len(row) + 1)
     return rows
 
 
 def _mean(numbers: Sequence[float]) -> float:
-    return sum(numbers) / len(numbers)
+    return sum(numbers) / len(numbers) if numbers else 0.0
 
 
-def _placed(
-    dataflow: Dataflow, rows: Sequence[Sequence[NodeId]], texts: Sequence[str]
-) -> dict[NodeId, Box]:
+def _placed(plan: _Plan, rows: Sequence[Sequence[NodeId]], above: int) -> dict[NodeId, Box]:
     """Where each operator is drawn; rows are centred over one another."""
-    lines = {number: _lines(dataflow, number, texts[number]) for row in rows for number in row}
+    lines = {number: _lines(plan, number) for row in rows for number in row}
     widths = {number: LETTER * max(map(len, each)) + 2 * PAD for number, each in lines.items()}
     spans = [sum(widths[number] + GAP for number in row) for row in rows]
     boxes: dict[NodeId, Box] = {}
-    y = 2 * GAP
+    y = above + 2 * GAP
     for row, span in zip(rows, spans, strict=True):
         x = GAP + (max(spans) - span) // 2
         for number in row:
@@ -120,13 +174,24 @@ def _placed(
     return boxes
 
 
-def _lines(dataflow: Dataflow, number: NodeId, text: str) -> tuple[str, ...]:
+def _lines(plan: _Plan, number: NodeId) -> tuple[str, ...]:
     """What stands in a box; all of a long text is in its tooltip."""
     kept = textwrap.wrap(
-        text, LETTERS_A_LINE, max_lines=LINES, placeholder=" ...", break_on_hyphens=False
+        plan.text(number),
+        LETTERS_A_LINE,
+        max_lines=LINES,
+        placeholder=" ...",
+        break_on_hyphens=False,
     )
-    types = textwrap.shorten(", ".join(dataflow.types[number]), LETTERS_A_LINE)
-    return (f"#{number} round {dataflow.levels[number]}", *kept, f"({types})")
+    types = textwrap.shorten(", ".join(plan.dataflow.types[number]), LETTERS_A_LINE)
+    return (plan.heading(number), *kept, f"({types})")
+
+
+def _frame(picture: Element, box: Box) -> None:
+    """What holds a loop's picture together."""
+    frame = {"x": box.x, "y": box.y, "width": box.width, "height": box.height}
+    look = {"rx": "9", "fill": "none", "stroke": "#667788", "stroke-dasharray": "2 3"}
+    SubElement(picture, "rect", {**{name: str(value) for name, value in frame.items()}, **look})
 
 
 def _line(

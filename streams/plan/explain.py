@@ -259,7 +259,14 @@ def _groupwise(node: physical.Groupwise) -> str:
     shown = [e.sql for i, e in enumerate(node.outputs) if e.sql != f"c{i}"]
     where = f" where {node.condition.sql}" if node.condition else ""
     kept = f"{width - len(shown)} columns kept"
-    return f"recomputes {', '.join([kept, *shown])}{where}"
+    return f"recomputes {_scope(node)}{', '.join([kept, *shown])}{where}"
+
+
+def _scope(node: physical.Groupwise) -> str:
+    """What a change of one row makes the operator compute again."""
+    if node.reach is None:
+        return "whole groups: "
+    return f"{node.reach.ahead} rows before and {node.reach.back} behind each change: "
 
 
 def _null_equal(node: physical.Join) -> str:

@@ -135,9 +135,9 @@ def _row_terms(row: Sequence[Ref]) -> list[str]:
     return terms
 
 
-def sort_key(node: TopK, row: Sequence[Ref]) -> str:
-    """The order of a TopK, then the whole row, as arguments of `create_sort_key`."""
-    terms = [_order(order, sql) for order in node.orders] + _row_terms(row)
+def sort_key(orders: Sequence[Order], row: Sequence[Ref]) -> str:
+    """An order, then the whole row, as arguments of `create_sort_key`."""
+    terms = [_order(order, sql) for order in orders] + _row_terms(row)
     parts = (term.rsplit(" ", 3) for term in dict.fromkeys(terms))
     return ", ".join(f"{value}, '{' '.join(words)}'" for value, *words in parts)
 

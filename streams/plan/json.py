@@ -27,6 +27,7 @@ from streams.plan.physical import (
     Loop,
     Negate,
     Node,
+    Reach,
     Reduce,
     Rule,
     Source,
@@ -168,7 +169,12 @@ def _groupwise(record: Record) -> Node:
         _integers(record, "keys"),
         _expressions(record, "outputs"),
         None if condition is None else _expression(condition),
+        None if record.raw("reach") is None else _reach(record.record("reach")),
     )
+
+
+def _reach(record: Record) -> Reach:
+    return Reach(_text(record, "order"), record.number("back"), record.number("ahead"))
 
 
 def _top(record: Record) -> Node:

@@ -19,6 +19,7 @@ from streams.plan import bodies, grouped, ir, physical
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
+from streams.plan.reach import reach
 from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.temporal import bound, is_temporal
@@ -221,14 +222,15 @@ class _Builder:
         names = zip(node.calls, node.names, strict=True)
         outputs = [expression(column) for column in _refs(node.input)]
         outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
-        return self._groupwise(node, node.keys, tuple(outputs), None)
+        seen = reach(node.calls, row)
+        return self._groupwise(node, node.keys, tuple(outputs), None, seen)
 
     def _top(self, node: ir.TopK) -> int:
         if node.limit is None:
             return self._rest(node)
         source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
         level, slots = self._by(source, keys)
-        order = grouped.sort_key(node, grouped.whole_row(node.input))
+        order = grouped.sort_key(node.orders, grouped.whole_row(node.input))
         made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
         return self._append(made, _types(node), Placement(level, slots))
 
@@ -245,10 +247,11 @@ class _Builder:
         scalars: tuple[Scalar, ...],
         outputs: tuple[Expression, ...],
         condition: Expression | None,
+        seen: physical.Reach | None = None,
     ) -> int:
         source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
         level, slots = self._by(source, keys)
-        made = physical.Groupwise(source, keys, outputs, condition)
+        made = physical.Groupwise(source, keys, outputs, condition, seen)
         return self._append(made, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:

@@ -158,18 +158,33 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a row's outputs look: at most `back` rows before it and `ahead` rows behind it.
+
+    Rows stand in the order that the arguments `order` of DuckDB's `create_sort_key` give, in
+    which no two different rows are equal; of equal rows each counts.
+    """
+
+    order: str
+    back: int
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
 class Groupwise:
     """For the rows of each group: the outputs over those for which the condition is true.
 
     Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
     Equal rows are told apart by `i`.
-    What a group holds is computed anew at each time at which it changes.
+    Where a group changes, what all of it comes to is computed anew; with a `reach`, which goes
+    with no condition and with outputs that cannot fail, only for the rows that see the change.
     """
 
     input: NodeId
     keys: tuple[int, ...]
     outputs: tuple[Expression, ...]
     condition: Expression | None = None
+    reach: Reach | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from streams.plan.typenames import contains
 
 NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
-TABLE_FUNCTIONS = frozenset({"generate_series", "range", "unnest"})
+TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,9 @@ _JOINS = {
     "ASOF": "take the first in a LATERAL subquery: ORDER BY the time DESC LIMIT 1",
     "POSITIONAL": "rows of a view have no order: join on a column",
 }
+
+
+_SAMPLE = Refusal("TABLESAMPLE", "keep a share of the keys: WHERE hash(key) % 10 = 0")
 
 
 def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
@@ -67,11 +70,14 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
 
 
 def _not_a_select(query: str) -> InvalidStatement:
-    """What DuckDB cannot serialise: other statements, and the several that PIVOT becomes."""
+    """What DuckDB cannot serialise: other statements, and a PIVOT that asks the data first."""
     words = [token.text.upper() for token in tokenize(query)]
-    if words[0] in {"PIVOT", "UNPIVOT", "SELECT", "WITH", "FROM", "("}:
-        pivot = "UNPIVOT" if "UNPIVOT" in words else "PIVOT"
-        return Refusal(pivot, "use CASE expressions under GROUP BY").raised()
+    if words[0] in {"PIVOT", "SELECT", "WITH", "FROM", "("}:
+        return Refusal(
+            "PIVOT without a list of its values",
+            "say which there are: PIVOT ... ON x IN ('a', 'b')",
+            "its columns would come and go with the rows",
+        ).raised()
     return InvalidStatement(f"expected a SELECT, found {words[0]}")
 
 
@@ -89,11 +95,11 @@ def _always(refusal: Refusal) -> Callable[[Record], Refusal | None]:
 
 
 def _select(node: Record) -> Refusal | None:
-    return Refusal("TABLESAMPLE") if node.has("sample") else None
+    return _SAMPLE if node.has("sample") else None
 
 
 def _from(node: Record) -> Refusal | None:
-    return Refusal("TABLESAMPLE") if node.has("sample") else None
+    return _SAMPLE if node.has("sample") else None
 
 
 def _join(node: Record) -> Refusal | None:
@@ -118,7 +124,7 @@ def _call(node: Record) -> Refusal | None:
             f"mz_now() in {where}", "compute on the other side: mz_now() <= ts + ..."
         )
     if name in {"unlist", "generate_subscripts"}:
-        return Refusal(f"{name} in the select list")
+        return Refusal(f"{name} in the select list", "write unnest(range(1, len(x) + 1))")
     if name in REFUSED:
         return Refusal(f"aggregate {name}", REFUSED[name])
     return None
@@ -137,8 +143,7 @@ _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "JOIN": _join,
     "SUBQUERY": _from,
     "TABLE_FUNCTION": _table_function,
-    "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
-    "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),
+    "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE", "send EXPLAIN SELECT ...")),
     "PARAMETER": _always(Refusal("a parameter", "write the value into the query")),
     "FUNCTION": _call,
 }

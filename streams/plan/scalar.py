@@ -31,6 +31,7 @@ class Form(Enum):
     CASE = "case"  # when, then, when, then, ..., else
     TRY = "try"
     TEMPORAL = "temporal"  # the logical time compared, as `name` says, with the argument
+    ROWS = "rows"  # those of a table function, as a list; NULL if there are none
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
 
 

@@ -28,8 +28,10 @@ a temporary directory, with an exchange between two buckets: in this process, or
 """
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -142,7 +144,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     """
     if engine not in {"local", "spark"}:
         raise InvalidUsage(f"engine is not known: expected local or spark, got {engine}")
-    kernel = Kernel()
+    kernel = _kernel(threading.get_ident())
     keys = keys or {}
     for what, named in (("updates", set(updates)), ("keys", set(keys))):
         if unknown := named - set(tables):
@@ -161,9 +163,20 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
             _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-        make = _on_spark() if engine == "spark" else LocalDataflow
-        stepped = make(compiled.dataflow, Path(directory), buckets, merge_factor)
+        where = Path(directory)
+        stepped: LocalDataflow | SparkDataflow
+        if engine == "spark":
+            stepped = _on_spark()(compiled.dataflow, where, buckets, merge_factor)
+        else:
+            stepped = LocalDataflow(compiled.dataflow, where, buckets, merge_factor, kernel)
         return _run(stepped, kernel, compiled, rows, (since, uppers))
+
+
+@cache
+def _kernel(thread: int) -> Kernel:
+    """A thread's kernel: opening DuckDB takes longer than a small view."""
+    del thread
+    return Kernel()
 
 
 def _on_spark() -> "type[SparkDataflow]":

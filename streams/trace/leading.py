@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace import order, ordered
-from streams.trace.columns import Flags, Ints, group
+from streams.trace.columns import Flags, Ints, Words, group
 from streams.trace.kernel import Kernel
 from streams.trace.ordered import Cursor, Entries, Read
 from streams.trace.runs import Run
+
+_FARTHEST = 1 << 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,20 @@ class Leading:
     counts: Ints
 
 
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """Stretches of keys' values: beyond `low` (if there is one) and before `high` (likewise).
+
+    `keys` are the columns of each gap's key in key form, `hashes` theirs. `low` and `high` are
+    what orders values, NULL where a gap has no such end.
+    """
+
+    keys: Sequence[pa.Array]
+    hashes: Words
+    low: pa.Array
+    high: pa.Array
+
+
 def leading(
     runs: Sequence[Run], start: Entries, touched: Entries, wanted: int, kernel: Kernel
 ) -> Leading | None:
@@ -39,44 +55,90 @@ def leading(
     among the `touched` are passed over. `start` has a key at most once.
     """
     cursors = [ordered.cursor_at(run, start, largest=False) for run in runs]
-    weight = np.zeros(len(start.owner), np.int64)
-    found: list[tuple[Ints, Ints, Ints, Ints]] = []
-    reach = max(4, wanted)
-    while True:
-        left = sum((cursor.left for cursor in cursors), np.zeros(len(weight), np.int64))
-        todo = np.flatnonzero((weight < wanted) & (left > 0))
-        if not len(todo):
-            break
-        read = ordered.read_on(cursors, start, todo, reach, kernel)
-        live, counts = _judged(cursors, read, start, touched, todo)
-        which = todo[read.which[live]]
-        np.add.at(weight, which, counts)
-        found.append((which, read.cursor[live], read.places[live], counts))
-        reach *= 2
-    return _gathered(runs, found)
+    enough = np.full(len(start.owner), wanted, np.int64)
+    return _Walk(runs, cursors, start, touched, kernel).until(enough)
 
 
-def _judged(
-    cursors: Sequence[Cursor], read: Read, start: Entries, touched: Entries, todo: Ints
-) -> tuple[Ints, Ints]:
-    """The rows read that are there, one of each, and their counts; the cursors move on."""
-    number = np.full(int(max(start.owner.max(), touched.owner.max(initial=0))) + 1, -1)
-    number[start.owner[todo]] = np.arange(len(todo))
-    passed = np.flatnonzero(number[touched.owner] >= 0)
-    skipped = touched.compared.take(pa.array(passed))
-    ranks = order.ranks(pa.concat_arrays([read.compared, skipped]))
-    rank, size = ranks[: len(read.which)], len(read.which)
-    judged: Flags = rank < ordered.horizon(cursors, read, rank, todo)[read.which]
-    whose = np.concatenate((read.which, number[touched.owner[passed]]))
-    ids = group([whose, ranks], len(whose)).ids
-    counts = np.zeros(int(ids.max()) + 1, np.int64)
-    np.add.at(counts, ids[:size], np.where(read.same, read.counts, 0))
-    counts[ids[size:]] = 0
-    live = np.flatnonzero(judged & read.same & (counts[ids[:size]] > 0))
-    live = live[np.unique(ids[live], return_index=True)[1]]
-    live = live[np.lexsort((rank[live], read.which[live]))]
-    ordered.move(cursors, read, judged, todo)
-    return live, counts[ids[live]]
+def within(
+    runs: Sequence[Run], gaps: Gaps, wanted: Ints, kernel: Kernel, *, last: bool
+) -> Leading | None:
+    """The first rows of each gap, or the last: `wanted` different ones or a few more, or all.
+
+    Rows of one gap come in order of value, or for `last` in the opposite order.
+    """
+    size = len(gaps.hashes)
+    nothing = gaps.low.slice(0, 0)
+    start = Entries(gaps.keys, np.arange(size), gaps.hashes, gaps.low, gaps.low)
+    none = Entries(gaps.keys, np.empty(0, np.int64), gaps.hashes[:0], nothing, nothing)
+    cursors = [_across(run, gaps, last=last) for run in runs]
+    return _Walk(runs, cursors, start, none, kernel, largest=last, rows=False).until(wanted)
+
+
+def _across(run: Run, gaps: Gaps, *, last: bool) -> Cursor:
+    """A cursor over each gap's places in a run."""
+    low = np.searchsorted(run.hashes, gaps.hashes, "left")
+    high = np.searchsorted(run.hashes, gaps.hashes, "right")
+    read = order.reader(ordered.compared(run.rows))
+    for ends, column, after in ((low, gaps.low, True), (high, gaps.high, False)):
+        some = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        values = order.comparables(column.take(pa.array(some)))
+        ends[some] = order.bound(read, low[some], high[some], values, after=after)
+    return Cursor(run, high - 1, high - low, -1) if last else Cursor(run, low, high - low, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Reading on in all runs; rows count as often as they are there, or once each."""
+
+    runs: Sequence[Run]
+    cursors: Sequence[Cursor]
+    start: Entries
+    touched: Entries
+    kernel: Kernel
+    largest: bool = False
+    rows: bool = True
+
+    def until(self, wanted: Ints) -> Leading | None:
+        """Rows of each key until so many are found."""
+        weight = np.zeros(len(wanted), np.int64)
+        found: list[tuple[Ints, Ints, Ints, Ints]] = []
+        reach = np.clip(wanted, 4, _FARTHEST)
+        while True:
+            nothing = np.zeros(len(weight), np.int64)
+            left = sum((cursor.left for cursor in self.cursors), nothing)
+            todo = np.flatnonzero((weight < wanted) & (left > 0))
+            if not len(todo):
+                break
+            read = ordered.read_on(self.cursors, self.start, todo, reach[todo], self.kernel)
+            live, counts = self._judged(read, todo)
+            which = todo[read.which[live]]
+            np.add.at(weight, which, counts if self.rows else 1)
+            found.append((which, read.cursor[live], read.places[live], counts))
+            reach *= 2
+        return _gathered(self.runs, found)
+
+    def _judged(self, read: Read, todo: Ints) -> tuple[Ints, Ints]:
+        """The rows read that are there, one of each, and their counts; the cursors move on."""
+        touched, owners = self.touched, (self.start.owner, self.touched.owner)
+        number = np.full(max(int(each.max(initial=0)) for each in owners) + 1, -1)
+        number[self.start.owner[todo]] = np.arange(len(todo))
+        passed = np.flatnonzero(number[touched.owner] >= 0)
+        skipped = touched.compared.take(pa.array(passed))
+        compared = pa.concat_arrays([read.compared, skipped])
+        ranks = order.directed(compared, largest=self.largest)
+        rank, size = ranks[: len(read.which)], len(read.which)
+        horizon = ordered.horizon(self.cursors, read, rank, todo)
+        judged: Flags = rank < horizon[read.which]
+        whose = np.concatenate((read.which, number[touched.owner[passed]]))
+        ids = group([whose, ranks], len(whose)).ids
+        counts = np.zeros(int(ids.max()) + 1, np.int64)
+        np.add.at(counts, ids[:size], np.where(read.same, read.counts, 0))
+        counts[ids[size:]] = 0
+        live = np.flatnonzero(judged & read.same & (counts[ids[:size]] > 0))
+        live = live[np.unique(ids[live], return_index=True)[1]]
+        live = live[np.lexsort((rank[live], read.which[live]))]
+        ordered.move(self.cursors, read, judged, todo)
+        return live, counts[ids[live]]
 
 
 def _gathered(

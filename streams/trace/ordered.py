@@ -203,7 +203,7 @@ class Cursor:
     left: Ints
     stride: int
 
-    def places(self, todo: Ints, reach: int) -> tuple[Ints, Ints]:
+    def places(self, todo: Ints, reach: int | Ints) -> tuple[Ints, Ints]:
         """The next places of these keys, at most `reach` of each, and whose they are."""
         counts = np.minimum(self.left[todo], reach)
         steps = spans(np.zeros(len(todo), np.int64), counts)
@@ -266,7 +266,7 @@ def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:
 
 
 def read_on(
-    cursors: Sequence[Cursor], start: Entries, todo: Ints, reach: int, kernel: Kernel
+    cursors: Sequence[Cursor], start: Entries, todo: Ints, reach: int | Ints, kernel: Kernel
 ) -> Read:
     """The next rows of the keys that are still looked for, at most `reach` from each run."""
     parts = []

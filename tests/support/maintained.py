@@ -8,18 +8,8 @@ from typing import Literal
 import duckdb
 
 from streams.testing import Maintained, maintain
-from tests.support.plan_tables import LITERALS, VALUES, answer, connect
+from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, connect
 
-NESTED = {
-    "bools": ("BOOLEAN[]", "NULL", "[true, NULL]", "[]", "[false]"),
-    "bool": ("STRUCT(b BOOLEAN)", "NULL", "{'b': true}", "{'b': NULL}"),
-    "flags": ("MAP(BOOLEAN, BOOLEAN)", "NULL", "MAP {true: false}", "MAP {}"),
-    "ids": ("UUID[]", "NULL", "['00000000-0000-0000-0000-000000000001']", "[]"),
-    "jsons": ("JSON[]", "NULL", "['{\"a\": 1}', NULL]", "[]"),
-    "bitss": ("BIT[]", "NULL", "['0101', '1']", "[]"),
-    "enums": ("ENUM('z', 'a')[]", "NULL", "['a', 'z']", "['z']", "[]"),
-    "tuple": ("TUPLE(BOOLEAN, UUID)", "NULL", "(true, NULL)", "(false, NULL)"),
-}
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
 Literals = list[str]
 History = list[tuple[Literals, int, int]]

@@ -48,6 +48,17 @@ VALUES = {
     "ls": ("STRUCT(x INTEGER)[]", "NULL", "[{'x': 1}, NULL]"),
 }  # fmt: skip
 
+NESTED = {
+    "bools": ("BOOLEAN[]", "NULL", "[true, NULL]", "[]", "[false]"),
+    "bool": ("STRUCT(b BOOLEAN)", "NULL", "{'b': true}", "{'b': NULL}"),
+    "flags": ("MAP(BOOLEAN, BOOLEAN)", "NULL", "MAP {true: false}", "MAP {}"),
+    "ids": ("UUID[]", "NULL", "['00000000-0000-0000-0000-000000000001']", "[]"),
+    "jsons": ("JSON[]", "NULL", "['{\"a\": 1}', NULL]", "[]"),
+    "bitss": ("BIT[]", "NULL", "['0101', '1']", "[]"),
+    "enums": ("ENUM('z', 'a')[]", "NULL", "['a', 'z']", "['z']", "[]"),
+    "tuple": ("TUPLE(BOOLEAN, UUID)", "NULL", "(true, NULL)", "(false, NULL)"),
+}
+
 SMALL = {
     "t": {"a": "INTEGER", "b": "VARCHAR", "v": "DOUBLE", "p": "DECIMAL(8,2)", "n": "BIGINT"},
     "U": {"a": "BIGINT", "w": "VARCHAR", "x Y": "INTEGER"},
@@ -136,20 +147,26 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[s
 
 
 def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
-    """The types and the sorted rows; equal values that print apart are made one.
+    """The types and the sorted rows, as `as_text` shows them."""
+    relation = connection.sql(query)
+    types = [str(type_) for type_ in relation.types]
+    names = ", ".join(f"c{i}" for i in range(len(types)))
+    shown = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
+    text = f"SELECT {shown} FROM ({query.rstrip().rstrip(';')}) AS q({names})"
+    return types, sorted(str(row) for row in connection.execute(text).fetchall())
+
+
+def as_text(column: str, type_: str) -> str:
+    """The value as text, in which equal values that print apart are one.
 
     Floats are rounded: DuckDB's own sums differ in the last bits from run to run. A NaN is
     one, a zero has no sign, and an interval is compared by its length.
     """
-    relation = connection.sql(query)
-    types = [str(type_) for type_ in relation.types]
-    shown = [
-        f"CASE WHEN isnan(c{i}) THEN 'nan' ELSE CAST(round(c{i}, 9) + 0 AS VARCHAR) END"
-        if type_ in {"FLOAT", "DOUBLE"}
-        else f"CAST(normalized_interval(c{i}) AS VARCHAR)" if type_ == "INTERVAL"
-        else f"CAST(c{i} AS VARCHAR)"
-        for i, type_ in enumerate(types)
-    ]  # fmt: skip
-    names = ", ".join(f"c{i}" for i in range(len(types)))
-    text = f"SELECT {', '.join(shown)} FROM ({query.rstrip().rstrip(';')}) AS q({names})"
-    return types, sorted(str(row) for row in connection.execute(text).fetchall())
+    if type_ in {"FLOAT", "DOUBLE"}:
+        return (
+            f"CASE WHEN isnan({column}) THEN 'nan'"
+            f" ELSE CAST(round({column}, 9) + 0 AS VARCHAR) END"
+        )
+    if type_ == "INTERVAL":
+        return f"CAST(normalized_interval({column}) AS VARCHAR)"
+    return f"CAST({column} AS VARCHAR)"

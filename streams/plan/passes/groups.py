@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from streams.plan.ir import (
+    AggregateCall,
     Distinct,
     Group,
     Project,
@@ -44,7 +45,7 @@ def groups(node: Relational) -> Relational:
 def _group(node: Group) -> Relational:
     if not node.calls:
         return Distinct(Project(node.input, node.keys, node.names))
-    scalars = tuple(s for call in node.calls for s in call.scalars if _is_column(s, call.more))
+    scalars = tuple(scalar for call in node.calls for scalar in _columns_of(call))
     outputs = tuple(dict.fromkeys(node.keys + scalars)) or (_NOTHING,)
     names = tuple(_name(output, node) for output in outputs)
 
@@ -57,14 +58,22 @@ def _group(node: Group) -> Relational:
     return Group(
         Project(node.input, outputs, names),
         tuple(map(column, node.keys)),
-        tuple(call.over(column) for call in node.calls),
+        tuple(_over(call, column) for call in node.calls),
         node.names,
     )
 
 
-def _is_column(scalar: Scalar, more: tuple[Scalar, ...]) -> bool:
-    """A constant among the further arguments stays one: DuckDB wants quantiles to be."""
-    return bool(refs(scalar)) or scalar not in more
+def _columns_of(call: AggregateCall) -> tuple[Scalar, ...]:
+    """What a call computes with, but for constants that DuckDB wants as such."""
+    return tuple(s for s in call.scalars if refs(s) or not call.general or s not in call.more)
+
+
+def _over(call: AggregateCall, column: Column) -> AggregateCall:
+    """The call over columns; a quantile's share stays a constant though one is its like."""
+    if not call.general:
+        return call.over(column)
+    more = tuple(column(scalar) if refs(scalar) else scalar for scalar in call.more)
+    return replace(call.over(column), more=more)
 
 
 def _name(scalar: Scalar, node: Group) -> str:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.testing import maintain
 from tests.support.examples import examples
-from tests.support.maintained import NESTED, Tables, compare
+from tests.support.maintained import Tables, compare
 from tests.support.plan_random import Generator
-from tests.support.plan_tables import SMALL, VALUES, connect
+from tests.support.plan_tables import NESTED, SMALL, VALUES, connect
 
 
 @given(st.integers(0, 2**32))

@@ -69,3 +69,25 @@ def test_texts_are_escaped_and_whole_in_their_tooltips() -> None:
     assert any("<&>" * 100 in title for title in titles)
     shown = [str(each.text) for each in root.iter(f"{SVG}text")]
     assert all(len(text) < 60 for text in shown)
+
+
+def test_what_a_loop_repeats_is_drawn_below_it() -> None:
+    root = picture(
+        "WITH RECURSIVE r(a) AS (SELECT n_nationkey FROM nation UNION SELECT a + 1 FROM r "
+        "WHERE a < 10) SELECT * FROM r"
+    )
+    titles = [str(each.text) for each in root.iter(f"{SVG}title")]
+    (loop,) = (title.split()[0] for title in titles if " Loop " in title)
+    body = [title for title in titles if title.startswith(f"{loop}.")]
+    assert any(title.endswith("Distinct") for title in body)
+    assert any("r of the iteration before" in title for title in body)
+    shown = [str(each.text) for each in root.iter(f"{SVG}text")]
+    assert f"{loop} repeats r" in shown
+    assert [text for text in shown if text.endswith(" is r")]
+    upper = {
+        str(group.findtext(f"{SVG}title")).split()[0]: float(rect.attrib["y"])
+        for group in root.iter(f"{SVG}g")
+        for rect in group.iter(f"{SVG}rect")
+    }
+    inside = {number for number in upper if number.startswith(f"{loop}.")}
+    assert max(upper[n] for n in upper.keys() - inside) < min(upper[n] for n in inside)
