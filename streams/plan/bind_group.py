@@ -31,7 +31,7 @@ from streams.plan.physical import Rule
 from streams.plan.record import Record
 from streams.plan.refusals import Refusal
 from streams.plan.render import label
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, rewrite
 from streams.plan.typenames import contains, stored, type_name
 
 # Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
@@ -318,14 +318,20 @@ def bind_distinct(record: Record, source: Relational) -> Relational:
         ordered = record.has("order_by")
         orders = record.record("order_by").records("orders") if ordered else ()
         return TopK(source, targets, bind_orders(orders, source), 0, 1)
-    own = [refs(target) == {place} for place, target in enumerate(targets)]
     if isinstance(source, Threshold) and source.rule in {Rule.INTERSECT, Rule.EXCEPT}:
-        own = [isinstance(target, Ref) for target in targets]  # has each row once already
+        # It has each row once already, so DuckDB's own references mean nothing to it.
+        targets = tuple(map(_of_place, targets, shown.values))
+    own = [refs(target) == {place} for place, target in enumerate(targets)]
     assert len(targets) == len(columns(source)), "DISTINCT compares whole rows"
     assert all(own), "DISTINCT compares whole rows"
     if all(isinstance(target, Ref) for target in targets):
         return Distinct(source)
     return _distinct_by(source, targets)
+
+
+def _of_place(target: Scalar, column: Scalar) -> Scalar:
+    """The target over the column at its own place."""
+    return rewrite(target, lambda _: column)
 
 
 def _distinct_by(source: Relational, targets: tuple[Scalar, ...]) -> Relational:

@@ -9,6 +9,7 @@ expression, and fails for each row that reaches it.
 from collections.abc import Callable
 from dataclasses import replace
 
+from streams.plan.comparisons import compared_as_dates
 from streams.plan.ir import (
     Filter,
     Group,
@@ -71,4 +72,4 @@ def _settled(scalar: Scalar, computable: Computable) -> Scalar:
         if computable(text):
             return Literal(text, scalar.type, label(scalar))
     arguments = tuple(_settled(argument, computable) for argument in scalar.arguments)
-    return replace(scalar, arguments=arguments)
+    return compared_as_dates(replace(scalar, arguments=arguments), computable)

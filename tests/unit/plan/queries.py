@@ -223,4 +223,6 @@ QUERIES = {
     "unpivot": "UNPIVOT (SELECT b, a::BIGINT AS a, n FROM t) ON a, n INTO NAME name VALUE value",
     "unpivot with nulls": "SELECT * FROM (SELECT b, a::BIGINT AS a, n FROM t) UNPIVOT INCLUDE NULLS (value FOR name IN (a, n))",
     "unpivot of columns": "UNPIVOT (SELECT a, n, g FROM t JOIN k USING (a)) ON COLUMNS(* EXCLUDE a)",
+    "dates before a midnight": "SELECT x.dt, t.b FROM every x, t WHERE x.i = t.a AND x.dt >= DATE '2024-02-28' + INTERVAL 1 DAY AND x.dt < TIMESTAMP 'infinity'",
+    "divided by a constant": "SELECT t.b, U.w FROM t, U WHERE t.a % 2 = U.a AND t.n // 2 >= 0 AND substring(t.b, 1, 1) = 'x'",
 }
