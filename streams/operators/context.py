@@ -16,6 +16,9 @@ RunsByOperator = Mapping[str, list[RunName]]
 """An operator's runs in one bucket, as a checkpoint keeps them in JSON:
 `{"<node>.<arrangement>": [[run name, rows], ...]}`, oldest first."""
 
+NEGATIVE = "group has a negative number of rows"
+"""The error of a key of which some row is there a negative number of times."""
+
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 
 

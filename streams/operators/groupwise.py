@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streams.operators import contents
 from streams.operators.contents import Pairs
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
 from streams.operators.moments import of_rows as moments_of
 from streams.plan.physical import Groupwise
@@ -31,7 +31,6 @@ from streams.trace.runs import RunName
 from streams.trace.updates import consolidate, flatten, settle
 
 _ROWS = "rows"
-_NEGATIVE = "group has a negative number of rows"
 
 
 def step(
@@ -136,7 +135,7 @@ class Collected:
         """The errors of the pairs that failed."""
         found = [
             self._errors(f"cannot evaluate {label}", self.failed),
-            self._errors(_NEGATIVE, self.negative),
+            self._errors(NEGATIVE, self.negative),
         ]
         return tuple(each for each in found if each.num_rows)
 

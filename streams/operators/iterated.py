@@ -16,8 +16,9 @@ at which later iterations it must be asked again though nothing arrives.
               Each O is what the operator makes of the value as it was, and its changes.
 
 State: of each input, (row, iteration) -> difference, by the operator's key (`trace.multiset`).
-Cost: Joined, as a join. Touched, twice what the operator takes for all rows of the keys that
-are visited, at each iteration at which they are.
+Cost: Joined, as a join; what has not come is not asked for. Touched, twice what the operator
+takes for all rows of the keys that are visited, at each iteration at which they are; DISTINCT,
+whose keys are its rows, adds up counts and nothing else.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,11 +28,11 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import join
-from streams.operators.context import ERRORS, Interval, Scope, Stepped
-from streams.operators.moments import of_rows
+from streams.operators.context import ERRORS, NEGATIVE, Interval, Scope, Stepped
+from streams.operators.moments import Moments, of_rows
 from streams.plan.physical import Join
 from streams.trace import multiset
-from streams.trace.columns import Flags, Words, hash_keys, int64, uint64
+from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.runs import Run, RunName, by_hash, lookup
 from streams.trace.updates import flatten, key_columns, sum_by, with_diffs
@@ -260,23 +261,24 @@ class Joined:
         self, iteration: int, ports: Mapping[str, Batches]
     ) -> Iterator[tuple[int, Stepped]]:
         """The changes of the pairs' differences, at this and at later iterations."""
-        kernel = self.scope.kernel
-        new = [
-            self._changes(i, ports.get(side, []), iteration)
+        new = {
+            i: self._changes(i, ports[side], iteration)
             for i, side in enumerate(join.SIDES)
-        ]
-        hashes = [hash_keys(side.forms, side.rows.num_rows) for side in new]
-        terms = [(new[0], new[1])]
-        if len(hashes[0]):
-            terms += [(new[0], found(1, hashes[0])) for found in (self._kept, self._past)]
-        if len(hashes[1]):
-            terms += [(found(0, hashes[1]), new[1]) for found in (self._kept, self._past)]
-        made = (*self.types[0], ITERATION, *self.types[1], ITERATION)
-        pairs, _ = join.product(terms, self.node, made, kernel)
-        for i, side in enumerate(new):
+            if side in ports
+        }
+        hashes = {i: hash_keys(side.forms, side.rows.num_rows) for i, side in new.items()}
+        terms = [(new[0], new[1])] if len(new) > 1 else []
+        if 0 in new:
+            terms += [(new[0], met) for met in self._met(1, hashes[0])]
+        if 1 in new:
+            terms += [(met, new[1]) for met in self._met(0, hashes[1])]
+        for i, side in new.items():
             width = len(self.types[i])
             self.arrived[i].add(hashes[i], iteration, _without(side.rows, width))
-        yield from self._by_iteration(pairs)
+        if terms:
+            made = (*self.types[0], ITERATION, *self.types[1], ITERATION)
+            pairs, _ = join.product(terms, self.node, made, self.scope.kernel)
+            yield from self._by_iteration(pairs)
 
     def close(self) -> dict[str, list[RunName]]:
         """The runs from now on, by side."""
@@ -296,6 +298,13 @@ class Joined:
 
     def _side(self, i: int, rows: pa.RecordBatch) -> join.Side:
         return join.changed(rows, self.arrived[i].input.keys, self.node, self.scope.kernel)
+
+    def _met(self, i: int, hashes: Words) -> Iterator[join.Side]:
+        """What was there of a side before this iteration's changes, where there is anything."""
+        if self.runs.get(join.SIDES[i]):
+            yield self._kept(i, hashes)
+        if self.arrived[i].parts:
+            yield self._past(i, hashes)
 
     def _kept(self, i: int, hashes: Words) -> join.Side:
         """The rows of state that changes of the other side with these keys may meet."""
@@ -332,18 +341,61 @@ def unsettled(text: str, width: int, kernel: Kernel) -> Evaluate:
         (rows,) = ports.values()
         if not rows.num_rows:
             return Stepped(None)
-        moments, groups = of_rows(rows.columns[:width], int64(rows.column("time")), kernel)
-        changes = sum_by(groups, int64(rows.column("diff")))
-        running = np.cumsum(changes)
-        first, _ = moments.bounds
-        after = running - (running[first] - changes[first])[moments.owner]
-        diffs = (after != 0).astype(np.int64) - (after != changes)
-        moved = np.flatnonzero(diffs)
-        arrays = [
-            pa.array([text] * len(moved), pa.string()),
-            pa.array(moments.times[moved]),
-            pa.array(diffs[moved]),
-        ]
-        return Stepped(None, (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),))
+        counts = _counts(rows, width, kernel)
+        return Stepped(None, (_errors(text, counts, counts.where(lambda n: n != 0)),))
 
     return evaluate
+
+
+def distinct(types: Sequence[str], kernel: Kernel) -> Evaluate:
+    """Each row once while its count is positive, and an error while it is negative."""
+    schema = arrow_schema(types)
+
+    def evaluate(ports: Mapping[str, pa.RecordBatch]) -> Stepped:
+        (rows,) = ports.values()
+        if not rows.num_rows:
+            return Stepped(None)
+        counts = _counts(rows, len(types), kernel)
+        diffs = counts.where(lambda n: n > 0)
+        moved, moments = np.flatnonzero(diffs), counts.moments
+        owner = pa.array(moments.owner[moved])
+        arrays = [*(key.take(owner) for key in moments.keys), pa.array(moments.times[moved])]
+        output = pa.RecordBatch.from_arrays([*arrays, pa.array(diffs[moved])], schema=schema)
+        below = counts.where(lambda n: n < 0)
+        errors = (_errors(NEGATIVE, counts, below),) if below.any() else ()
+        return Stepped(output, errors)
+
+    return evaluate
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How often each row is there from each of its moments on, and was just before."""
+
+    moments: Moments
+    after: Ints
+    before: Ints
+
+    def where(self, true: Callable[[Ints], Flags]) -> Ints:
+        """The changes, at each moment, of whether something is true of the count."""
+        return true(self.after).astype(np.int64) - true(self.before)
+
+
+def _counts(rows: pa.RecordBatch, width: int, kernel: Kernel) -> _Counts:
+    keys = [canonical(column) for column in rows.columns[:width]]
+    moments, groups = of_rows(keys, int64(rows.column("time")), kernel)
+    changes = sum_by(groups, int64(rows.column("diff")))
+    running = np.cumsum(changes)
+    first, _ = moments.bounds
+    after = running - (running[first] - changes[first])[moments.owner]
+    return _Counts(moments, after, after - changes)
+
+
+def _errors(text: str, counts: _Counts, diffs: Ints) -> pa.RecordBatch:
+    moved = np.flatnonzero(diffs)
+    arrays = [
+        pa.array([text] * len(moved), pa.string()),
+        pa.array(counts.moments.times[moved]),
+        pa.array(diffs[moved]),
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=ERRORS)

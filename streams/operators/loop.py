@@ -28,7 +28,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.ids import CollectionId
 from streams.operators import nodes
 from streams.operators.context import ERRORS, Interval, Ports, Scope, Stepped
 from streams.operators.iterated import (
@@ -37,15 +36,13 @@ from streams.operators.iterated import (
     Joined,
     Touched,
     before,
+    distinct,
     unsettled,
 )
 from streams.operators.layout import Layout, layout
 from streams.plan.physical import (
-    Column,
-    Dataflow,
     Distinct,
     Groupwise,
-    Import,
     Join,
     Loop,
     NodeId,
@@ -58,14 +55,8 @@ from streams.trace.kernel import arrow_schema
 from streams.trace.runs import RunCache, RunName, SharedFile
 from streams.trace.updates import consolidate, flatten, settle
 
-_ERROR = Column("error", "VARCHAR")
-_FAILED = Dataflow(
-    (Import(CollectionId("errors"), (_ERROR,)),),
-    (Source(0), Distinct(0)),
-    ((_ERROR.type,), (_ERROR.type,)),
-    (0, 0),
-    (_ERROR,),
-)
+_ERROR = ("VARCHAR",)
+"""The columns of errors as a collection of their own."""
 
 
 def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Scope) -> Stepped:
@@ -128,8 +119,8 @@ class _Turning:
             if operator is not None:
                 self.operators[number] = operator
         self.operators[self._failed] = Touched(
-            {"in": Input((_ERROR.type,), (0,))},
-            self._evaluated(replace(self.inside, dataflow=_FAILED), 1, layout(_FAILED)),
+            {"in": Input(_ERROR, (0,))},
+            distinct(_ERROR, self.scope.kernel),
             self._own(self._failed),
             self.scope,
         )
@@ -191,14 +182,15 @@ class _Turning:
             case Reduce() | Groupwise() | TopK():
                 inputs = {"in": Input(body.types[node.input], node.keys)}
             case Distinct():
-                inputs = {"in": _whole(body.types[node.input])}
+                types_ = body.types[node.input]
+                evaluate = distinct(types_, self.scope.kernel)
+                return Touched({"in": _whole(types_)}, evaluate, own, self.scope)
             case Threshold():
-                types_ = [body.types[source] for source in node.inputs]
-                inputs = {str(i): _whole(types) for i, types in enumerate(types_)}
+                inputs = {str(i): _whole(body.types[n]) for i, n in enumerate(node.inputs)}
             case _:
                 return None
         born = isinstance(node, Reduce) and not node.keys
-        evaluate = self._evaluated(self.inside, number, self.layout)
+        evaluate = self._evaluated(number)
         return Touched(inputs, evaluate, own, self.scope, born)
 
     def _own(self, number: NodeId) -> dict[str, list[RunName]]:
@@ -209,8 +201,9 @@ class _Turning:
             if name.startswith(prefix)
         }
 
-    def _evaluated(self, scope: Scope, number: NodeId, arranged: Layout) -> Evaluate:
+    def _evaluated(self, number: NodeId) -> Evaluate:
         """A node's operator over updates, without state."""
+        scope, arranged = self.inside, self.layout
         node = scope.dataflow.nodes[number]
         birth = isinstance(node, Reduce) and not node.keys
         edges = {

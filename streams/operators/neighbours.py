@@ -96,11 +96,9 @@ class Neighbourhoods:
         cells = _segments(sizes)
         entry = entry[spans(blocks.start[block], sizes)]
         moment = np.arange(int(first[0]), int(last[-1]))
-        counts = [
-            np.maximum(self.held.counts(entry, moment[cells.which] - 1 + side), 0)
-            for side in (0, 1)
-        ]
-        changed = np.flatnonzero(counts[0] != counts[1])
+        both = [self.held.counts(entry, moment[cells.which] - 1 + side) for side in (0, 1)]
+        changed = np.flatnonzero(both[0] != both[1])  # from below 0 to 0 too: the group heals
+        counts = [np.maximum(each, 0) for each in both]
         whole = self.whole[self.moments.owner[moment]]
         ends = self._ends(cells, counts, changed, whole[cells.which[changed]])
         wanted = cells.marked(*ends)

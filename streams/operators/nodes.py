@@ -71,17 +71,10 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     dataflow = scope.dataflow
     node, made = dataflow.nodes[number], dataflow.types[number]
     match node:
-        case Source() | Union():
-            return Stepped(flatten(ports["in"], arrow_schema(made)))
-        case Negate():
-            rows = flatten(ports["in"], arrow_schema(made))
-            return Stepped(with_diffs(rows, -int64(rows.column("diff"))))
+        case Source() | Union() | Negate() | Linear() | Unnest():
+            return _by_row(number, ports, scope, known)
         case Constant():
             return Stepped(_constant(node, made, scope))
-        case Linear(input=source):
-            types = dataflow.types[source]
-            rows = flatten(ports["in"], arrow_schema(types))
-            return linear.step(node, rows, types, made, scope.kernel, known)
         case Temporal():
             return temporal.step(ports, runs, made, scope)
         case Join(left=left, right=right):
@@ -92,24 +85,36 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return reduce.step(shape, ports, runs, made, scope, birth=birth)
         case Threshold():
             return threshold.step(node, ports, runs, made, scope)
-        case Unnest(input=source):
-            types = dataflow.types[source]
-            rows = flatten(ports["in"], arrow_schema(types))
-            return unnest.step(node, rows, types, made, scope.kernel)
         case TopK(input=source):
             return topk.step(node, ports, runs, dataflow.types[source], scope)
         case Groupwise(input=source, reach=Reach() as reach):
-            types = dataflow.types[source]
-            return windows.step(node, reach, ports, runs, (types, made), scope)
+            both = (dataflow.types[source], made)
+            return windows.step(node, reach, ports, runs, both, scope)
         case Groupwise(input=source):
-            types = dataflow.types[source]
-            return groupwise.step(node, ports, runs, types, made, scope)
+            return groupwise.step(node, ports, runs, dataflow.types[source], made, scope)
         case Upsert(input=source):
             return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
         case Loop():
             raise AssertionError("a loop steps the nodes of its body")
         case _:
             assert_never(node)
+
+
+def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Stepped:
+    """Step a node without state, whose rows have nothing to do with each other."""
+    dataflow, kernel = scope.dataflow, scope.kernel
+    node, made = dataflow.nodes[number], dataflow.types[number]
+    types = dataflow.types[node.input] if isinstance(node, Linear | Unnest) else made
+    rows = flatten(ports["in"], arrow_schema(types))
+    match node:
+        case Negate():
+            return Stepped(with_diffs(rows, -int64(rows.column("diff"))))
+        case Linear():
+            return linear.step(node, rows, types, made, kernel, known)
+        case Unnest():
+            return unnest.step(node, rows, types, made, kernel)
+        case _:
+            return Stepped(rows)
 
 
 def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:

@@ -54,7 +54,8 @@ class Core:
 class Candidates:
     """Rows of the changed groups, in order within each group.
 
-    Entries, changes and pairs are those of `contents.Contents`; `values` are the sort keys.
+    Entries, changes and pairs are those of `contents.Contents`; `values` are the sort keys. The
+    changes of entry i are those from `begin[i]` to `begin[i + 1]`.
     """
 
     pairs: Pairs
@@ -65,16 +66,25 @@ class Candidates:
     entry: Ints
     moment: Ints
     sums: Ints
+    begin: Ints
 
     def counts(self, entry: Ints, moment: Ints) -> Ints:
         """The count of each entry after a moment; -1 stands for before the interval."""
-        if not len(self.entry):
-            return self.base[entry]
-        size = len(self.pairs.owner)
-        codes = self.entry * size + self.moment
-        place = np.searchsorted(codes, entry * size + moment, "right") - 1
-        met = (place >= 0) & (self.entry[place] == entry)
-        return self.base[entry] + np.where(met, self.sums[place], 0)
+        result: Ints = self.base[entry]
+        begin = self.begin[entry]
+        changes = self.begin[entry + 1] - begin
+        once = np.flatnonzero(changes == 1)  # most rows come or go once, and need no search
+        place = begin[once]
+        result[once] += np.where(self.moment[place] <= moment[once], self.sums[place], 0)
+        often = np.flatnonzero(changes > 1)
+        if len(often):
+            size = len(self.pairs.owner)
+            codes = self.entry * size + self.moment
+            wanted = entry[often] * size + moment[often]
+            place = np.searchsorted(codes, wanted, "right") - 1
+            met = place >= begin[often]
+            result[often] += np.where(met, self.sums[place], 0)
+        return result
 
 
 def candidates(
@@ -104,6 +114,7 @@ def candidates(
         entry[again],
         touched.moment[again],
         sums[again],
+        np.searchsorted(entry[again], np.arange(len(chosen) + 1)),
     )
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.operators import contents, extremes, general, results, totals
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.extremes import Extreme, Search
 from streams.operators.general import Recomputed
 from streams.operators.moments import Moments
@@ -324,7 +324,7 @@ class Changed:
             return ()
         aggregates = self.of.node.aggregates
         texts = [_failure(each) for each in aggregates]
-        texts.append("group has a negative number of rows")
+        texts.append(NEGATIVE)
         gone = np.flatnonzero(changed & (before >= 0))
         come = np.flatnonzero(changed & (after >= 0))
         which = np.concatenate((before[gone], after[come]))

@@ -90,13 +90,11 @@ def step(
     parts = [evaluated.changes(part, types[1]) for part in near]
     errors = Collected(held.pairs, types[1], scope)
     errors.negative.append(np.flatnonzero(below > 0))
+    counted = _counted(below, moments, shape)
+    added = ranked.added(rows, touched, moments)
     kept = {
-        _ROWS: ordered.insert(
-            files, runs.get(_ROWS, []), ranked.added(rows, touched, moments), kernel
-        ),
-        _BELOW: keyed.insert(
-            files, runs.get(_BELOW, []), _counted(below, moments, shape), len(keys), kernel
-        ),
+        _ROWS: ordered.insert(files, runs.get(_ROWS, []), added, kernel),
+        _BELOW: keyed.insert(files, runs.get(_BELOW, []), counted, len(keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
     return Stepped(output, errors.errors(label(node)), kept)

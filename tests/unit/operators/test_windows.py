@@ -122,6 +122,15 @@ def test_a_group_is_an_error_while_a_row_is_there_a_negative_number_of_times(
     check(seed, negative=True)
 
 
+def test_a_group_heals_with_all_its_rows() -> None:
+    rows: History = [((2, 11, None), 2, -1), ((1, 8, "a"), 2, 1), ((2, 11, None), 4, 1)]
+    query = "SELECT x, lag(x) OVER (ORDER BY x) AS o FROM t"
+    columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
+    view = maintain(query, columns, {"t": table(rows)}, [3, 5])
+    assert view.errors_at(2) == view.errors_at(3) != []
+    assert (view.at(4).to_pylist(), view.errors_at(4)) == ([{"x": 8, "o": None}], [])
+
+
 COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"))
 
 
