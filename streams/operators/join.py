@@ -29,12 +29,14 @@ from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
     Words,
+    ascending,
     canonical,
-    encode,
-    group,
+    distinct,
     hash_keys,
     int64,
+    is_exact,
     key_form,
+    same,
     spans,
 )
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
@@ -142,7 +144,7 @@ def arranged(
 ) -> Side:
     """The rows of state whose keys' hashes are among these."""
     shape = multiset.schema(data_schema(types))
-    wanted = np.unique(hashes)
+    wanted = distinct(hashes) if names else hashes
     rows = multiset.candidates(scope.context.files.open(names), wanted, shape)
     forms = [key_form(canonical(rows.column(1 + key)), scope.kernel) for key in keys]
     data = rows.select(list(range(1, 1 + len(types))))
@@ -162,24 +164,45 @@ def _judged(
 def _matches(
     left: Side, right: Side, node: Join, made: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The pairs of equal keys, as updates; in portions if they are to be judged."""
-    count, other = left.rows.num_rows, right.rows.num_rows
-    if not count or not other:
+    """The pairs of equal keys, as updates; in portions if they are to be judged.
+
+    Both sides are sorted by the keys' hashes, and the smaller searched for in the larger: the
+    search goes forward, through what is in the processor's cache.
+    """
+    if not left.rows.num_rows or not right.rows.num_rows:
         return
-    ids = _ids(left.forms, right.forms, count + other)
-    order = np.argsort(ids[count:], kind="stable")
-    sorted_ids = ids[count:][order]
-    starts = np.searchsorted(sorted_ids, ids[:count], "left")
-    matches = np.searchsorted(sorted_ids, ids[:count], "right") - starts
-    for begin, end in _portions(matches) if node.residual else [(0, count)]:
+    swapped = left.rows.num_rows > right.rows.num_rows
+    (asked, order), (held, places) = map(_sorted, (right, left) if swapped else (left, right))
+    starts = np.searchsorted(held, asked, "left")
+    matches = np.searchsorted(held, asked, "right") - starts
+    for begin, end in _portions(matches) if node.residual else [(0, len(asked))]:
         here = matches[begin:end]
-        one = np.repeat(np.arange(begin, end), here)
-        two = order[spans(starts[begin:end], here)]
-        yield _pairs(left, right, one, two, arrow_schema(made))
+        one = np.repeat(order[begin:end], here)
+        two = places[spans(starts[begin:end], here)]
+        pairs = (two, one) if swapped else (one, two)
+        yield _pairs(left, right, *_of_equal_keys(left, right, *pairs), arrow_schema(made))
+
+
+def _sorted(side: Side) -> tuple[Words, Ints]:
+    """The hashes of a side's keys in their order, and which row each is of."""
+    hashes = hash_keys(side.forms, side.rows.num_rows)
+    order = ascending(hashes)
+    return hashes[order], order
+
+
+def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints, Ints]:
+    """The pairs whose keys are equal, and not their hashes alone."""
+    if is_exact(left.forms) and is_exact(right.forms):
+        return one, two
+    equal = np.ones(len(one), np.bool_)
+    at_left, at_right = pa.array(one), pa.array(two)
+    for a, b in zip(left.forms, right.forms, strict=True):
+        equal &= same(a.take(at_left), b.take(at_right))
+    return (one, two) if equal.all() else (one[equal], two[equal])
 
 
 def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
-    """Ranges of left rows that have `MOST_PAIRS` matches together, or are of one row."""
+    """Ranges of rows that have `MOST_PAIRS` matches together, or are of one row."""
     ends, begin = np.cumsum(matches), 0
     while begin < len(matches):
         before = int(ends[begin]) - int(matches[begin])
@@ -205,14 +228,6 @@ def _pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> 
 def _width(side: Side) -> int:
     """The number of data columns: changes carry time and diff beside them."""
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
-
-
-def _ids(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Ints:
-    """One number for each key, the left rows' first; exact, no hash in it."""
-    together = [pa.concat_arrays([a, b]) for a, b in zip(left, right, strict=True)]
-    if len(together) == 1:
-        return encode(together[0])
-    return group(together, rows).ids
 
 
 def stored(side: Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:

@@ -12,7 +12,8 @@ rest. With l the left rows (and a column for each key), and J the inner join:
 where a partner is known for the rows T, and for the rows N there is one of which the
 predicates say NULL (three-valued logic). A pair's predicates are NULL only if a key equated by
 `=` is NULL on one side and nothing is false; so N joins the rows with such a NULL, which are
-few, on the keys that take NULL for equal, and the others not at all.
+few, on the keys that take NULL for equal, and the others not at all. Where the predicates are
+of a form that is never NULL, as those of EXISTS are bound, nobody is asked.
 
 Where only the existence of partners counts and keys decide it alone, the right side shrinks to
 its distinct keys: then the thousandth partner of a row costs nothing.
@@ -49,6 +50,8 @@ from streams.plan.scalar import (
     disjunction,
     remap,
 )
+
+_DISTINCTIONS = ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 
 
 def expand(node: Match) -> Relational:
@@ -121,7 +124,7 @@ class _Pairing:
             nulls = [_is_null(_ref(right, key.right)) for key in vague]
             some = Filter(self.right, (disjunction(nulls),))
             found.append(self.matched(exact, judged, right=some))
-        if self.residual:
+        if not all(map(_is_never_null, self.residual)):
             judged = (_is_null(conjunction(self.residual)),)
             found.append(self.matched(self.keys, judged))
         return found
@@ -182,6 +185,15 @@ def _refs(own: tuple[Column, ...]) -> tuple[Scalar, ...]:
 
 def _nulls(own: tuple[Column, ...]) -> tuple[Scalar, ...]:
     return tuple(Literal(f"CAST(NULL AS {c.type})", c.type, "NULL") for c in own)
+
+
+def _is_never_null(scalar: Scalar) -> bool:
+    """Whether a predicate is true or false of every row; told by its form."""
+    if not isinstance(scalar, Call):
+        return False
+    if scalar.form in {Form.AND, Form.OR, Form.NOT}:
+        return all(map(_is_never_null, scalar.arguments))
+    return scalar.form in {Form.IS_NULL, Form.IS_NOT_NULL} or scalar.name in _DISTINCTIONS
 
 
 def _is_null(scalar: Scalar) -> Scalar:

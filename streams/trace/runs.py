@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, Words, spans, uint64
+from streams.trace.columns import Ints, Words, ascending, spans, uint64
 
 LARGEST_MERGE = 1 << 30
 """The most bytes merged at once: it bounds the time and the memory that one step may take."""
@@ -197,7 +197,7 @@ def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
 def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
     """The hashes of the rows one after the other, and the order that sorts them, stably."""
     hashes = np.concatenate([uint64(each.column(0)) for each in rows])
-    return hashes, np.argsort(hashes, kind="stable")
+    return hashes, ascending(hashes)
 
 
 def repeated(sorted_hashes: Words) -> Ints:

@@ -8,12 +8,17 @@ Source: TPC-DS 4.0, chapters 2 (schema) and 5 (its classes of queries: reporting
 channels, roll-ups, set operations between channels); the queries are our own.
 """
 
+import re
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.support.contents import Contents, inserted
 
+TABLES = (
+    "date_dim", "item", "store", "customer", "store_sales", "web_sales", "catalog_sales",
+)  # fmt: skip
 INSERTS, TIMES = 3, 6
 DAYS = 730
 CLASSES = {"Books": ["fiction", "travel"], "Music": ["rock", "pop"], "Home": ["bedding"]}
@@ -35,6 +40,11 @@ def retail(sales: int) -> Contents:
     }
     updates = {name: _lived(table, rng) for name, table in tables.items()}
     return Contents(updates)
+
+
+def read_by(text: str) -> list[str]:
+    """The tables that a query reads."""
+    return [name for name in TABLES if re.search(rf"\b{name}\b", text)]
 
 
 def _lived(table: pa.Table, rng: np.random.Generator) -> pa.Table:

@@ -118,8 +118,8 @@ def tpch(
     """The 22 views of TPC-H: hydration beside DuckDB's answer, then changes of 1,000 rows.
 
     In this process, without Kafka and Spark, on data of `tpchgen-cli`, which has to be
-    installed. All of it runs at a tenth of the scale too, for what a change costs there. About
-    a quarter of an hour and 12 GB of memory at scale 1.
+    installed. All of it runs at a tenth of the scale too, for what a change costs there. Scale
+    1 needs some GB of memory.
 
     Examples:
         slackwater bench tpch --scale 0.1

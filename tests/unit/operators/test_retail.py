@@ -1,13 +1,12 @@
 """Reports in the manner of TPC-DS: roll-ups, windows and sets are what DuckDB says, always."""
 
 import random
-import re
 
 import pytest
 
 from tests.support import retail
 from tests.support.contents import Contents
-from tests.support.retail import QUERIES
+from tests.support.retail import QUERIES, read_by
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +17,5 @@ def contents() -> Contents:
 @pytest.mark.parametrize("question", QUERIES)
 def test_a_report_is_kept(contents: Contents, question: str) -> None:
     text = QUERIES[question]
-    read = [name for name in contents.updates if re.search(rf"\b{name}\b", text)]
-    view = contents.maintain(text, read, random.Random(question))
+    view = contents.maintain(text, read_by(text), random.Random(question))
     assert contents.check(view, text)
