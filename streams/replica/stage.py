@@ -223,6 +223,7 @@ def advance_round(
     task.out += passed
     for dataflow, messages in mine.items():
         task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
+    task.batch.crash("after-state")
     yield from task.finish()
 
 

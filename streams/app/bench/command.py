@@ -11,6 +11,7 @@ from streams.app.bench import flow, state
 from streams.app.bench.change import CASES
 from streams.app.bench.change import change as measure_change
 from streams.app.bench.change import chosen as changing
+from streams.app.bench.consistency.command import consistency as measure_consistency
 from streams.app.bench.figures import Outcome, show, write
 from streams.app.bench.nexmark.beside import Plan
 from streams.app.bench.nexmark.cases import CASES as NEXMARK
@@ -155,6 +156,25 @@ def nexmark(
     """
     plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
     _report([measure_nexmark(plan, _console, install=install)], json)
+
+
+@app.command()
+def consistency(
+    seconds: Seconds = 60,
+    rate: Annotated[int, typer.Option(help="Transfers a second.", min=10)] = 200,
+    json: Json = None,
+) -> None:
+    """A bank's books through views over views, of two topics of which one lags: always right?
+
+    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while.
+    Exit code 1 if anything was ever wrong.
+
+    Example: slackwater bench consistency --seconds 30 --json figures.json
+    """
+    outcome = measure_consistency(_console, seconds, rate)
+    _report([outcome], json)
+    if not all(figure.met for figure in outcome.figures if figure.met is not None):
+        raise typer.Exit(1)
 
 
 @app.command(name="all")
