@@ -88,7 +88,7 @@ def _numeric(writer: Writer, terms: list[Term]) -> Term:
         ("float", "quantile_cont({0}, 0.25)"), ("floats", "quantile_cont({0}, [0.1, 0.9])"),
         ("number", "bit_and({0}::INTEGER)"), ("number", "bit_or({0}::INTEGER)"),
         ("number", "bit_xor({0}::INTEGER)"), ("float", "mad({0}::DOUBLE)"),
-        ("float", "product({0})"), ("float", "entropy({0})"), ("float", "geomean({0} + 4)"),
+        ("float", "product({0})"), ("float", "entropy({0})"), ("float", "avg({0} + 4)"),
     ])  # fmt: skip
     return Term(call.format(number, float_), kind)
 
