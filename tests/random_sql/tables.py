@@ -66,7 +66,7 @@ class Table:
 
     @property
     def definition(self) -> str:
-        return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+        return ", ".join(f"{name} {kind}".strip() for name, kind in self.columns.items())
 
 
 def literals(kind: str) -> list[str]:
