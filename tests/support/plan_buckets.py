@@ -78,8 +78,11 @@ class Simulation:
         table = self.names[part.collection]
         salt = self.chance.randrange(10**6)
         for bucket in range(BUCKETS):
-            where = f"hash(rowid + {salt}) % {BUCKETS} = {bucket}"
-            self._create(f"n{number}_{bucket}", f'SELECT {shown} FROM "{table}" WHERE {where}')
+            numbered = f'SELECT *, row_number() OVER () AS _row FROM "{table}"'
+            where = f"hash(_row + {salt}) % {BUCKETS} = {bucket}"
+            self._create(
+                f"n{number}_{bucket}", f"SELECT {shown} FROM ({numbered}) WHERE {where}"
+            )
 
     def _port(self, number: int, child: int, keys: tuple[int, ...] | None) -> str:
         """What arrives from the child: moved if the level rises, in place if it does not."""

@@ -7,10 +7,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streams.testing import Maintained, maintain
+from tests.random_sql.case import case
+from tests.random_sql.chance import Chance
+from tests.random_sql.judge import Judge
 from tests.support import tpch
 from tests.support.maintained import TIMES, Tables, compare
-from tests.support.plan_tables import SMALL
-from tests.support.queries import Queries
 
 pytestmark = pytest.mark.integration
 
@@ -39,8 +40,9 @@ def test_tpch_on_spark(spark: SparkSession, number: int) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_random_queries_on_spark(spark: SparkSession, seed: int) -> None:
-    chance = random.Random(seed)
-    on_both(Tables(SMALL, chance), Queries(chance).query(), seed)
+    drawn, judge = case(Chance(random.Random(seed).randrange)), Judge()
+    view, local = (judge.judge(drawn, engine) for engine in ("spark", "local"))
+    assert updates(view) == updates(local)
 
 
 def test_an_expression_that_fails_on_spark(spark: SparkSession) -> None:

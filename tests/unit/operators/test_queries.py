@@ -1,40 +1,14 @@
-"""Joins, subqueries and sets against DuckDB at every time: random ones, and TPC-H."""
+"""TPC-H against DuckDB at every time."""
 
 import random
 
-import duckdb
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.support import tpch
-from tests.support.examples import examples
 from tests.support.maintained import TIMES, Tables, compare
-from tests.support.plan_tables import SMALL
-from tests.support.queries import Queries
 
-SEVERAL = "a scalar subquery returned more than one row"
 SEEDS = {2: 100, 5: 100, 22: 112}
 """Of queries that not every few rows answer: by which to choose rows that do."""
-
-
-@given(st.integers(0, 2**32))
-@examples(25)
-def test_random_joins_and_subqueries_agree_with_duckdb_at_every_time(seed: int) -> None:
-    chance = random.Random(seed)
-    query = Queries(chance).query()
-    tables = Tables(SMALL, chance)
-    tables.fill(TIMES)
-    try:
-        tables.connection.execute(f"EXPLAIN {query}")
-    except duckdb.Error:
-        return  # DuckDB does not plan it either
-    view = tables.maintain(query, chance)
-    for time in range(view.since, view.upper):
-        # Which rows a scalar subquery is asked for, DuckDB's optimizer decides.
-        if set(view.errors_at(time)) == {SEVERAL}:
-            return
-    compare(tables, view, query)
 
 
 @pytest.mark.parametrize("number", tpch.QUERIES)
