@@ -88,7 +88,12 @@ def test_a_peer_that_is_not_installed_is_named_with_the_command(
 ) -> None:
     asked: list[list[Peer]] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(beside, "run", lambda plan, say: asked.append(list(plan.peers)) or [])
+
+    def run(plan, say):
+        asked.append(list(plan.peers))
+        return []
+
+    monkeypatch.setattr(beside, "run", run)
     result = CliRunner().invoke(command.app, ["nexmark", "--queries", "q3"])
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
