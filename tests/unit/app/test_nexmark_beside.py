@@ -133,3 +133,9 @@ def test_a_peer_that_fails_says_what_it_said(
     peer.python.write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(PeerFailed, match="expected a line of figures, got: hello"):
         peer.run([])
+
+
+def test_a_worker_that_fails_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    with pytest.raises(workers.WorkerFailed, match='workers of "q3" failed'):
+        workers.run(Task("q3", tmp_path / "missing", tmp_path, 1, 2))
+    assert "FileNotFoundError" in capfd.readouterr().err
