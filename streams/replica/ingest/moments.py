@@ -6,7 +6,7 @@ places (`?` is `T` or a space), the bytes are a matrix, and its columns are summ
 Anything else is left to the exact and slower conversion of `fields`: invariant: what is read
 here is what that one gives.
 
-Cost: about 50 ns a text, where a regular expression and a cast take 500.
+Cost: about a sixth of what a regular expression and a cast take for each text.
 """
 
 import numpy as np
@@ -52,7 +52,8 @@ def _values(rows: Bytes) -> Ints | None:
         return None
     fraction = _number(digits, DOT, width) * 10 ** (LONGEST - max(width, DOT))
     seconds = ((days * 24 + hour) * 60 + minute) * 60 + second
-    return seconds * SECOND + fraction
+    moments: Ints = seconds * SECOND + fraction
+    return moments
 
 
 def _is_framed(rows: Bytes) -> bool:

@@ -88,7 +88,12 @@ def test_a_peer_that_is_not_installed_is_named_with_the_command(
 ) -> None:
     asked: list[list[Peer]] = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(beside, "run", lambda plan, say: asked.append(list(plan.peers)) or [])
+
+    def run(plan, say):
+        asked.append(list(plan.peers))
+        return []
+
+    monkeypatch.setattr(beside, "run", run)
     result = CliRunner().invoke(command.app, ["nexmark", "--queries", "q3"])
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
@@ -128,3 +133,9 @@ def test_a_peer_that_fails_says_what_it_said(
     peer.python.write_text("#!/bin/sh\necho hello\n")
     with pytest.raises(PeerFailed, match="expected a line of figures, got: hello"):
         peer.run([])
+
+
+def test_a_worker_that_fails_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    with pytest.raises(workers.WorkerFailed, match='workers of "q3" failed'):
+        workers.run(Task("q3", tmp_path / "missing", tmp_path, 1, 2))
+    assert "FileNotFoundError" in capfd.readouterr().err

@@ -61,7 +61,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What each worker is told. `batch` is a micro-batch's number of events, of all kinds."""
+    """What each worker is told. `batches` is in how many micro-batches the events are cut."""
 
     case: str
     inputs: Path
@@ -86,7 +86,9 @@ def run(task: Task) -> Ran:
         process.start()
     for process in started:
         process.join(PATIENCE_S)
-    if any(process.exitcode for process in started):
+    if any(process.exitcode != 0 for process in started):
+        for process in started:
+            process.kill()
         raise WorkerFailed(f'workers of "{task.case}" failed; what they said is above')
     found = [answers.get() for _ in started]
     return Ran(
