@@ -257,4 +257,5 @@ def plan_of(item: Item, catalog: Catalog) -> str:
     if item.kind != "view":
         return ""
     inputs = [catalog.items[each] for each in item.inputs]
-    return plans.dumps(compile_view(item.query, relations(inputs)).dataflow)
+    compiled = compile_view(item.query, relations(inputs), catalog.called(item))
+    return plans.dumps(compiled.dataflow)

@@ -27,6 +27,14 @@ COLUMNS = (
 )
 
 
+FUNCTION_COLUMNS = (
+    Column("name", "VARCHAR"),
+    Column("arguments", "VARCHAR"),
+    Column("returns", "VARCHAR"),
+    Column("called_by", "VARCHAR"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
     """One object. A frontier is None where it is not known yet.
@@ -135,6 +143,19 @@ def row(each: Shown) -> tuple[str | int | None, ...]:
         each.detail,
         each.retains,
     )
+
+
+def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
+    """The Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
+    return [
+        (
+            each.name,
+            each.signature,
+            each.returns,
+            ", ".join(view.name for view in catalog.callers(each.name)),
+        )
+        for each in catalog.functions.values()
+    ]
 
 
 def retains(policy: Retention | None, default: Retention) -> str:

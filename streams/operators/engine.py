@@ -97,6 +97,7 @@ def start(
         ctx: the worker's means.
         computed: by index of the import, what is known of its updates, in their order.
     """
+    ctx.kernel.define(dataflow.functions)
     scope = Scope(dataflow, interval, buckets, ctx)
     level = _Level(scope, layout(dataflow), 0, None)
     for number, node in enumerate(dataflow.nodes):
@@ -134,6 +135,7 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
     Returns:
         What came of it, and the bucket's runs from now on.
     """
+    ctx.kernel.define(dataflow.functions)
     scope = Scope(dataflow, interval, buckets, ctx)
     here = _Level(scope, layout(dataflow), level, bucket)
     for (node, port), tables in inbox.items():

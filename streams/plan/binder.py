@@ -7,21 +7,25 @@ which in DuckDB means its own: all binders of a process share one empty database
 opening a database takes longer than planning.
 """
 
+import atexit
 import difflib
 import functools
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
+import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.plan.ordinality import numbered
 from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
+from streams.trace.functions import Function, without_hash
+from streams.trace.kernel import create
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
@@ -79,7 +83,7 @@ class Binder:
         except duckdb.Error as error:
             raise InvalidStatement("the query cannot be planned", _words(error)) from error
         columns = tuple(
-            Column(name, stored(str(type_)))
+            Column(without_hash(name), stored(str(type_)))
             for name, type_ in zip(relation.columns, relation.types, strict=True)
         )
         return Bound(answer.records("plans")[0], columns)
@@ -127,7 +131,10 @@ class Binder:
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config=dict(_DATABASE))
+    connection = duckdb.connect(config=dict(_DATABASE))
+    # A connection that knows functions and is open when Python ends is reported as a leak.
+    atexit.register(connection.close)
+    return connection
 
 
 @functools.cache
@@ -172,8 +179,10 @@ _MACROS_IN_MACROS = 3  # levels; DuckDB's own have two
 
 
 @contextmanager
-def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
-    """A binder that knows these tables.
+def binder(
+    tables: Mapping[str, Sequence[Column]], functions: Sequence[Function] = ()
+) -> Iterator[Binder]:
+    """A binder that knows these tables and functions.
 
     Errors: InvalidStatement for a column type or a name that DuckDB refuses.
     """
@@ -183,6 +192,9 @@ def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
             connection.execute(setting)
         for name, columns in tables.items():
             _create(connection, name, columns)
+        for each in functions:
+            _declare(each)
+            connection.execute(each.macro)
         yield Binder(connection, tuple(tables))
     finally:
         connection.close()
@@ -207,9 +219,31 @@ def _create(
         raise InvalidStatement(f"the columns of {name} are not valid", _words(error)) from error
 
 
+@functools.cache
+def _declare(function: Function) -> None:
+    """Let binders bind calls of a function: planning never runs what users wrote."""
+
+    def uncalled(*_: object) -> pa.Array:
+        raise NotImplementedError(f"{function.name} is not called while planning")
+
+    # Another thread may have been faster: what has the symbol is the same function.
+    with suppress(duckdb.CatalogException, duckdb.NotImplementedException):
+        create(_database(), function, uncalled)
+
+
+def known_functions() -> frozenset[str]:
+    """The names of DuckDB's own functions and macros, in lower case."""
+    rows = (
+        _database()
+        .cursor()
+        .execute("SELECT DISTINCT lower(function_name) FROM duckdb_functions()")
+    )
+    return frozenset(str(name) for (name,) in rows.fetchall())
+
+
 def _words(error: duckdb.Error) -> str:
     """DuckDB's first line, without its class."""
-    first = str(error).splitlines()[0]
+    first = without_hash(str(error).splitlines()[0])
     return first.partition(": ")[2] or first
 
 
@@ -219,13 +253,13 @@ def _refused(answer: Record, query: str, tables: Sequence[str]) -> InvalidStatem
     where = _where(query, int(position)) if position else ""
     if answer.text("type") == "Table":
         return _no_relation(answer.text("name"), where, tables)
-    message, _, rest = answer.text("error_message").partition("\n")
+    message, _, rest = without_hash(answer.text("error_message")).partition("\n")
     if message.startswith("Deprecated lambda arrow"):
         hint = "write lambda x: x + 1 instead of x -> x + 1"
         return InvalidStatement("a lambda with an arrow is not supported", where, hint)
     if "is a Macro Function" in message:
         name = message.partition('"')[2].partition('"')[0]
-        hint = "order the list inside of it: to_json(list(x ORDER BY y))"
+        hint = "aggregate its values, or order the list inside: to_json(list(x ORDER BY y))"
         return InvalidStatement(f"{name} takes no DISTINCT, FILTER or ORDER BY", where, hint)
     # DuckDB lists each overload on a line of its own; the first few are enough to see the kind.
     detail = "; ".join(line.strip() for line in rest.splitlines()[:6] if line.strip())

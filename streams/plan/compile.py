@@ -1,11 +1,12 @@
 """From the text of a SELECT to the dataflow that maintains it: the planner's front door."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
 from streams.plan import ir, mutual, render
+from streams.plan import json as plans
 from streams.plan.bind import bind
 from streams.plan.binder import Binder, binder
 from streams.plan.draw import draw
@@ -17,6 +18,7 @@ from streams.plan.record import Record
 from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.settle import settle
 from streams.plan.temporal import refuse_elsewhere
+from streams.trace.functions import Function, named, without_hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +50,40 @@ class Compiled:
     columns: tuple[Column, ...]
 
 
-def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
+def compile_view(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> Compiled:
     """Plan the SELECT against the catalog, whose names are case-insensitive.
+
+    `functions` are those that the query may call beside DuckDB's; the dataflow holds the ones
+    that it does.
 
     Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
-    settled, columns = _settled(query, catalog)
+    settled, columns = _settled(query, catalog, functions)
     logical = optimise(settled)
     dataflow = lower(logical, columns)
+    if functions:
+        called = named(functions, plans.dumps(dataflow))
+        dataflow = replace(dataflow, functions=called)
     refuse_types(columns, _inner_types(dataflow))
     return Compiled(dataflow, logical, columns)
 
 
 def bound_plan(query: str, catalog: Mapping[str, Relation]) -> ir.Relational:
     """The plan of the SELECT before any pass. Errors: as `compile_view`."""
-    return _settled(query, catalog)[0]
+    return _settled(query, catalog, ())[0]
 
 
 def _settled(
-    query: str, catalog: Mapping[str, Relation]
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function]
 ) -> tuple[ir.Relational, tuple[Column, ...]]:
     _refuse_ambiguous(catalog)
     block = mutual.split(query)
     known = _scope(block, catalog)
-    with binder({name: relation.columns for name, relation in known.items()}) as bound:
+    tables = {name: relation.columns for name, relation in known.items()}
+    with binder(tables, functions) as bound:
         values = [_value(binding, block, known, bound) for binding in block.bindings]
         unchecked, columns = _bind(block.query, block, known, bound)
         _refuse_duplicates(columns)
@@ -131,31 +142,35 @@ def _described(node: ir.Relational, known: Mapping[CollectionId, Relation]) -> i
     return ir.with_parts(node, tuple(_described(part, known) for part in ir.parts(node)))
 
 
-def explain(query: str, catalog: Mapping[str, Relation]) -> str:
+def explain(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> str:
     """The logical and the physical plan of the SELECT as trees.
 
     Errors: as `compile_view`.
     """
-    compiled = compile_view(query, catalog)
+    compiled = compile_view(query, catalog, functions)
     names = {relation.id: name for name, relation in catalog.items()}
-    return "\n".join(
-        [
-            "logical plan",
-            explain_logical(compiled.logical, known=True),
-            "",
-            "physical plan",
-            explain_physical(compiled.dataflow, names),
-        ]
-    )
+    lines = [
+        "logical plan",
+        explain_logical(compiled.logical, known=True),
+        "",
+        "physical plan",
+        explain_physical(compiled.dataflow, names),
+    ]
+    return without_hash("\n".join(lines))
 
 
-def drawn(query: str, catalog: Mapping[str, Relation]) -> str:
+def drawn(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> str:
     """The physical plan of the SELECT as a picture: the text of an SVG document.
 
     Errors: as `compile_view`.
     """
-    compiled = compile_view(query, catalog)
-    return draw(compiled.dataflow, {relation.id: name for name, relation in catalog.items()})
+    compiled = compile_view(query, catalog, functions)
+    names = {relation.id: name for name, relation in catalog.items()}
+    return without_hash(draw(compiled.dataflow, names))
 
 
 def _refuse_ambiguous(catalog: Mapping[str, Relation]) -> None:

@@ -39,6 +39,7 @@ from streams.plan.physical import (
     Upsert,
 )
 from streams.plan.record import Record
+from streams.trace.functions import Function
 
 
 def dumps(dataflow: Dataflow) -> str:
@@ -73,6 +74,7 @@ def _dataflow(record: Record) -> Dataflow:
         tuple(tuple(str(t) for t in row) for row in types if isinstance(row, list)),
         _integers(record, "levels"),
         _columns(record, "output"),
+        tuple(_function(part) for part in _records(record, "functions")),
     )
 
 
@@ -100,6 +102,16 @@ def _integers(record: Record, name: str) -> tuple[int, ...]:
 
 def _import(record: Record) -> Import:
     return Import(CollectionId(_text(record, "collection")), _columns(record, "columns"))
+
+
+def _function(record: Record) -> Function:
+    return Function(
+        _text(record, "name"),
+        record.texts("parameters"),
+        record.texts("types"),
+        _text(record, "returns"),
+        _text(record, "body"),
+    )
 
 
 def _expressions(record: Record, name: str) -> tuple[Expression, ...]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streams.ids import CollectionId
+from streams.trace.functions import Function
 
 NodeId = int
 
@@ -341,7 +342,8 @@ class Dataflow:
     """A compiled view: nodes with their types and levels, and what comes out.
 
     Invariants: `nodes`, `types` and `levels` have one entry a node; inputs refer backwards;
-    levels never fall along an edge; the last node is the output, `output` names its columns.
+    levels never fall along an edge; the last node is the output, `output` names its columns;
+    `functions` are those that expressions call, also in the body of a loop, by their symbols.
     """
 
     imports: tuple[Import, ...]
@@ -349,6 +351,7 @@ class Dataflow:
     types: tuple[tuple[str, ...], ...]
     levels: tuple[int, ...]
     output: tuple[Column, ...]
+    functions: tuple[Function, ...] = ()
 
     @property
     def depth(self) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
 from streams.plan.typenames import identifier, quoted
+from streams.trace.functions import without_hash
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
@@ -52,7 +53,7 @@ def sql(scalar: Scalar) -> str:
 
 def label(scalar: Scalar) -> str:
     """The expression for people."""
-    text = _render(scalar, _LABEL)
+    text = without_hash(_render(scalar, _LABEL))
     return text[1:-1] if _wrapped(text) else text
 
 

@@ -30,8 +30,9 @@ a temporary directory, with an exchange between two buckets: in this process, or
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -44,10 +45,13 @@ from streams.ids import CollectionId
 from streams.operators.context import ERRORS
 from streams.operators.engine import Interval
 from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.functions import function_of
 from streams.plan.physical import Column
+from streams.plan.statements import CreateFunction, parse
 from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
+from streams.trace.functions import Function
 from streams.trace.kernel import Kernel, arrow_schema, arrow_type
 
 if TYPE_CHECKING:
@@ -123,6 +127,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     buckets: int = 2,
     merge_factor: int = 2,
     keys: Mapping[str, Sequence[str]] | None = None,
+    functions: str | Sequence[str] = (),
 ) -> Maintained:
     """Maintain the view of `query` over changing tables; see the module for an example.
 
@@ -139,37 +144,36 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         merge_factor: how much larger a run file must be not to be merged with a newer one.
         keys: of tables that stand for sources with ENVELOPE UPSERT the columns of their keys,
             on which the plan then relies.
+        functions: CREATE FUNCTION statements, of functions that the query may call.
 
     Errors: InvalidStatement when the query is refused, InvalidUsage for wrong arguments.
     """
-    if engine not in {"local", "spark"}:
-        raise InvalidUsage(f"engine is not known: expected local or spark, got {engine}")
     kernel = _kernel(threading.get_ident())
+    start = _engine(engine, kernel)
     keys = keys or {}
-    for what, named in (("updates", set(updates)), ("keys", set(keys))):
-        if unknown := named - set(tables):
-            raise InvalidUsage(f"{what} name tables that are not defined: {sorted(unknown)}")
+    _refuse_undefined(set(tables), updates=set(updates), keys=set(keys))
     catalog = {
         name: _relation(name, _columns(kernel, definition), keys.get(name))
         for name, definition in tables.items()
     }
-    compiled = compile_view(query, catalog)
+    compiled = compile_view(query, catalog, defined(functions))
     rows = {
         str(each.collection): _read(kernel, each.columns, updates.get(str(each.collection)))
         for each in compiled.dataflow.imports
     }
-    for name in keys:
-        if name in rows:
-            _refuse_duplicates(catalog[name], rows[name], kernel)
+    for name in keys.keys() & rows.keys():
+        _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-        where = Path(directory)
-        stepped: LocalDataflow | SparkDataflow
-        if engine == "spark":
-            stepped = _on_spark()(compiled.dataflow, where, buckets, merge_factor)
-        else:
-            stepped = LocalDataflow(compiled.dataflow, where, buckets, merge_factor, kernel)
+        stepped = start(compiled.dataflow, Path(directory), buckets, merge_factor)
         return _run(stepped, kernel, compiled, rows, (since, uppers))
+
+
+def _refuse_undefined(tables: AbstractSet[str], **named: AbstractSet[str]) -> None:
+    """Errors: InvalidUsage for an argument that names tables which are not defined."""
+    for what, names in named.items():
+        if unknown := names - tables:
+            raise InvalidUsage(f"{what} name tables that are not defined: {sorted(unknown)}")
 
 
 @cache
@@ -179,7 +183,25 @@ def _kernel(thread: int) -> Kernel:
     return Kernel()
 
 
-def _on_spark() -> "type[SparkDataflow]":
+def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
+    """The functions of CREATE FUNCTION statements.
+
+    Errors: InvalidUsage for another statement, InvalidStatement for what cannot be made.
+    """
+    texts = [texts] if isinstance(texts, str) else texts
+    found = [statement for text in texts for statement in parse(text)]
+    for each in found:
+        if not isinstance(each, CreateFunction):
+            raise InvalidUsage(f"expected CREATE FUNCTION, got {type(each).__name__}")
+    return tuple(function_of(each) for each in found if isinstance(each, CreateFunction))
+
+
+def _engine(name: str, kernel: Kernel) -> "partial[LocalDataflow] | type[SparkDataflow]":
+    """What makes a stepped dataflow. Errors: InvalidUsage for a name that is not known."""
+    if name == "local":
+        return partial(LocalDataflow, kernel=kernel)
+    if name != "spark":
+        raise InvalidUsage(f"engine is not known: expected local or spark, got {name}")
     from streams.testing.spark import SparkDataflow  # noqa: PLC0415  only who wants Spark loads it
 
     return SparkDataflow

@@ -3,6 +3,7 @@
 As a script it is one directive of `tests/datadriven/sql`:
 
     view
+    function NAME (..) RETURNS ..      one line a function in Python, as behind CREATE FUNCTION
     table NAME COLUMN TYPE, ..         one line a table
     @TIME NAME +COUNT VALUE, ..        one line an update; -COUNT takes rows away
     until TIME                         the last time to look at, if it is beyond all updates
@@ -20,7 +21,7 @@ from tests.random_sql.selects import query as random_query
 from tests.random_sql.tables import Table, Update
 
 _UPDATE = re.compile(r"@(\d+) (\w+) ([+-]\d*) (.*)")
-_HEADS = ("table ", "@", "until ", "pinned ")
+_HEADS = ("function ", "table ", "@", "until ", "pinned ")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,7 @@ class Case:
     cuts: tuple[int, ...] | None = None
     buckets: int = 2
     merge_factor: int = 2
+    functions: tuple[str, ...] = ()
 
     @property
     def first(self) -> int:
@@ -80,7 +82,14 @@ def parse(text: str) -> Case:
     pinned = [line[7:] for line in lines if line.startswith("pinned ")]
     until = [int(line[6:]) for line in lines if line.startswith("until ")]
     last = max([*until, *(int(at) for at, *_ in found)])
-    return Case(tables=tables, query=query, pinned=(*pinned, query)[0], last=last)
+    functions = tuple(f"CREATE {line}" for line in lines if line.startswith("function "))
+    return Case(
+        tables=tables,
+        query=query,
+        pinned=(*pinned, query)[0],
+        last=last,
+        functions=functions,
+    )
 
 
 def case(chance: Chance) -> Case:

@@ -18,6 +18,7 @@ intervals of one length.
 """
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import duckdb
@@ -25,6 +26,9 @@ import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.testing import Maintained, maintain
+from streams.testing.maintain import defined
+from streams.trace.functions import vectorised
+from streams.trace.kernel import arrow_type, create
 from tests.random_sql.case import Case
 from tests.random_sql.tables import Table
 from tests.support.plan_tables import as_text, connect
@@ -78,6 +82,7 @@ class Judge:
                 "spark" if engine == "spark" else "local",
                 buckets=case.buckets,
                 merge_factor=case.merge_factor,
+                functions=case.functions,
             )
         except InvalidStatement as refusal:
             raise Refused(_why(refusal), self._is_unbound(case)) from refusal
@@ -86,6 +91,10 @@ class Judge:
 
     def load(self, case: Case) -> dict[str, pa.Table]:
         """Make the case's tables views of their contents at the time `now`; their updates."""
+        for each in defined(case.functions):
+            with suppress(duckdb.NotImplementedException):  # it is there from another case
+                create(self.connection, each, vectorised(each, arrow_type(each.returns)))
+            self.connection.execute(each.macro)
         stamps = any("TIMESTAMP" in table.definition for table in case.tables)
         now = "getvariable('now')::BIGINT"
         now = f"make_timestamp({now} * 1000)" if stamps else now

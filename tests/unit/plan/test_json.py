@@ -25,6 +25,7 @@ from streams.plan.physical import (
     Upsert,
     inputs,
 )
+from streams.trace.functions import Function
 
 X = Expression("(c0 + 'é\n')", "VARCHAR", 'a + "b"')
 GENERAL = Aggregate("list", None, "X", sql="list(c1)", reads=(1,))
@@ -56,6 +57,7 @@ EVERY = Dataflow(
     types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 7),
     levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4),
     output=(Column("o", "F"),),
+    functions=(Function("f", ("a", "b"), ("X", "Y"), "Z", "def f(a, b):\n  'é'"),),
 )
 
 
