@@ -28,6 +28,9 @@ from streams.errors import InvalidStatement
 _HASH = re.compile(r'"((?:[^"]|"")*)@[0-9a-f]{16}"|@[0-9a-f]{16}(?![0-9a-f])')
 _BOOL8 = pa.bool8()
 
+UNFIT = "this process cannot run function"
+"""What is said of a failure that is the process's: in another one the row might not fail."""
+
 
 class Vectorised(Protocol):
     """Columns of one length to an array of that length."""
@@ -134,7 +137,11 @@ def vectorised(function: Function, returns: pa.DataType) -> Vectorised:
         if rows == 1:
             # Of one row a result that is no longer than that proves nothing: an aggregate, say.
             arrays = [pa.concat_arrays([array, array]) for array in arrays]
-        return _checked(function, made(*arrays), returns, len(arrays[0]))[:rows]
+        try:
+            result = made(*arrays)
+        except (ImportError, MemoryError) as error:
+            raise RuntimeError(f"{UNFIT} {function.name}: {error!r}") from error
+        return _checked(function, result, returns, len(arrays[0]))[:rows]
 
     return call
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from duckdb import _seam
 
 from streams.errors import SlackwaterError
-from streams.trace.functions import Function, Vectorised, positional, vectorised
+from streams.trace.functions import UNFIT, Function, Vectorised, positional, vectorised
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
@@ -271,6 +271,8 @@ def _translated(error: duckdb.Error) -> SlackwaterError:
     match error:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
             return StatementRefused(str(error))
+        case duckdb.InvalidInputException() if UNFIT in str(error):
+            return KernelFailed(str(error))
         case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
             return EvaluationFailed(str(error))
         case _:

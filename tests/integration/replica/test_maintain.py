@@ -76,3 +76,36 @@ def test_rows_go_by_themselves_on_spark(spark: SparkSession) -> None:
     )
     found = [sorted(view.at(time).column("x").to_pylist()) for time in range(1, 7)]
     assert found == [[3, 5], [3, 5], [5], [5], [], []]
+
+
+def test_a_function_in_python_is_made_in_the_workers(spark: SparkSession) -> None:
+    text = """CREATE FUNCTION inverse(x BIGINT) RETURNS DOUBLE LANGUAGE PYTHON AS $$
+import pyarrow.compute as pc
+
+def inverse(x):
+    if pc.any(pc.equal(x, 0)).as_py():
+        raise ZeroDivisionError
+    return pc.divide(1.0, pc.cast(x, "double"))
+$$"""
+    rows = pa.table({"x": [1, 2, 0, 4, None, 4], "_time": [1] * 6, "_diff": [1] * 6})
+    gone = pa.table({"x": [0, 4], "_time": [3, 3], "_diff": [-1, -1]})
+    query = (
+        "SELECT inverse(x) AS i, count(*) AS n FROM t"
+        " WHERE inverse(x) IS DISTINCT FROM 1 GROUP BY 1"
+    )
+    view, local = (
+        maintain(
+            query,
+            {"t": "x BIGINT"},
+            {"t": pa.concat_tables([rows, gone])},
+            engine=engine,
+            functions=text,
+        )
+        for engine in ("spark", "local")
+    )
+    assert updates(view) == updates(local)
+    assert view.errors_at(1) == local.errors_at(1)
+    assert len(view.errors_at(1)) == 1
+    assert view.errors_at(3) == []
+    got = {row["i"]: row["n"] for row in view.at(3).to_pylist()}
+    assert got == {0.5: 1, 0.25: 1, None: 1}

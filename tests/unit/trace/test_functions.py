@@ -5,7 +5,7 @@ import pytest
 
 from streams.errors import InvalidStatement
 from streams.trace.functions import Function, compiled, named, without_hash
-from streams.trace.kernel import EvaluationFailed, Kernel, is_plain
+from streams.trace.kernel import EvaluationFailed, Kernel, KernelFailed, is_plain
 
 TWICE = "import pyarrow.compute as pc\n\ndef f(x):\n    return pc.multiply(x, 2)\n"
 
@@ -73,6 +73,12 @@ def test_a_result_that_was_not_declared_fails_the_rows(
 ) -> None:
     with pytest.raises(EvaluationFailed, match=said):
         called(function(f"import pyarrow as pa\ndef f(x): return {result}"), values)
+
+
+@pytest.mark.parametrize("body", ["import no_such_module", "raise MemoryError"])
+def test_what_is_the_fault_of_the_process_fails_no_row(body: str) -> None:
+    with pytest.raises(KernelFailed, match="this process cannot run function f"):
+        called(function(f"def f(x): {body}"), "(1::BIGINT), (2)")
 
 
 @pytest.mark.parametrize(
