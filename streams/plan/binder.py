@@ -12,8 +12,9 @@ import difflib
 import functools
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -46,6 +47,9 @@ _DATABASE = {
     "autoload_known_extensions": "false",
     "enable_external_access": "false",
 }
+
+_DECLARING = threading.Lock()
+"""Held while a function is declared: all binders of a process share one database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,8 @@ def binder(
         for name, columns in tables.items():
             _create(connection, name, columns)
         for each in functions:
-            _declare(each)
+            with _DECLARING:
+                _declare(each)
             connection.execute(each.macro)
         yield Binder(connection, tuple(tables))
     finally:
@@ -226,9 +231,7 @@ def _declare(function: Function) -> None:
     def uncalled(*_: object) -> pa.Array:
         raise NotImplementedError(f"{function.name} is not called while planning")
 
-    # Another thread may have been faster: what has the symbol is the same function.
-    with suppress(duckdb.CatalogException, duckdb.NotImplementedException):
-        create(_database(), function, uncalled)
+    create(_database(), function, uncalled)
 
 
 def known_functions() -> frozenset[str]:
