@@ -15,6 +15,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from streams.ids import CollectionId
+from streams.plan.compile import Relation
+from streams.plan.physical import Column
+from streams.trace.kernel import Kernel
 from tests.random_sql import tables as random_tables
 from tests.random_sql.chance import Chance
 from tests.random_sql.selects import query as random_query
@@ -112,3 +116,19 @@ def _cuts(chance: Chance, last: int) -> tuple[int, ...]:
     """The uppers: all times at once, or in some micro-batches."""
     inner: Sequence[int] = chance.several(range(1, last + 1), 0, chance.pick(0, 1, 1, 2, 3))
     return (*sorted(inner), last + 1)
+
+
+def catalog(drawn: Case, kernel: Kernel) -> dict[str, Relation]:
+    """The tables of a case as the binder knows them."""
+    return {
+        table.name: Relation(
+            CollectionId(table.name),
+            tuple(Column(*column) for column in kernel.columns(table.definition)),
+        )
+        for table in drawn.tables
+    }
+
+
+def spans_times(drawn: Case) -> bool:
+    """Whether the query has no meaning over one state alone, as DuckDB has it."""
+    return any(word in drawn.query for word in ("RECURSIVE", "mz_now"))

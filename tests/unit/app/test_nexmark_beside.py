@@ -135,7 +135,9 @@ def test_a_peer_that_fails_says_what_it_said(
         peer.run([])
 
 
-def test_a_worker_that_fails_ends_the_run(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_a_worker_that_fails_ends_the_run(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(workers.WorkerFailed, match='workers of "q3" failed'):
         workers.run(Task("q3", tmp_path / "missing", tmp_path, 1, 2))
     assert "FileNotFoundError" in capfd.readouterr().err
