@@ -3,7 +3,7 @@
 import keyword
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import canonical_columns, known_functions
+from streams.plan.binder import binder, canonical_columns, known_functions
 from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
 from streams.plan.statements import CreateFunction
@@ -26,6 +26,10 @@ def function_of(statement: CreateFunction) -> Function:
         raise InvalidStatement(
             f"function {name} is one of DuckDB's", hint="choose another name"
         )
+    if not _is_callable(name, len(statement.parameters)):
+        raise InvalidStatement(
+            f"function name {name} is a keyword of DuckDB's", hint="choose another name"
+        )
     columns = canonical_columns(statement.parameters)
     (returns,) = canonical_columns([Column("result", statement.returns)])
     for column in columns:
@@ -40,6 +44,21 @@ def function_of(statement: CreateFunction) -> Function:
     )
     compiled(function)
     return function
+
+
+def _is_callable(name: str, count: int) -> bool:
+    """Tell whether DuckDB's grammar takes this for a call of a function of the name."""
+    with binder({}) as bound:
+        try:
+            statements = bound.syntax(f"SELECT {name}({', '.join(['1'] * count)}) AS x")
+        except InvalidStatement:
+            return False
+    named = {
+        node.text("function_name").lower()
+        for node in statements[0].walk()
+        if node.has("function_name")
+    }
+    return name.lower() in named
 
 
 def _refuse_type(what: str, type_: str) -> None:

@@ -107,6 +107,8 @@ def test_what_does_not_bind_is_refused_by_name(query: str, said: str) -> None:
         ("mz_now(x BIGINT) RETURNS INT", "mz_now is one of DuckDB's"),
         ('"f g"(x BIGINT) RETURNS INT', "f g is not a name in Python"),
         ("lambda_(x HUGEINT) RETURNS INT", "argument x of lambda_ cannot be of type HUGEINT"),
+        ("dec(x BIGINT) RETURNS INT", "dec is a keyword"),
+        ("Position(x BIGINT, y BIGINT) RETURNS INT", "Position is"),
         ("f(x BIGINT) RETURNS UUID", "the result of f cannot be of type UUID"),
         ("f(x BOOLEAN[]) RETURNS INT", r"cannot be of type BOOLEAN\[\]"),
         ("f(x ENUM('a')) RETURNS INT", "cannot be of type ENUM"),
