@@ -29,7 +29,7 @@ def by_hash(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.Rec
     The first column of a part is its hashes; a part in any order is sorted by them first,
     stably, when there is more than one piece. The parts of a piece come in the order given.
     """
-    if size_of(parts) <= limit:
+    if held(parts) <= limit:
         yield list(parts)
         return
     parts = [_sorted(part) for part in parts]
@@ -97,7 +97,7 @@ def gathered(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Record
     for piece in pieces:
         if piece.num_rows:
             waiting.append(piece)
-        if 2 * size_of(waiting) >= limit:
+        if 2 * held(waiting) >= limit:
             yield _together(waiting)
             waiting = []
     if waiting:
@@ -107,6 +107,11 @@ def gathered(pieces: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.Record
 def size_of(parts: Sequence[pa.RecordBatch]) -> int:
     """The bytes of these rows."""
     return sum(part.nbytes for part in parts)
+
+
+def held(parts: Sequence[pa.RecordBatch]) -> int:
+    """The bytes of the buffers that rows lie in: told in no time, and more than a slice's."""
+    return sum(part.get_total_buffer_size() for part in parts)
 
 
 def _together(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:

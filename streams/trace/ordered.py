@@ -150,9 +150,11 @@ def insert(
 
 def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
     """The parts in pieces of at most `limit` bytes; the values of a key are cut apart too."""
-    if merging.size_of(parts) > limit:
-        *runs, new = parts
-        parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
+    if merging.held(parts) <= limit:
+        yield list(parts)
+        return
+    *runs, new = parts
+    parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
     for piece in merging.by_hash(parts, limit):
         columns = [uint64(part.column("h")) for part in piece]
         ends = {int(column[place]) for column in columns for place in (0, -1)}
