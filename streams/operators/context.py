@@ -10,7 +10,7 @@ import pyarrow as pa
 from streams.ids import Timestamp
 from streams.plan.physical import Dataflow, NodeId
 from streams.trace.kernel import Kernel
-from streams.trace.runs import RunCache, RunFiles, RunName, SharedFile
+from streams.trace.runs import PIECE, RunCache, RunFiles, RunName, SharedFile
 
 RunsByOperator = Mapping[str, list[RunName]]
 """An operator's runs in one bucket, as a checkpoint keeps them in JSON:
@@ -53,6 +53,7 @@ class Context:
     new_name: Callable[[], str]
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
+    piece: int = PIECE
     shared: SharedFile = field(default_factory=SharedFile)
     watch: Callable[[NodeId], AbstractContextManager[None]] = _unwatched
 
@@ -60,7 +61,12 @@ class Context:
     def files(self) -> RunFiles:
         """The run files of the directory."""
         return RunFiles(
-            self.directory, self.new_name, self.cache, self.merge_factor, self.shared
+            self.directory,
+            self.new_name,
+            self.cache,
+            self.merge_factor,
+            self.shared,
+            self.piece,
         )
 
     def of_task(self) -> "Context":

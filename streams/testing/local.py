@@ -15,7 +15,7 @@ import pyarrow as pa
 from streams.operators.engine import Context, Interval, Packet, advance, due, start
 from streams.plan.physical import Dataflow
 from streams.trace.kernel import Kernel
-from streams.trace.runs import RunName
+from streams.trace.runs import PIECE, RunName
 
 
 @dataclass(slots=True)
@@ -27,13 +27,18 @@ class LocalDataflow:
     buckets: int = 2
     merge_factor: int = 2
     kernel: Kernel = field(default_factory=Kernel)
+    piece: int = PIECE
     runs: dict[int, dict[str, list[RunName]]] = field(default_factory=dict)
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
         names = map("run{:06d}".format, itertools.count())
         self.context = Context(
-            self.directory, self.kernel, names.__next__, merge_factor=self.merge_factor
+            self.directory,
+            self.kernel,
+            names.__next__,
+            merge_factor=self.merge_factor,
+            piece=self.piece,
         )
 
     def step(

@@ -11,13 +11,13 @@ from there, twice as far each round, until every key has found a value that is t
 Two keys may share a hash: their values then lie in one slice, and the key columns decide.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streams.trace import order
+from streams.trace import merging, order
 from streams.trace.columns import (
     Flags,
     Ints,
@@ -144,15 +144,58 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
+    pieces = _pieces(parts, files.piece)
+    return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
+
+
+def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """The parts in pieces of at most `limit` bytes; the values of a key are cut apart too."""
+    if merging.held(parts) <= limit:
+        yield list(parts)
+        return
+    *runs, new = parts
+    parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
+    for piece in merging.by_hash(parts, limit):
+        columns = [uint64(part.column("h")) for part in piece]
+        ends = {int(column[place]) for column in columns for place in (0, -1)}
+        if len(ends) > 1 or merging.size_of(piece) <= limit:
+            yield piece
+        else:
+            yield from _by_value(piece, limit)
+
+
+def _by_value(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """Parts of one hash, each in order of value, in pieces of at most `limit` bytes."""
+    places = merging.sampled(parts, limit)
+    samples = order.comparables(
+        pa.concat_arrays(
+            [compared(part).take(pa.array(at)) for part, at in zip(parts, places, strict=True)]
+        )
+    )
+    none = np.zeros(len(samples), np.int64)
+    before = [
+        order.bound(
+            order.reader(compared(part)), none, none + part.num_rows, samples, after=True
+        )
+        for part in parts
+    ]
+    yield from merging.cut(parts, before, limit)
+
+
+def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
+    """The rows of these parts as a run has them."""
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     hashes = np.concatenate([uint64(part.column("h")) for part in parts])
     ranks = order.ranks(compared(everything))
-    places, starts = order.sort([_numbers(parts), ranks], nearly=True)
+    places, starts = _sorted(parts, ranks)
     if len(starts) < len(places):
-        everything = _summed(everything, places, hashes, ranks, kernel)
-    else:
-        everything = everything.take(pa.array(places))
-    return [*kept, *files.write(everything)]
+        return _summed(everything, places, hashes, ranks, kernel)
+    return everything.take(pa.array(places))
+
+
+def _sorted(parts: Sequence[pa.RecordBatch], ranks: Ints) -> tuple[Ints, Ints]:
+    """The order by hash and rank, and where in it each (hash, rank) starts."""
+    return order.sort([_numbers(parts), ranks], nearly=True)
 
 
 def _numbers(parts: Sequence[pa.RecordBatch]) -> Ints:

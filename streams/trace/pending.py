@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, int64, uint64
+from streams.trace import merging
+from streams.trace.columns import int64, uint64
 from streams.trace.kernel import Kernel
-from streams.trace.runs import Run, RunFiles, RunName
+from streams.trace.runs import RunFiles, RunName
 from streams.trace.updates import DIFF, TIME, consolidate, flatten
 
 
@@ -38,11 +39,15 @@ def take(
         if int(name[2]) >= upper:
             kept.append(name)
             continue
-        (run,) = files.open([name])
-        start, end = np.searchsorted(run.hashes, np.array([name[2], upper], np.uint64))
-        due.append(_updates(run, int(start), int(end)))
-        if end < len(run.hashes):
-            kept.append([name[0], len(run.hashes) - int(end), int(run.hashes[end])])
+        left, next_time = 0, None
+        for run in files.open([name]):
+            start, end = np.searchsorted(run.hashes, np.array([name[2], upper], np.uint64))
+            due.append(_updates(run.rows[start:end]))
+            left += len(run.hashes) - int(end)
+            if next_time is None and end < len(run.hashes):
+                next_time = int(run.hashes[end])
+        if next_time is not None:
+            kept.append([name[0], left, next_time])
     return due, kept
 
 
@@ -57,39 +62,42 @@ def insert(
         return list(names)
     count = files.victims(names, updates)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
-    parts = [_left(files, name) for name in merged]
-    rows = _merged(flatten([*parts, updates], updates.schema), kernel)
-    times = int64(rows.column(TIME))
-    order = np.argsort(times, kind="stable")
-    written = files.write(_run(rows.take(pa.array(order)), times[order]))
-    return [*kept, *([*name, int(times[order[0]])] for name in written)]
+    parts = [rows for name in merged for rows in _left(files, name)]
+    pieces = merging.by_hash([*parts, _run(updates)], files.piece)
+    written = files.write(_run(_merged(piece, kernel)) for piece in pieces)
+    return [*kept, *([*name, int(files.open([name])[0].hashes[0])] for name in written)]
 
 
-def _merged(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
-    """Consolidated, if anything may cancel: of insertions alone nothing does."""
+def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
+    """The updates of these parts of runs in order of time.
+
+    They are consolidated if anything may cancel: of insertions alone nothing does.
+    """
+    several = [_updates(part) for part in parts]
+    updates = flatten(several, several[0].schema)
     diffs = int64(updates.column(DIFF))
-    one_sign = diffs.min() > 0 or diffs.max() < 0
-    return updates if one_sign else consolidate(updates, kernel)
+    if diffs.min() <= 0 <= diffs.max():
+        updates = consolidate(updates, kernel)
+    return updates.take(pa.array(np.argsort(int64(updates.column(TIME)), kind="stable")))
 
 
-def _left(files: RunFiles, name: RunName) -> pa.RecordBatch:
-    """What is still to come of a run."""
-    (run,) = files.open([name])
-    start = int(np.searchsorted(run.hashes, np.uint64(name[2])))
-    return _updates(run, start, len(run.hashes))
+def _left(files: RunFiles, name: RunName) -> list[pa.RecordBatch]:
+    """What is still to come of a run, as the run has it."""
+    since = np.uint64(name[2])
+    return [run.rows[int(np.searchsorted(run.hashes, since)) :] for run in files.open([name])]
 
 
-def _run(updates: pa.RecordBatch, times: Ints) -> pa.RecordBatch:
+def _run(updates: pa.RecordBatch) -> pa.RecordBatch:
+    """Updates as a run has them, but in their own order."""
     fields = [updates.schema.field(i) for i in range(updates.num_columns)]
     schema = pa.schema([("h", pa.uint64()), *(f for f in fields if f.name != TIME)])
     data, diffs = updates.columns[:-2], updates.column(DIFF)
-    hashes = pa.array(times.view(np.uint64))
+    hashes = pa.array(int64(updates.column(TIME)).view(np.uint64))
     return pa.RecordBatch.from_arrays([hashes, *data, diffs], schema=schema)
 
 
-def _updates(run: Run, start: int, end: int) -> pa.RecordBatch:
-    """The updates at these places of a run."""
-    rows = run.rows.slice(start, end - start)
+def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a run as the updates they stand for."""
     times = pa.array(uint64(rows.column(0)).view(np.int64))
     data, diffs = rows.columns[1:-1], rows.column(DIFF)
     fields = [rows.schema.field(i) for i in range(1, rows.num_columns - 1)]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streams.trace import pending
 from streams.trace.kernel import arrow_schema
-from streams.trace.runs import RunFiles, RunName
+from streams.trace.runs import PIECE, Run, RunFiles, RunName
 from tests.support.examples import examples
 from tests.support.flows import kernel, table
 
@@ -22,9 +22,9 @@ rows = st.tuples(st.sampled_from([None, 1, 2]), st.sampled_from([None, "a"]))
 waits = st.lists(st.tuples(rows, st.integers(0, 9), st.sampled_from([-1, 1, 2])), max_size=8)
 
 
-def files(directory: str, merge_factor: int = 2) -> RunFiles:
+def files(directory: str, merge_factor: int = 2, piece: int = PIECE) -> RunFiles:
     names = map("run{}".format, itertools.count())
-    return RunFiles(Path(directory), names.__next__, merge_factor=merge_factor)
+    return RunFiles(Path(directory), names.__next__, merge_factor=merge_factor, piece=piece)
 
 
 def batch(updates: list[tuple[tuple[int | None, str | None], int, int]]) -> pa.RecordBatch:
@@ -41,14 +41,22 @@ def summed(batches: list[pa.RecordBatch]) -> Sum:
     return Counter({key: count for key, count in found.items() if count})
 
 
-@given(st.lists(waits, max_size=6), st.integers(0, 1000), st.sampled_from([0, 1, 2, 1000]))
+@given(
+    st.lists(waits, max_size=6),
+    st.integers(0, 1000),
+    st.sampled_from([0, 1, 2, 1000]),
+    st.sampled_from([1, 100, PIECE]),
+)
 @examples(60)
 def test_each_update_is_due_once_at_its_time(
-    steps: list[list[tuple[tuple[int | None, str | None], int, int]]], salt: int, factor: int
+    steps: list[list[tuple[tuple[int | None, str | None], int, int]]],
+    salt: int,
+    factor: int,
+    piece: int,
 ) -> None:
     """Each step adds updates that wait some time, then takes what is due."""
     with tempfile.TemporaryDirectory() as directory:
-        runs, names = files(directory, factor), list[RunName]()
+        runs, names = files(directory, factor, piece), list[RunName]()
         wanted: Sum = Counter()
         for number, step in enumerate([*steps, []]):
             upper = 3 * number + salt % 3 + 1
@@ -87,10 +95,11 @@ def test_runs_of_which_nothing_is_due_are_not_opened(monkeypatch: pytest.MonkeyP
         names = pending.insert(runs, [], batch([((1, "a"), 5, 1)]), kernel())
         names = pending.insert(runs, names, batch([((2, "a"), 50, 1)]), kernel())
         opened: list[RunName] = []
+        really = RunFiles.open
 
-        def opens(self: RunFiles, some: list[RunName]) -> list[object]:
+        def opens(self: RunFiles, some: list[RunName]) -> list[Run]:
             opened.extend(some)
-            return [self.cache.get(self.path(name)) for name, *_ in some]
+            return really(self, some)
 
         monkeypatch.setattr(RunFiles, "open", opens)
         due, left = pending.take(runs, names, 10)
