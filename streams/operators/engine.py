@@ -64,7 +64,7 @@ __all__ = [
     "start",
 ]
 
-ENGINE_VERSION = 3
+ENGINE_VERSION = 4
 """Raised whenever the form of runs or the bits of an output change: state is then dropped."""
 
 NO_IMPORT: Mapping[int, Computed] = {}
