@@ -23,12 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import contents, extremes, general, results, totals
+from streams.operators import contents, extremes, general, quantiles, results, totals
 from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.extremes import Extreme, Search
 from streams.operators.general import Recomputed
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
+from streams.operators.quantiles import Quantile
 from streams.operators.totals import Slot, Sum, Totals
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace import keyed
@@ -52,12 +53,18 @@ class Shape:
     partial: pa.Schema
     """What `partial` sends: totals by (key, time)."""
     state: pa.Schema
-    """The runs of the keyed arrangement: totals, and each min and max last emitted."""
+    """The runs of the keyed arrangement: totals, each min and max last emitted, and what is
+    kept of each quantile."""
 
     @property
     def extremes(self) -> list[Aggregate]:
         """The aggregates that are minima and maxima."""
         return _extremes(self.node)
+
+    @property
+    def quantiles(self) -> list[Aggregate]:
+        """The aggregates that are quantiles found by search."""
+        return [each for each in self.node.aggregates if each.share]
 
     @property
     def general(self) -> list[Aggregate]:
@@ -80,7 +87,8 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     wanted = {
         each.argument
         for each in node.aggregates
-        if each.argument is not None and (each.distinct or each.function in {"min", "max"})
+        if each.argument is not None
+        and (each.distinct or each.share or each.function in {"min", "max"})
     }
     keys = [pa.field(f"k{i}", types[key]) for i, key in enumerate(node.keys)]
     sums = [pa.field("n", pa.int64())]
@@ -91,6 +99,10 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         for index, each in enumerate(_extremes(node))
         if each.argument is not None
     ]
+    searched = [each.argument for each in node.aggregates if each.share]
+    for index, argument in enumerate(searched):
+        assert argument is not None, "a quantile has an argument"
+        last += quantiles.fields(index, types[argument])
     return Shape(
         node=node,
         types=tuple(types),
@@ -174,17 +186,29 @@ def step(
         files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
     )
     old = totals.choose(totals.read(found.rows, of.slots), found.places)
-    minima, distinct, kept = _ordered(of, ports, moments, found, runs, scope)
-    after = totals.accumulated(old, totals.replaced(changes, distinct), moments.owner)
+    sorted_, kept = _ordered(of, ports, moments, found, runs, scope)
+    distinct = totals.replaced(changes, sorted_.distinct)
+    after = totals.accumulated(old, distinct, moments.owner)
     had = found.places >= 0 if not width else old.rows > 0
     anew, negative, kept_rows = _anew(of, ports, moments, runs, scope)
     kept |= kept_rows
-    changed = Changed(of, moments, (old, after), had, minima, anew, negative)
+    for each in sorted_.quantiles:
+        negative = negative | each.negative
+    changed = Changed(of, moments, (old, after), had, sorted_, anew, negative)
     output, errors = changed.emit(made, kernel)
     last = after if moments.single else totals.choose(after, moments.last)
-    state = _state(of, moments, last, minima)
+    state = _state(of, moments, last, sorted_)
     kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
     return Stepped(output, errors, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What the arrangements in order give; DISTINCT changes by their slots."""
+
+    minima: list[Extreme]
+    quantiles: list[Quantile]
+    distinct: dict[int, tuple[Ints, Sum]]
 
 
 def _ordered(
@@ -194,9 +218,10 @@ def _ordered(
     found: keyed.Found,
     runs: Mapping[str, list[RunName]],
     scope: Scope,
-) -> tuple[list[Extreme], dict[int, tuple[Ints, Sum]], dict[str, list[RunName]]]:
-    """Each min and max, the changes of each DISTINCT argument, and the new runs."""
+) -> tuple[Sorted, dict[str, list[RunName]]]:
+    """What is found in the values of the arguments, and the new runs."""
     minima: dict[int, Extreme] = {}
+    searched: dict[int, Quantile] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
     kept: dict[str, list[RunName]] = {}
     keys = [of.types[key] for key in of.node.keys]
@@ -211,12 +236,16 @@ def _ordered(
                 last = found.rows_or_null(f"m{index}")
                 search = Search(moments, before, scope.kernel, each.function == "max")
                 minima[index] = extremes.extreme(touched, last, search)
+        wanted = [(i, each) for i, each in enumerate(of.quantiles) if each.argument == argument]
+        state = quantiles.State(found, moments, before, scope.kernel)
+        searched |= quantiles.of_argument(touched, wanted, state)
         for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
                 distinct[index] = extremes.distinct(
                     touched, moments, before, slot, scope.kernel
                 )
-    return [minima[index] for index in range(len(minima))], distinct, kept
+    first = [minima[index] for index in range(len(minima))]
+    return Sorted(first, [searched[i] for i in range(len(searched))], distinct), kept
 
 
 def _anew(
@@ -264,7 +293,7 @@ class Changed:
     moments: Moments
     states: tuple[Totals, Totals]
     had: Flags
-    minima: list[Extreme]
+    sorted: Sorted
     anew: list[Recomputed]
     negative: Flags
 
@@ -275,7 +304,7 @@ class Changed:
         old, after = self.states
         has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
         # Place i of the whole is group i before the interval; place count + j is moment j.
-        minima = [pa.concat_arrays([each.before, each.after]) for each in self.minima]
+        minima = [pa.concat_arrays([each.before, each.after]) for each in self.sorted.minima]
         rows = self._rows(totals.joined(old, after), np.concatenate((self.had, has)), minima)
         owner, count, there = self.moments.owner, len(old.rows), rows.there
         current = np.arange(count, count + len(owner))
@@ -302,11 +331,15 @@ class Changed:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
         error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
         least, anew = iter(minima), iter(self.anew)
+        searched = iter(self.sorted.quantiles)
         for index, aggregate in enumerate(self.of.node.aggregates):
             if aggregate.sql:
                 again = next(anew)
                 columns.append(again.column)
                 error = np.where((error < 0) & again.failed & alive, index, error)
+                continue
+            if aggregate.share:
+                columns.append(next(searched).column)
                 continue
             if aggregate.function in {"min", "max"}:
                 assert aggregate.argument is not None
@@ -347,16 +380,15 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(pa.bool_()) if pa.types.is_boolean(kind) else values
 
 
-def _state(
-    of: Shape, moments: Moments, last: Totals, minima: Sequence[Extreme]
-) -> pa.RecordBatch:
+def _state(of: Shape, moments: Moments, last: Totals, found: Sorted) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
-    least = [each.after.take(pa.array(moments.last)) for each in minima]
+    least = [each.after.take(pa.array(moments.last)) for each in found.minima]
     live = totals.something(last)
-    for each in least:
+    for each in (*least, *(quantile.state[0] for quantile in found.quantiles)):
         live |= each.is_valid().to_numpy(zero_copy_only=False)
     if not of.node.keys:
         live[:] = True
     columns = [pa.array(moments.hashes), *moments.keys, pa.array(live)]
     columns += [*totals.store(last, of.slots), *least]
+    columns += [column for quantile in found.quantiles for column in quantile.state]
     return pa.RecordBatch.from_arrays(columns, schema=of.state)

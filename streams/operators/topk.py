@@ -108,7 +108,8 @@ def _core(
         return []
     values = low.take(pa.array(groups))
     start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
-    some = leading(runs, start, touched.entries(moments), max(node.upto, 1), kernel)
+    enough = np.full(len(start.owner), max(node.upto, 1), np.int64)
+    some = leading(runs, start, touched.entries(moments), enough, kernel)
     return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
 
 

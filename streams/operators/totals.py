@@ -83,7 +83,7 @@ def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> t
     kinds: dict[tuple[int, bool], str] = {}
     products: dict[tuple[int, int, bool], None] = {}
     for each in aggregates:
-        if each.argument is None or each.function in {"min", "max"}:
+        if each.argument is None or each.share or each.function in {"min", "max"}:
             continue
         if each.function in DEVIATIONS:
             kinds |= dict.fromkeys(_factors(each), FLOAT)

@@ -1,9 +1,9 @@
 """What we know of DuckDB's aggregate functions: how each is maintained, and which are not.
 
 Three kinds. *Accumulated* ones are functions of exact sums (count, sum, variance, ...) or of
-the order of one column (min, max): a change costs what changed. *General* ones are whatever
-else DuckDB has: it computes them anew for each group and time at which the group changes. And
-some are refused, because no order of the rows makes their answer one (rule 39).
+the order of one column (min, max, quantiles): a change costs what changed. *General* ones are
+whatever else DuckDB has: it computes them anew for each group and time at which the group
+changes. And some are refused, because no order of the rows makes their answer one (rule 39).
 """
 
 EXTREMES = frozenset({"min", "max"})
@@ -37,6 +37,13 @@ REFUSED = {
 _SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
 _BOTH = 2
 
+_QUANTILES = frozenset({"median", "quantile", "quantile_cont", "quantile_disc"})
+_INTERPOLATED = frozenset({
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER",
+    "UBIGINT", "FLOAT", "DOUBLE", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE",
+})  # fmt: skip
+_SEARCHED = _INTERPOLATED | {"VARCHAR", "BLOB", "BOOLEAN"}
+
 
 def one_name(function: str) -> str:
     """The name under which we know a function of several names."""
@@ -56,6 +63,18 @@ def is_accumulated(function: str, arguments: tuple[str, ...], result: str) -> bo
     if function in {"sum", "avg"}:
         return result.startswith(_SUMMED)
     return function in _LINEAR | _VARIANCES and len(arguments) <= 1
+
+
+def is_quantile(function: str, argument: str) -> bool:
+    """Tell whether an aggregate is found by search among the values of its argument's type."""
+    known = argument in _SEARCHED or argument.startswith("DECIMAL(")
+    return function in _QUANTILES and known
+
+
+def is_interpolated(function: str, argument: str) -> bool:
+    """Tell whether a quantile lies between two values; else it is one of them."""
+    between = argument in _INTERPOLATED or argument.startswith("DECIMAL(")
+    return function == "quantile_cont" or (function == "median" and between)
 
 
 def is_enum(type_: str) -> bool:

@@ -1,13 +1,17 @@
 """GROUP BY and DISTINCT of a bound plan: keys, grouping sets, and calls of aggregates."""
 
 from collections.abc import Collection
+from dataclasses import replace
+from decimal import Decimal
 
 from streams.plan.aggregates import (
     EXTREMES,
     REFUSED,
     is_accumulated,
     is_enum,
+    is_interpolated,
     is_of_pairs,
+    is_quantile,
     one_name,
 )
 from streams.plan.bind_scalar import Scope, bind_scalar, row_scope
@@ -41,6 +45,8 @@ _NUMBER = "delim_index"  # DuckDB's number of a row on the left of a correlated 
 _TRUE = Literal("true", "BOOLEAN", "true")
 _LEAST = frozenset({"first", "any_value"})
 _SEPARATED = frozenset({"string_agg", "group_concat", "listagg"})
+_MOST_SCALE = 9
+"""Digits of a quantile's share up to which it times a group's size is exact in 64 bits."""
 _EITHER = frozenset({"bool_and", "bool_or"}) | EXTREMES  # a value counts once or not at all
 
 
@@ -211,7 +217,31 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
         bind_orders(orders, source),
         condition,
     )
-    return _kind(call, written)
+    return _kind(replace(call, share=_share(call, record)), written)
+
+
+def _share(call: AggregateCall, record: Record) -> str:
+    """The share of a quantile that is found by search; nothing for any other call.
+
+    DuckDB says it apart from the arguments, of which it makes a DOUBLE.
+    """
+    several = call.type.endswith("]")
+    if call.argument is None or call.distinct or call.orders or several:
+        return ""
+    if not is_quantile(call.function, call.argument.type):
+        return ""
+    said = record.record("function_data")
+    shares = said.records("quantiles")
+    if said.flag("desc") or len(shares) != 1 or shares[0].flag("is_null"):
+        return ""
+    kind, value = type_name(shares[0].record("type")), shares[0].raw("value")
+    if kind == "DOUBLE" and value in {0, 1}:
+        return "1" if value else "0"
+    if not kind.startswith("DECIMAL"):
+        return ""
+    scale = int(kind.rstrip(")").rsplit(",", 1)[1])
+    share = Decimal(shares[0].number("value")).scaleb(-scale)
+    return f"{share:f}" if scale <= _MOST_SCALE else ""
 
 
 def bind_arguments(record: Record, source: Relational) -> tuple[Scalar, ...]:
@@ -244,6 +274,10 @@ def _kind(call: AggregateCall, written: str) -> AggregateCall:
         _refuse_enum(function, first)
     types = tuple(s.type for s in (first, *call.more) if s is not None)
     pairs = is_of_pairs(function)
+    if call.share and first is not None:
+        value = first if call.condition is None else _filtered(first, call.condition)
+        kind = "quantile_cont" if is_interpolated(function, first.type) else "quantile_disc"
+        return AggregateCall(kind, value, call.type, share=call.share)
     if not is_accumulated(function, types, call.type) or (pairs and call.distinct):
         return _general(call, written)
     if pairs:

@@ -284,4 +284,6 @@ def _aggregate(call: physical.Aggregate) -> str:
     if call.other is not None:
         return f"{call.function}(c{call.argument}, c{call.other})"
     argument = "*" if call.argument is None else f"c{call.argument}"
+    if call.share:
+        return f"{call.function}({argument}, {call.share})"
     return f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"

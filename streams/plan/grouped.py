@@ -200,6 +200,7 @@ def label_of_aggregate(call: AggregateCall) -> str:
     """A call of an aggregate as a person would write it."""
     first = () if call.argument is None else (call.argument,)
     inside = ", ".join(map(label, first + call.more)) or "*"
+    inside += f", {call.share}" if call.share else ""
     inside = f"DISTINCT {inside}" if call.distinct else inside
     if call.orders:
         inside += f" ORDER BY {', '.join(map(label_of_order, call.orders))}"

@@ -132,8 +132,8 @@ class AggregateCall:
     """An aggregate function over one argument, or over rows (`count(*)`).
 
     `general` ones are computed by DuckDB over the rows of a group; they may have `more`
-    arguments, an order, and a FILTER. The others are functions of accumulators; the FILTER is
-    in their argument.
+    arguments, an order, and a FILTER. The others are functions of accumulators, or with a
+    `share` (a decimal's text) the quantile at it; the FILTER is in their argument.
     """
 
     function: str
@@ -144,6 +144,7 @@ class AggregateCall:
     orders: tuple[Order, ...] = ()
     condition: Scalar | None = None
     general: bool = False
+    share: str = ""
 
     @property
     def scalars(self) -> tuple[Scalar, ...]:

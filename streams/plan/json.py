@@ -166,6 +166,7 @@ def _aggregate(record: Record) -> Aggregate:
         other,
         _text(record, "sql"),
         _integers(record, "reads"),
+        _text(record, "share"),
     )
 
 

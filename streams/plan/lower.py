@@ -340,6 +340,7 @@ def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
         call.type,
         call.distinct,
         _position(call.more[0]) if call.more else None,
+        share=call.share,
     )
 
 

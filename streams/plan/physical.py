@@ -133,7 +133,8 @@ class Join:
 class Aggregate:
     """`function` over one column of the input (None for count(*)); `type` is the result's.
 
-    `other` is the second column of a function of pairs. Where `sql` is not empty, DuckDB
+    `other` is the second column of a function of pairs. A quantile has a `share` between 0 and
+    1, a decimal's text. Where `sql` is not empty, DuckDB
     computes the aggregate by that text, over the columns `reads` of the group's rows.
     """
 
@@ -144,6 +145,7 @@ class Aggregate:
     other: int | None = None
     sql: str = ""
     reads: tuple[int, ...] = ()
+    share: str = ""
 
 
 @dataclass(frozen=True, slots=True)

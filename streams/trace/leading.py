@@ -47,16 +47,22 @@ class Gaps:
 
 
 def leading(
-    runs: Sequence[Run], start: Entries, touched: Entries, wanted: int, kernel: Kernel
+    runs: Sequence[Run],
+    start: Entries,
+    touched: Entries,
+    wanted: Ints,
+    kernel: Kernel,
+    *,
+    last: bool = False,
 ) -> Leading | None:
-    """For each entry of `start` the first rows of its key from its value on; None for none.
+    """For each entry of `start` the rows of its key from its value on; None for none.
 
-    Rows are counted with their multiplicity until there are `wanted`, or a few more. Values
-    among the `touched` are passed over. `start` has a key at most once.
+    They go up, or for `last` down. Rows are counted with their multiplicity until there are as
+    many as the entry has `wanted`, or a few more. Values among the `touched` are passed over.
+    `start` has a key at most once.
     """
-    cursors = [ordered.cursor_at(run, start, largest=False) for run in runs]
-    enough = np.full(len(start.owner), wanted, np.int64)
-    return _Walk(runs, cursors, start, touched, kernel).until(enough)
+    cursors = [ordered.cursor_at(run, start, largest=last) for run in runs]
+    return _Walk(runs, cursors, start, touched, kernel, largest=last).until(wanted)
 
 
 def within(

@@ -195,7 +195,8 @@ def _call(call: Aggregate) -> str:
     if call.sql:
         return call.sql
     columns = ", ".join(f"c{c}" for c in (call.argument, call.other) if c is not None)
-    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{columns or '*'})"
+    share = f", {call.share}" if call.share else ""
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{columns or '*'}{share})"
 
 
 def _groupwise(node: Groupwise, table: str) -> str:

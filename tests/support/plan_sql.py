@@ -87,6 +87,7 @@ def _call(call: ir.AggregateCall) -> str:
         return grouped.aggregate(call)
     arguments = ", ".join(sql(a) for a in (call.argument, *call.more) if a is not None)
     inside = ("DISTINCT " if call.distinct else "") + (arguments or "*")
+    inside += f", {call.share}" if call.share else ""
     return f"CAST({call.function}({inside}) AS {call.type})"
 
 

@@ -67,7 +67,7 @@ def _group(node: Group) -> Group:
 def _call(call: AggregateCall) -> AggregateCall:
     if call.general:
         return call.over(_plain)
-    if call.argument is not None and (call.function in EXTREMES or call.distinct):
+    if call.argument is not None and (call.function in EXTREMES or call.distinct or call.share):
         return replace(call, argument=representative(call.argument))
     return call
 

@@ -96,7 +96,7 @@ def test_what_changes_cost_is_told_for_the_cases_that_are_asked_for() -> None:
         outcome = change.change(said.append, names, 100)
     assert said == [f"{name} over 100 and 1,000 rows" for name in names]
     ratios = ["change_ratio_lag_1", "change_ratio_lag_1000", "times_ratio_lag"]
-    ratios += ["change_ratio_median_1", "change_ratio_median_1000"]
+    ratios += ["change_ratio_median_1", "change_ratio_median_1000", "times_ratio_median"]
     assert [figure.name for figure in outcome.figures] == ratios
     assert list(outcome.breakdown) == ["lag", "median"]
     out = io.StringIO()
