@@ -113,7 +113,7 @@ def _series(writer: Writer, left: From) -> From:
         "generate_series(1, 2)",
         f"generate_series(1, {number}::INTEGER)",
         f"range({number}::INTEGER)",
-        f"unnest([{number}, 1])",
+        f"unnest([{number}, 1, {number}])",
         *[f"unnest({each})" for each in lists],
     ]
     call = chance.among(calls)

@@ -27,7 +27,7 @@ SIMPLE = LITERALS | {
     "BOOLEAN": ["NULL", "true", "false"],
     "DATE": ["NULL", "'2024-02-29'", "'2024-03-01'"],
     "TIMESTAMP": ["NULL", "'2024-02-29 12:00:00'", "'2024-03-01 00:00:00'"],
-    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 1, 2]"],
+    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 1, 2]", "[1, 1]"],
 }
 _ENUMS = "ENUM('z', 'a')[]"
 RARE = {
@@ -80,7 +80,8 @@ def literals(kind: str) -> list[str]:
 def tables(chance: Chance) -> list[Table]:
     """One to three tables."""
     more = ["INTEGER", "VARCHAR", "DOUBLE", "BOOLEAN", "DECIMAL(8,2)", "DATE", "TIMESTAMP"]
-    kinds = {"b": "VARCHAR", "c": chance.among(more), "d": chance.among([*more, "INTEGER[]"])}
+    kinds = {"b": "VARCHAR", "c": chance.among(more)}
+    kinds["d"] = "INTEGER[]" if chance.maybe(30) else chance.among(more)
     if chance.maybe(25):
         kinds["d"] = chance.among(list(RARE))
     return [_table(chance, name, kinds) for name in "tuw"[: chance.pick(2, 1, 3)]]
