@@ -65,7 +65,7 @@ def _shared(writer: Writer, alias: str) -> From:
         joined = f"{left.name} {one} NATURAL {kind}JOIN {right.name} {other}"
         names = both
     else:
-        names = chance.several(both, 1, 2)
+        names = sorted(chance.several(both, 1, 2))  # as they stand in the tables, as ties are
         using = ", ".join(names)
         joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
     offered = [(name, name, left) for name in names]

@@ -36,7 +36,7 @@ def _whole(writer: Writer, depth: int) -> Select:
 def select(writer: Writer, depth: int) -> Select:
     """A SELECT of any form."""
     pick = writer.chance.below(100)
-    if depth and 60 <= pick < 68:
+    if depth and 57 <= pick < 68:
         return _set(writer, depth - 1)
     if not writer.outer and 68 <= pick < 78:
         return windows.windowed(writer, depth)
@@ -44,7 +44,7 @@ def select(writer: Writer, depth: int) -> Select:
         return windows.first_rows(writer, depth)
     source, terms = relations.source(writer, depth)
     text = f" FROM {source}{_where(writer, terms, depth)}"
-    if 40 <= pick < 60 or pick >= 95:
+    if 40 <= pick < 57 or pick >= 95:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
     listed, columns = shown(writer, outputs)

@@ -99,7 +99,7 @@ def _history(chance: Chance, kinds: list[str]) -> list[Update]:
     made: list[Update] = []
     live: list[tuple[str, ...]] = []
     at = 0
-    for _ in range(chance.pick(3, 2, 1, 0, 4, 5, 6, 8)):
+    for _ in range(chance.pick(3, 2, 1, 0, 4, 5, 6, 8, 10, 12)):
         at = min(LAST, at + chance.pick(0, 0, 1, 1, 2))
         if live and chance.maybe(35):
             made.append(Update(live.pop(chance.below(len(live))), at, -1))
@@ -107,7 +107,7 @@ def _history(chance: Chance, kinds: list[str]) -> list[Update]:
         row = tuple(chance.among([*literals(kind)[1:], "NULL"]) for kind in kinds)
         if live and chance.maybe(15):
             row = chance.among(live)
-        count = chance.pick(1, 1, 1, 2)
+        count = chance.pick(1, 1, 2, 3)
         made.append(Update(row, at, count))
         live += [row] * count
         if chance.maybe(8):

@@ -169,7 +169,9 @@ def first_rows(writer: Writer, depth: int) -> Select:
     pick = chance.below(6)
     if pick <= 1:
         offset = chance.pick("", f" OFFSET {chance.below(3)}")
-        end = chance.pick(f" LIMIT {count}{offset}", offset, f" LIMIT {count}0%{offset}")
+        end = chance.pick(
+            f" LIMIT {count}{offset}", f" LIMIT {count}", offset, f" LIMIT {count}0%{offset}"
+        )
         return f"SELECT {listed} FROM {text}{where} ORDER BY {order}⟦, {row}⟧{end}", columns
     if pick == 2:
         on = f"DISTINCT ON ({key}) {listed} FROM {text}{where}"
