@@ -6,9 +6,9 @@ This is INTERSECT and EXCEPT; and of every outer, semi, anti, mark and single jo
 part that depends on what did not match. There the first input has a side's rows and another
 has each row as often as the join found a partner for it, so that with multiplicity m and c
 partners the counts are m and m * c: the row with NULLs is there m times iff the second is zero
-(rule 41), and more than one partner shows as n1 > n0. Inputs change at their own times; counts
-are followed over all (row, time) of the interval at once, and a row is emitted only where the
-rule's value changes.
+(rule 41), and more than one partner shows as n1 > n0: such rows come out marked, for the join
+to take back their pairs. Inputs change at their own times; counts are followed over all (row,
+time) of the interval at once, and a row is emitted only where the rule's value changes.
 
 A negative count is an error as long as it lasts, and counts as zero.
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
-from streams.plan.physical import Rule, Threshold
+from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace import keyed
 from streams.trace.columns import Ints, int64
 from streams.trace.kernel import arrow_schema, data_schema
@@ -50,6 +50,10 @@ def _marks(n: Ints) -> tuple[Ints, ...]:
     return tuple(_either(w, n[0]) for w in (known, ~known & unknown, ~known & ~unknown))
 
 
+def _single(n: Ints) -> tuple[Ints, ...]:
+    return np.zeros_like(n[0]), _either(n[1] > n[0], n[0]), _either(n[1] == 0, n[0])
+
+
 _RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
     Rule.INTERSECT_ALL: lambda n: (np.minimum(n[0], n[1]),),
     Rule.EXCEPT_ALL: lambda n: (np.maximum(n[0] - n[1], 0),),
@@ -57,8 +61,8 @@ _RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
     Rule.EXCEPT: lambda n: (((n[0] > 0) & (n[1] == 0)).astype(np.int64),),
     Rule.WITH: lambda n: (_either(n[1] > 0, n[0]),),
     Rule.WITHOUT: lambda n: (_either(n[1] == 0, n[0]),),
-    Rule.SINGLE: lambda n: (_either(n[1] == 0, n[0]),),
     Rule.MARK: _marks,
+    Rule.SINGLE: _single,
     Rule.BOUNDED: lambda n: (_either(n[0] <= MOST, n[0]),),
 }
 """From counts, one row an input, to multiplicities: of the row, or with each of `_MARKS`."""
@@ -80,7 +84,7 @@ def step(
         made: the DuckDB types of the output.
         scope: the worker's means.
     """
-    types = made[:-1] if node.rule is Rule.MARK else made
+    types = made[:-1] if node.rule in MARKED else made
     schema = arrow_schema(types)
     parts = [flatten(ports.get(str(i), []), schema) for i in range(len(node.inputs))]
     rows = flatten(parts, schema)
@@ -144,7 +148,7 @@ def _changed(
     variant, moment = np.nonzero(diffs)
     at = pa.array(moments.owner[moment])
     columns = [key.take(at) for key in moments.keys]
-    if rule is Rule.MARK:
+    if rule in MARKED:
         columns.append(pa.array(_MARKS).take(pa.array(variant)))
     columns += [pa.array(moments.times[moment]), pa.array(diffs[variant, moment])]
     return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(made))

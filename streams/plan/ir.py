@@ -402,7 +402,7 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
             return columns(node.left) + columns(node.right)
         case Match():
             return columns(node.left) + ((_MARKED,) if node.kind is Kind.MARK else ())
-        case Threshold(rule=Rule.MARK):
+        case Threshold(rule=Rule.MARK | Rule.SINGLE):
             return (*columns(node.inputs[0]), _MARKED)
         case Union() | Threshold():
             return columns(node.inputs[0])

@@ -3,7 +3,8 @@
 Every Match becomes inner joins, which say which rows have partners, and a Threshold for the
 rest. With l the left rows (and a column for each key), and J the inner join:
 
-    LEFT     J + NULLs beside (l without J's left rows)        SINGLE alike, with its error
+    LEFT     J + NULLs beside (l without J's left rows)
+    SINGLE   LEFT - pairs of the rows with several partners, which are errors
     FULL     LEFT + NULLs beside (r without J's right rows)
     SEMI     l with J's left rows                              without a residual: J itself
     ANTI     l without J's left rows
@@ -31,6 +32,7 @@ from streams.plan.ir import (
     Key,
     Kind,
     Match,
+    Negate,
     Project,
     Relational,
     Threshold,
@@ -61,7 +63,8 @@ def expand(node: Match) -> Relational:
     shown = list(range(len(columns(node.left))))
     match node.kind:
         case Kind.LEFT | Kind.FULL | Kind.SINGLE:
-            return _outer(node, pairing)
+            paired = _single if node.kind is Kind.SINGLE else _outer
+            return paired(node, pairing)
         case Kind.SEMI if not pairing.residual:
             return pick(known, shown)
         case Kind.SEMI:
@@ -83,8 +86,7 @@ def _outer(node: Match, pairing: "_Pairing") -> Relational:
     own, others = columns(node.left), columns(node.right)
     left, right = len(columns(pairing.left)), len(columns(pairing.right))
     shown = [*range(len(own)), *range(left, left + len(others))]
-    rule = Rule.SINGLE if node.kind is Kind.SINGLE else Rule.WITHOUT
-    alone = Threshold((pairing.left, pick(joined, range(left))), rule)
+    alone = Threshold((pairing.left, pick(joined, range(left))), Rule.WITHOUT)
     names = tuple(column.name for column in own + others)
     parts = [pick(joined, shown), Project(alone, _refs(own) + _nulls(others), names)]
     if node.kind is Kind.FULL:
@@ -92,6 +94,26 @@ def _outer(node: Match, pairing: "_Pairing") -> Relational:
         alone = Threshold((pairing.right, matched), Rule.WITHOUT)
         parts.append(Project(alone, _nulls(own) + _refs(others), names))
     return Union(tuple(parts))
+
+
+def _single(node: Match, pairing: "_Pairing") -> Relational:
+    """The pairs but for those of rows with several, and the rows without one beside NULLs.
+
+    Rows with several partners are few, mostly none: joined once more, they cost little beside
+    the second copy of right's rows.
+    """
+    own, others, left = columns(node.left), columns(node.right), pairing.left
+    width = len(columns(left))
+    shown = [*range(len(own)), *range(width, width + len(others))]
+    joined = Join(left, pairing.right, pairing.keys, pairing.residual)
+    marked = Threshold((left, pick(joined, range(width))), Rule.SINGLE)
+    mark = _ref(columns(marked), width)
+    several = pick(Filter(marked, (_is_null(mark),)), range(width))
+    taken = Join(several, pairing.right, pairing.keys, pairing.residual)
+    alone = Filter(marked, (Call(Form.NOT, Form.NOT.value, (mark,), "BOOLEAN"),))
+    names = tuple(column.name for column in own + others)
+    padded = Project(alone, _refs(own) + _nulls(others), names)
+    return Union((pick(joined, shown), Negate(pick(taken, shown)), padded))
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,9 +232,14 @@ class Rule(StrEnum):
     EXCEPT = "except"
     WITH = "with"  # the first count, if the second is not zero
     WITHOUT = "without"  # the first count, if the second is zero
-    SINGLE = "single"  # as WITHOUT; an error each time the second exceeds the first
     MARK = "mark"  # the first count; a column more: true, else NULL by the third input
+    SINGLE = "single"  # beside false if the second is zero; beside NULL, and an error each
+    #                    time, if it exceeds the first
     BOUNDED = "bounded"  # the count, unless it is beyond 2^40: then none, and an error
+
+
+MARKED = frozenset({Rule.MARK, Rule.SINGLE})
+"""The rules that give rows a column more, the mark."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ def case(chance: Chance) -> Case:
 
 def _cuts(chance: Chance, last: int) -> tuple[int, ...]:
     """The uppers: all times at once, or in some micro-batches."""
-    inner: Sequence[int] = chance.several(range(1, last + 1), 0, chance.pick(0, 1, 1, 2, 3))
+    inner: Sequence[int] = chance.several(range(1, last + 1), 0, chance.pick(0, 1, 2, 4, 4))
     return (*sorted(inner), last + 1)
 
 

@@ -54,7 +54,8 @@ def aggregate(writer: Writer, terms: list[Term]) -> Term:
             return Term(f"{chance.pick('sum', 'max', 'count')}({found.sql})", "number")
     calls = [_plain, _plain, _numeric, _numeric, _distinct, _ordered, _extreme, _pairs]
     call = chance.among(calls)(writer, terms)
-    if chance.maybe(25):
+    is_wrapped = call.sql.startswith("to_json(")  # no aggregate itself, so it has no FILTER
+    if not is_wrapped and chance.maybe(25):
         return Term(f"{call.sql} FILTER (WHERE {predicate(writer, terms)})", call.kind)
     return call
 

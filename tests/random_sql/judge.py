@@ -106,9 +106,12 @@ class Judge:
         self.undetermined = 0
         types = [column.type for column in view.columns]
         histories = self._contents(view, types)
+        moved = {view.since, *(each.time for table in case.tables for each in table.updates)}
+        want = None
         for time in range(view.since, view.upper):
             got = None if view._errors.num_rows and view.errors_at(time) else histories[time]
-            want = self.answer(case.pinned, types, time)
+            if time in moved or "mz_now" in case.pinned:  # else DuckDB says what it said
+                want = self.answer(case.pinned, types, time)
             if got == want:
                 continue
             assert self._is_undetermined(case, view, time, types, got, want), (

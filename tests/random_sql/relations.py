@@ -65,7 +65,7 @@ def _shared(writer: Writer, alias: str) -> From:
         joined = f"{left.name} {one} NATURAL {kind}JOIN {right.name} {other}"
         names = both
     else:
-        names = chance.several(both, 1, 2)
+        names = sorted(chance.several(both, 1, 2))  # as they stand in the tables, as ties are
         using = ", ".join(names)
         joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
     offered = [(name, name, left) for name in names]
@@ -113,7 +113,7 @@ def _series(writer: Writer, left: From) -> From:
         "generate_series(1, 2)",
         f"generate_series(1, {number}::INTEGER)",
         f"range({number}::INTEGER)",
-        f"unnest([{number}, 1])",
+        f"unnest([{number}, 1, {number}])",
         *[f"unnest({each})" for each in lists],
     ]
     call = chance.among(calls)

@@ -32,13 +32,15 @@ _COMPUTED = {
     "date": ["{0} + 1", "coalesce({0}, {1})", "CASE WHEN {p} THEN {0} END"],
     "stamp": ["{0} + INTERVAL '1 day'", "date_trunc('day', {0})", "coalesce({0}, {1})"],
     "list": ["list_sort({0})", "{0} || [7]", "coalesce({0}, {1})",
-             "list_transform({0}, lambda e: e + 1)"],
+             "list_transform({0}, lambda e: e + 1)", "list_filter({0}, lambda e: e > 1)",
+             "list_transform({0}, lambda e: e + len({1}))"],
 }  # fmt: skip
 _CONVERTED = {
     "number": [
         ("text", "length({0})"), ("date", "year({0})"), ("list", "len({0})"),
         ("list", "{0}[1]"), ("stamp", "date_part('hour', {0})"), ("bool", "{0}::INTEGER"),
-        ("list", "list_sum({0})"),
+        ("list", "list_sum({0})"), ("list", "len(list_filter({0}, lambda e: e > 1))"),
+        ("number", "list_sum(list_transform([{0}, 2], lambda e: e * {0}))"),
     ],
     "text": [("number", "{0}::VARCHAR"), ("bool", "{0}::VARCHAR"), ("date", "{0}::VARCHAR"),
              ("list", "{0}::VARCHAR")],

@@ -36,15 +36,15 @@ def _whole(writer: Writer, depth: int) -> Select:
 def select(writer: Writer, depth: int) -> Select:
     """A SELECT of any form."""
     pick = writer.chance.below(100)
-    if depth and 60 <= pick < 68:
+    if depth and 57 <= pick < 68:
         return _set(writer, depth - 1)
-    if not writer.outer and 68 <= pick < 80:
+    if not writer.outer and 68 <= pick < 78:
         return windows.windowed(writer, depth)
-    if not writer.outer and 80 <= pick < 90:
+    if not writer.outer and 78 <= pick < 91:
         return windows.first_rows(writer, depth)
     source, terms = relations.source(writer, depth)
     text = f" FROM {source}{_where(writer, terms, depth)}"
-    if 40 <= pick < 60 or pick >= 95:
+    if 40 <= pick < 57 or pick >= 95:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
     listed, columns = shown(writer, outputs)
@@ -73,9 +73,9 @@ def _output(writer: Writer, terms: list[Term], depth: int) -> Term:
     if depth and chance.maybe(8):
         test = subqueries.condition(writer, terms, depth - 1)
         return Term(f"CASE WHEN {test} THEN 'yes' ELSE 'no' END", "text")
-    if chance.maybe(4):
+    if chance.maybe(8):
         lists = [term for term in terms if term.kind == "list"]
-        listed = chance.among(lists).sql if lists else "[1, 2]"
+        listed = chance.among(lists).sql if lists else "[2, 1, 2]"
         return Term(f"unnest({listed})", "number")
     return output(writer, terms)
 

@@ -27,7 +27,7 @@ SIMPLE = LITERALS | {
     "BOOLEAN": ["NULL", "true", "false"],
     "DATE": ["NULL", "'2024-02-29'", "'2024-03-01'"],
     "TIMESTAMP": ["NULL", "'2024-02-29 12:00:00'", "'2024-03-01 00:00:00'"],
-    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 1, 2]"],
+    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 1, 2]", "[1, 1]"],
 }
 _ENUMS = "ENUM('z', 'a')[]"
 RARE = {
@@ -80,7 +80,8 @@ def literals(kind: str) -> list[str]:
 def tables(chance: Chance) -> list[Table]:
     """One to three tables."""
     more = ["INTEGER", "VARCHAR", "DOUBLE", "BOOLEAN", "DECIMAL(8,2)", "DATE", "TIMESTAMP"]
-    kinds = {"b": "VARCHAR", "c": chance.among(more), "d": chance.among([*more, "INTEGER[]"])}
+    kinds = {"b": "VARCHAR", "c": chance.among(more)}
+    kinds["d"] = "INTEGER[]" if chance.maybe(30) else chance.among(more)
     if chance.maybe(25):
         kinds["d"] = chance.among(list(RARE))
     return [_table(chance, name, kinds) for name in "tuw"[: chance.pick(2, 1, 3)]]
@@ -98,7 +99,7 @@ def _history(chance: Chance, kinds: list[str]) -> list[Update]:
     made: list[Update] = []
     live: list[tuple[str, ...]] = []
     at = 0
-    for _ in range(chance.pick(3, 2, 1, 0, 4, 5, 6, 8)):
+    for _ in range(chance.pick(3, 2, 1, 0, 4, 5, 6, 8, 10, 12)):
         at = min(LAST, at + chance.pick(0, 0, 1, 1, 2))
         if live and chance.maybe(35):
             made.append(Update(live.pop(chance.below(len(live))), at, -1))
@@ -106,7 +107,7 @@ def _history(chance: Chance, kinds: list[str]) -> list[Update]:
         row = tuple(chance.among([*literals(kind)[1:], "NULL"]) for kind in kinds)
         if live and chance.maybe(15):
             row = chance.among(live)
-        count = chance.pick(1, 1, 1, 2)
+        count = chance.pick(1, 1, 2, 3)
         made.append(Update(row, at, count))
         live += [row] * count
         if chance.maybe(8):

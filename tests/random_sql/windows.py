@@ -166,14 +166,30 @@ def first_rows(writer: Writer, depth: int) -> Select:
     where, order = relations.where(writer, terms, []), _any_order(writer, terms)
     listed, columns = shown(writer, terms)
     count, key = chance.pick(1, 2, 3, 0), chance.among(terms).sql
-    pick = chance.below(4)
+    pick = chance.below(6)
     if pick <= 1:
         offset = chance.pick("", f" OFFSET {chance.below(3)}")
-        end = chance.pick(f" LIMIT {count}{offset}", offset, f" LIMIT {count}0%{offset}")
+        end = chance.pick(
+            f" LIMIT {count}{offset}", f" LIMIT {count}", offset, f" LIMIT {count}0%{offset}"
+        )
         return f"SELECT {listed} FROM {text}{where} ORDER BY {order}⟦, {row}⟧{end}", columns
     if pick == 2:
         on = f"DISTINCT ON ({key}) {listed} FROM {text}{where}"
         return f"SELECT {on} ORDER BY {key}, {order}⟦, {row}⟧", columns
-    place = f"row_number() OVER (PARTITION BY {key} ORDER BY {order}⟦, {row}⟧)"
-    kept = chance.pick(f"<= {count}", "= 1", "< 3", "BETWEEN 2 AND 3", "> 1")
-    return f"SELECT {listed} FROM {text}{where} QUALIFY {place} {kept}", columns
+    by = chance.pick(f"PARTITION BY {key} ", "")
+    place = f"row_number() OVER ({by}ORDER BY {order}⟦, {row}⟧)"
+    kept = chance.pick(
+        f"{{}} <= {count}",
+        "{} < 2",
+        "{} < 3",
+        "2 > {}",
+        "{} = 1",
+        "{} BETWEEN 2 AND 3",
+        "{} > 1",
+    )
+    if chance.maybe(60):
+        return f"SELECT {listed} FROM {text}{where} QUALIFY {kept.format(place)}", columns
+    numbered = f"SELECT {listed}, {place} AS place FROM {text}{where}"
+    names = ", ".join(each.sql for each in columns)
+    alias = writer.alias("f")
+    return f"SELECT {names} FROM ({numbered}) {alias} WHERE {kept.format('place')}", columns

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId
 from streams.plan.physical import (
+    MARKED,
     Aggregate,
     Constant,
     Dataflow,
@@ -151,7 +152,9 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT *, {lists} FROM {tables[0]}"
         case Union():
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
-        case Source() | Upsert() | Temporal() | Negate() | Loop():
+        case Negate():  # as long as there is nothing to take back
+            return f"SELECT * FROM {tables[0]} WHERE error('rows of a Negate')::BOOLEAN"
+        case Source() | Upsert() | Temporal() | Loop():
             raise AssertionError(node)
 
 
@@ -159,17 +162,25 @@ _BORN = f"hash({KEYLESS}) % {BUCKETS}"
 
 
 def _threshold(node: Threshold, tables: list[str], width: int) -> str:
+    same = " AND ".join(
+        f"l.c{i} IS NOT DISTINCT FROM r.c{i}" for i in range(width - (node.rule in MARKED))
+    )
+
     def found(table: str) -> str:
-        same = " AND ".join(
-            f"l.c{i} IS NOT DISTINCT FROM r.c{i}"
-            for i in range(width - (node.rule is Rule.MARK))
-        )
         return f"EXISTS (FROM {table} r WHERE {same})"
+
+    def times(table: str) -> str:
+        return f"(SELECT count(*) FROM {table} r WHERE {same})"
 
     match node.rule:
         case Rule.WITH:
             return f"SELECT * FROM {tables[0]} l WHERE {found(tables[1])}"
-        case Rule.WITHOUT | Rule.SINGLE:
+        case Rule.SINGLE:
+            mark = f"CASE WHEN NOT {found(tables[1])} THEN false END"
+            several = f"{times(tables[1])} > {times(tables[0])}"
+            kept = f"NOT {found(tables[1])} OR {several}"
+            return f"SELECT *, {mark} FROM {tables[0]} l WHERE {kept}"
+        case Rule.WITHOUT:
             return f"SELECT * FROM {tables[0]} l WHERE NOT {found(tables[1])}"
         case Rule.MARK:
             unknown = found(tables[2]) if len(tables) > 2 else "false"

@@ -75,7 +75,7 @@ class _Pruner:
 
     def exactly(self, node: Relational, needed: tuple[int, ...]) -> Relational:
         """The node with the needed columns, in that order, and no others."""
-        if node not in self.asked:
+        if not self.asked or node not in self.asked:  # to hash a tree takes a walk
             return self._pruned(node, needed)
         self.asked[node].update(needed)
         wide = tuple(sorted(self.asked[node]))

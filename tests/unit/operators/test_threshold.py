@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from streams.operators import join
 from streams.operators.threshold import BEYOND, MOST, NEGATIVE, SEVERAL
-from streams.plan.physical import Expression, Join, Rule, Threshold
+from streams.plan.physical import MARKED, Expression, Join, Rule, Threshold
 from tests.model import collection as model
 from tests.model.collection import Contents, Update
 from tests.support.examples import examples
@@ -35,13 +35,15 @@ def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
             Rule.EXCEPT: int(n[0] > 0 and not n[1]),
             Rule.WITH: n[0] if n[1] else 0,
             Rule.WITHOUT: 0 if n[1] else n[0],
-            Rule.SINGLE: 0 if n[1] else n[0],
             Rule.MARK: n[0],
+            Rule.SINGLE: n[0] if not n[1] or n[1] > n[0] else 0,
             Rule.BOUNDED: n[0] if n[0] <= MOST else 0,
         }[rule]
         mark = True if n[1] else None if len(n) > 2 and n[2] else False
+        if rule is Rule.SINGLE and n[1]:
+            mark = None
         if made:
-            found[(*row, mark) if rule is Rule.MARK else row] = made
+            found[(*row, mark) if rule in MARKED else row] = made
     return found
 
 
@@ -64,7 +66,7 @@ def test_a_row_is_there_as_often_as_the_rule_says(
     count = data.draw(st.integers(2, 3)) if rule is Rule.MARK else 2
     inputs = [data.draw(st.one_of(histories(rows), anything)) for _ in range(count)]
     keys = data.draw(st.sampled_from([(0, 1), (1,), ()]))
-    made = [*TYPES, "BOOLEAN"] if rule is Rule.MARK else TYPES
+    made = [*TYPES, "BOOLEAN"] if rule in MARKED else TYPES
     node = Threshold(tuple(range(count)), keys, rule)
     history = run(dataflow([TYPES] * count, (node, made, 1)), inputs, uppers, **layout)
     for time in range(LAST + 2):
