@@ -2,8 +2,8 @@
 
 Two halves. `partial` runs where the rows are, before the exchange: it sums them by (key,
 time), so that what travels is as small as the number of keys, and it sends the values that
-min, max and DISTINCT need as (key, value, time) with summed diffs. `step` runs where the key
-lives: running totals over (key, time) on top of the state give the totals at every change.
+min, max, quantiles and DISTINCT need as (key, value, time) with summed diffs. `step` runs where
+the key lives: running totals over (key, time) on top of the state give those at every change.
 
 For each key the result before and after each of its times is computed from the totals alone;
 where they differ, the old row is retracted and the new one inserted. So what is retracted is
@@ -13,7 +13,7 @@ A key whose row count is negative is an error at that time, and so is an aggrega
 not fit its type. Without keys there is always one row; it is born at the as_of (rule 42).
 
 State: one row a key with its totals (`trace.keyed`), and one thin arrangement for each
-argument of min, max and DISTINCT (`operators.extremes`).
+argument of min, max and DISTINCT (`operators.extremes`) and of `operators.quantiles`.
 Cost: O(changes), and a search in the state for each key that changed.
 """
 
