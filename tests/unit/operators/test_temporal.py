@@ -167,7 +167,8 @@ def test_queries_agree_with_duckdb_at_every_time(
         dict.fromkeys(changes, "a INTEGER, d BIGINT, e BIGINT"),
         {name: each.rename_columns(names) for name, each in changes.items()},
         [*uppers, LATEST],
-        **layout,
+        buckets=layout["buckets"],
+        merge_factor=layout["merge_factor"],
     )
     connection = connect()
     for name, each in changes.items():
