@@ -122,9 +122,9 @@ def tpch(
     installed. All of it runs at a tenth of the scale too, for what a change costs there. Scale
     1 needs some GB of memory.
 
-    Examples:
-        slackwater bench tpch --scale 0.1
-        slackwater bench tpch --queries 1,6,21 --json figures.json
+    Example: slackwater bench tpch --scale 0.1
+
+    Example: slackwater bench tpch --queries 1,6,21 --json figures.json
     """
     outcome = tpch_command.tpch(tpch_command.chosen(queries), scale, _console)
     _console.print(f"[bold]tpch[/]: {outcome.note}")
