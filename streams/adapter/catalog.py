@@ -14,6 +14,9 @@ that dies in between finds what is left to do (`streams.adapter.objects`):
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it
 
+Python functions (Define, Undefine) have no effect outside: they are a part of the plans of the
+views that call them, and their names are apart from those of objects.
+
 Ids are a letter and a number; the number only grows, so that no id is used twice.
 """
 
@@ -27,6 +30,7 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
 from streams.storage.policy import Retention
+from streams.trace.functions import Function
 
 ItemKind = Literal["source", "view", "sink"]
 
@@ -43,7 +47,8 @@ class Item:
     """An object. `inputs` are the ids it reads; `as_of` is None until its Birth.
 
     `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy`
-    of its own the environment's says how much history is kept.
+    of its own the environment's says how much history is kept. `functions` are the names of the
+    Python functions that a view calls.
     """
 
     id: CollectionId
@@ -57,6 +62,7 @@ class Item:
     sink: SinkDescription | None = None
     as_of: Timestamp | None = None
     policy: Retention | None = None
+    functions: tuple[str, ...] = ()
 
     @property
     def number(self) -> int:
@@ -106,7 +112,21 @@ class Forget:
     id: CollectionId
 
 
-Body = Open | Create | Birth | Retain | Drop | Forget
+@dataclass(frozen=True, slots=True)
+class Define:
+    """Queries may call a Python function by its name."""
+
+    function: Function
+
+
+@dataclass(frozen=True, slots=True)
+class Undefine:
+    """The name of a Python function is free again."""
+
+    name: str
+
+
+Body = Open | Create | Birth | Retain | Drop | Forget | Define | Undefine
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,13 +172,17 @@ Outcome = Accepted | VersionMismatch | Fenced | Refused
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The fold. `dropped` are objects that are not cleaned up yet."""
+    """The fold. `dropped` are objects that are not cleaned up yet.
+
+    `functions` are by their names without case.
+    """
 
     version: int = 0
     epoch: int = 0
     last_number: int = 0
     items: Mapping[CollectionId, Item] = field(default_factory=dict)
     dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
+    functions: Mapping[str, Function] = field(default_factory=dict)
 
     def step(self, event: CatalogEvent) -> tuple["Catalog", Outcome]:
         """The catalog after the event, and what came of it."""
@@ -190,11 +214,26 @@ class Catalog:
         """The objects that read this one, oldest first."""
         return tuple(item for item in self.ordered() if id in item.inputs)
 
+    def callers(self, name: str) -> tuple[Item, ...]:
+        """The views that call the Python function of this name, oldest first."""
+        wanted = name.casefold()
+        return tuple(
+            item
+            for item in self.ordered()
+            if wanted in {each.casefold() for each in item.functions}
+        )
+
+    def called(self, item: Item) -> tuple[Function, ...]:
+        """The Python functions that a view calls."""
+        return tuple(self.functions[each.casefold()] for each in item.functions)
+
     def ordered(self) -> tuple[Item, ...]:
         """The objects, oldest first: every object comes after what it reads."""
         return tuple(sorted(self.items.values(), key=lambda item: item.number))
 
-    def _objection(self, body: Body) -> str:
+    def _objection(  # noqa: C901, PLR0911, PLR0912 - one case an event
+        self, body: Body
+    ) -> str:
         match body:
             case Open():
                 return ""
@@ -209,6 +248,11 @@ class Catalog:
                 return self._objection_to_drop(key)
             case Forget(key):
                 return "" if key in self.dropped else f"no object {key} was dropped"
+            case Define(function):
+                taken = function.name.casefold() in self.functions
+                return f"function {function.name} already exists" if taken else ""
+            case Undefine(name):
+                return self._objection_to_undefine(name)
             case _:
                 assert_never(body)
 
@@ -219,7 +263,10 @@ class Catalog:
         if taken:
             return f"{NAMES[taken.kind]} {taken.name} already exists"
         missing = [each for each in item.inputs if each not in self.items]
-        return f"no object {missing[0]}" if missing else ""
+        if missing:
+            return f"no object {missing[0]}"
+        lost = [each for each in item.functions if each.casefold() not in self.functions]
+        return f"no function {lost[0]}" if lost else ""
 
     def _objection_to_retain(self, key: CollectionId) -> str:
         if key not in self.items:
@@ -232,7 +279,15 @@ class Catalog:
         readers = self.dependants(key)
         return f"{readers[0].name} depends on it" if readers else ""
 
-    def _applied(self, body: Body, epoch: int) -> "Catalog":
+    def _objection_to_undefine(self, name: str) -> str:
+        if name.casefold() not in self.functions:
+            return f"no function {name}"
+        callers = self.callers(name)
+        return f"{callers[0].name} depends on it" if callers else ""
+
+    def _applied(  # noqa: C901, PLR0911, PLR0912 - one case an event
+        self, body: Body, epoch: int
+    ) -> "Catalog":
         match body:
             case Open():
                 return replace(self, epoch=epoch)
@@ -243,8 +298,8 @@ class Catalog:
                 born = replace(self.items[key], as_of=as_of)
                 return replace(self, items={**self.items, key: born})
             case Retain(key, policy):
-                kept = replace(self.items[key], policy=policy)
-                return replace(self, items={**self.items, key: kept})
+                changed = replace(self.items[key], policy=policy)
+                return replace(self, items={**self.items, key: changed})
             case Drop(key):
                 items = {each: item for each, item in self.items.items() if each != key}
                 return replace(
@@ -253,6 +308,12 @@ class Catalog:
             case Forget(key):
                 rest = {each: item for each, item in self.dropped.items() if each != key}
                 return replace(self, dropped=rest)
+            case Define(function):
+                known = {**self.functions, function.name.casefold(): function}
+                return replace(self, functions=known)
+            case Undefine(name):
+                kept = {k: f for k, f in self.functions.items() if k != name.casefold()}
+                return replace(self, functions=kept)
             case _:
                 assert_never(body)
 

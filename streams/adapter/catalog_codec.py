@@ -9,17 +9,20 @@ from streams.adapter.catalog import (
     Body,
     CatalogEvent,
     Create,
+    Define,
     Drop,
     Forget,
     Item,
     Open,
     Retain,
+    Undefine,
 )
 from streams.compute.codec import ingestion, ingestion_fields, sink_description, sink_fields
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
+from streams.trace.functions import Function
 
 
 def encode(event: CatalogEvent) -> bytes:
@@ -36,12 +39,14 @@ def decode(value: bytes) -> CatalogEvent:
     return CatalogEvent(EventId(record["event"]), record["epoch"], record["expected"], body)
 
 
-def _fields(body: Body) -> tuple[str, Record]:
+def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
+    body: Body,
+) -> tuple[str, Record]:
     match body:
         case Open():
             return "catalog_open", {}
         case Create(item):
-            return "catalog_create_2", _item_fields(item)
+            return "catalog_create_3", _item_fields(item)
         case Birth(key, as_of):
             return "catalog_birth", {"id": key, "as_of": as_of}
         case Retain(key, policy):
@@ -50,15 +55,21 @@ def _fields(body: Body) -> tuple[str, Record]:
             return "catalog_drop", {"id": key}
         case Forget(key):
             return "catalog_forget", {"id": key}
+        case Define(function):
+            return "catalog_define", _function_fields(function)
+        case Undefine(name):
+            return "catalog_undefine", {"name": name}
         case _:
             assert_never(body)
 
 
-def _body(name: str, record: Record) -> Body:
+def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
+    name: str, record: Record
+) -> Body:
     match name:
         case "catalog_open":
             return Open()
-        case "catalog_create" | "catalog_create_2":
+        case "catalog_create" | "catalog_create_2" | "catalog_create_3":
             return Create(_item(record))
         case "catalog_birth":
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
@@ -68,6 +79,10 @@ def _body(name: str, record: Record) -> Body:
             return Drop(CollectionId(record["id"]))
         case "catalog_forget":
             return Forget(CollectionId(record["id"]))
+        case "catalog_define":
+            return Define(_function(record))
+        case "catalog_undefine":
+            return Undefine(record["name"])
         case _:
             raise Corrupt(f"expected a catalog event, got a record of schema {name}")
 
@@ -84,6 +99,7 @@ def _item_fields(item: Item) -> Record:
         "source": None if item.source is None else ingestion_fields(item.source),
         "sink": None if item.sink is None else sink_fields(item.sink),
         "policy": _policy_fields(item.policy),
+        "functions": list(item.functions),
     }
 
 
@@ -100,6 +116,28 @@ def _item(record: Record) -> Item:
         source=None if source is None else ingestion(source),
         sink=None if sink is None else sink_description(sink),
         policy=_policy(record.get("policy")),
+        functions=tuple(record.get("functions", ())),
+    )
+
+
+def _function_fields(function: Function) -> Record:
+    pairs = zip(function.parameters, function.types, strict=True)
+    return {
+        "name": function.name,
+        "parameters": [{"name": name, "type": kind} for name, kind in pairs],
+        "returns": function.returns,
+        "body": function.body,
+    }
+
+
+def _function(record: Record) -> Function:
+    parameters = record["parameters"]
+    return Function(
+        record["name"],
+        tuple(each["name"] for each in parameters),
+        tuple(each["type"] for each in parameters),
+        record["returns"],
+        record["body"],
     )
 
 

@@ -16,7 +16,16 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from streams.adapter import definitions, show
-from streams.adapter.catalog import NAMES, Catalog, Create, Drop, Item, Retain
+from streams.adapter.catalog import (
+    NAMES,
+    Catalog,
+    Create,
+    Define,
+    Drop,
+    Item,
+    Retain,
+    Undefine,
+)
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
 from streams.adapter.objects import Crash, Objects, relations
@@ -33,7 +42,8 @@ from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
-from streams.plan.compile import explain
+from streams.plan.compile import drawn, explain
+from streams.plan.functions import function_of
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
@@ -158,7 +168,9 @@ class Coordinator:
         except TimeoutError as error:
             yield Failed(str(error))
 
-    def _execute(self, statement: sql.Statement, text: str) -> Iterator[Result]:
+    def _execute(  # noqa: C901, PLR0912 - one case a statement
+        self, statement: sql.Statement, text: str
+    ) -> Iterator[Result]:
         match statement:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
                 with self._definitions:
@@ -172,22 +184,41 @@ class Coordinator:
                 with self._definitions:
                     done = self._drop(statement)
                 yield from done
+            case sql.CreateFunction():
+                with self._definitions:
+                    done = self._create_function(statement)
+                yield from done
+            case sql.DropFunction():
+                with self._definitions:
+                    done = self._drop_function(statement)
+                yield from done
+            case sql.ShowFunctions():
+                found = show.function_rows(self.catalog.state)
+                yield Columns(show.FUNCTION_COLUMNS)
+                yield text_rows(found)
+                yield Complete(f"SHOW {len(found)}")
             case sql.Show(kind):
                 yield from self._show(kind)
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
                 items = {item.name: item for item in self._born(catalog)}
-                yield from self._reads.select(query, as_of, items)
+                known = tuple(catalog.functions.values())
+                yield from self._reads.select(query, as_of, items, known)
             case sql.Subscribe(name, as_of):
                 item = definitions.readable(name, self.catalog.state)
                 yield from self._reads.subscribe(item, as_of)
-            case sql.Explain(query):
-                plan = explain(query, relations(self.catalog.state.ordered()))
-                yield Columns((Column("plan", "VARCHAR"),))
-                yield text_rows([(each,) for each in plan.splitlines()])
-                yield Complete("EXPLAIN")
+            case sql.Explain(query, picture):
+                yield from self._explain(query, picture=picture)
             case _:
                 assert_never(statement)
+
+    def _explain(self, query: str, *, picture: bool) -> Iterator[Result]:
+        catalog = self.catalog.state
+        known = relations(catalog.ordered()), tuple(catalog.functions.values())
+        yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
+        plan = drawn(query, *known) if picture else explain(query, *known)
+        yield text_rows([(each,) for each in ([plan] if picture else plan.splitlines())])
+        yield Complete("EXPLAIN")
 
     def _born(self, catalog: Catalog) -> list[Item]:
         """What can be read: sources and views whose shards are there."""
@@ -257,6 +288,30 @@ class Coordinator:
         self._crash("after-catalog-drop")
         self._upkeep.abolish(item)
         return (Complete(tag, {"id": item.id}),)
+
+    def _create_function(self, statement: sql.CreateFunction) -> tuple[Result, ...]:
+        done = Complete("CREATE FUNCTION")
+        existing = self.catalog.sync().functions.get(statement.name.casefold())
+        if existing is None:
+            function = function_of(statement)
+            self.catalog.change(lambda _: Define(function))
+            return (done,)
+        if not statement.if_not_exists:
+            raise InvalidStatement(
+                f"function {existing.name} already exists",
+                hint="drop it, and the views that call it, or choose another name",
+            )
+        return Notice(f"{existing.name} already exists and stays as it is"), done
+
+    def _drop_function(self, statement: sql.DropFunction) -> tuple[Result, ...]:
+        done = Complete("DROP FUNCTION")
+        function = definitions.undefinable(statement.name, self.catalog.sync())
+        if function is not None:
+            self.catalog.change(lambda _: Undefine(statement.name))
+            return (done,)
+        if not statement.if_exists:
+            raise InvalidStatement(f"function {statement.name} does not exist")
+        return Notice(f"function {statement.name} does not exist"), done
 
     def _show(self, kind: sql.Kind) -> Iterator[Result]:
         wanted = definitions.KINDS[kind]

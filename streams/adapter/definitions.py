@@ -26,6 +26,7 @@ from streams.plan.statements import (
     Retain,
 )
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
+from streams.trace.functions import Function
 
 KINDS: Mapping[Kind, ItemKind] = {
     Kind.SOURCE: "source",
@@ -66,7 +67,8 @@ def source(
 
 def view(statement: CreateMaterializedView, text: str, catalog: Catalog) -> Item:
     """The view that the statement asks for. Errors: InvalidStatement."""
-    compiled = compile_view(statement.query, relations(catalog.ordered()))
+    known = tuple(catalog.functions.values())
+    compiled = compile_view(statement.query, relations(catalog.ordered()), known)
     inputs = dict.fromkeys(each.collection for each in compiled.dataflow.imports)
     return Item(
         id=catalog.next_id("view"),
@@ -77,6 +79,7 @@ def view(statement: CreateMaterializedView, text: str, catalog: Catalog) -> Item
         columns=compiled.columns,
         inputs=tuple(inputs),
         policy=retention(statement.retain),
+        functions=tuple(each.name for each in compiled.dataflow.functions),
     )
 
 
@@ -161,6 +164,21 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
             "drop those first",
         )
     return item
+
+
+def undefinable(name: str, catalog: Catalog) -> Function | None:
+    """The Python function to drop; None when there is none of the name.
+
+    Errors: InvalidStatement when views call it.
+    """
+    function = catalog.functions.get(name.casefold())
+    callers = catalog.callers(name)
+    if callers:
+        shown = ", ".join(f"{NAMES[each.kind]} {each.name}" for each in callers)
+        raise InvalidStatement(
+            f"function {name} cannot be dropped", f"what calls it: {shown}", "drop those first"
+        )
+    return function
 
 
 def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | None:

@@ -55,7 +55,16 @@ def reading_hold(collection: CollectionId) -> CapabilityId:
 
 def relations(items: Sequence[Item]) -> dict[str, Relation]:
     """What the names of sources and views mean in a query."""
-    return {item.name: Relation(item.id, item.columns) for item in items if item.kind != "sink"}
+    return {item.name: _relation(item) for item in items if item.kind != "sink"}
+
+
+def _relation(item: Item) -> Relation:
+    """An object as a query sees it. The plan is the same at each start: so must this be."""
+    source = item.source
+    if source is None:
+        return Relation(item.id, item.columns)
+    keys = (source.keys,) if source.envelope == "upsert" else ()
+    return Relation(item.id, item.columns, keys, monotone=source.envelope == "none")
 
 
 def bounds_of(item: Item, state: CollectionState) -> Bounds:
@@ -248,4 +257,5 @@ def plan_of(item: Item, catalog: Catalog) -> str:
     if item.kind != "view":
         return ""
     inputs = [catalog.items[each] for each in item.inputs]
-    return plans.dumps(compile_view(item.query, relations(inputs)).dataflow)
+    compiled = compile_view(item.query, relations(inputs), catalog.called(item))
+    return plans.dumps(compiled.dataflow)

@@ -26,6 +26,7 @@ from streams.adapter.timestamps import Bounds, ReadAt, Unreadable, choose
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.binder import binder
+from streams.plan.mutual import split
 from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
 from streams.progress import frontier
@@ -40,6 +41,7 @@ from streams.storage.read import (
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 from streams.trace.columns import int64
+from streams.trace.functions import Function, without_hash
 from streams.trace.kernel import (
     EvaluationFailed,
     Kernel,
@@ -66,13 +68,19 @@ class Reads:
         self._shards, self._guards, self._new_kernel = shards, guards, new_kernel
 
     def select(
-        self, query: str, as_of: Timestamp | None, items: Mapping[str, Item]
+        self,
+        query: str,
+        as_of: Timestamp | None,
+        items: Mapping[str, Item],
+        functions: Sequence[Function] = (),
     ) -> Iterator[Result]:
-        """The answer to a query over the named items.
+        """The answer to a query over the named items, which may call Python functions.
 
         Errors: InvalidStatement.
         """
         kernel = self._new_kernel()
+        text = query.casefold()
+        kernel.name([each for each in functions if each.name.casefold() in text])
         read = [items[name] for name in referenced(query, items)]
         columns = bind(kernel, query, read, items.values())
         ids = [item.id for item in read]
@@ -184,6 +192,12 @@ def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
 
     Errors: InvalidStatement when the query does not parse.
     """
+    if split(query).query != query:
+        raise InvalidStatement(
+            "a SELECT is answered by DuckDB, which knows neither WITH MUTUALLY RECURSIVE nor a"
+            " recursion limit",
+            hint="make a materialized view of it, and read that",
+        )
     with binder({}) as bound:
         statements = bound.syntax(query)
     if len(statements) != 1:
@@ -211,7 +225,9 @@ def bind(
         raise (unknown(missing[1], items) if missing else error) from error
     names = described.column("column_name").to_pylist()
     types = described.column("column_type").to_pylist()
-    columns = tuple(Column(*each) for each in zip(names, types, strict=True))
+    columns = tuple(
+        Column(without_hash(name), kind) for name, kind in zip(names, types, strict=True)
+    )
     for each in columns:
         if not is_carried(each.type):
             raise InvalidStatement(
@@ -235,7 +251,7 @@ def evaluate(
     try:
         return kernel.query_as(query, typed)
     except (EvaluationFailed, StatementRefused) as error:
-        lines = [each for each in str(error).splitlines() if each]
+        lines = [each for each in without_hash(str(error)).splitlines() if each]
         hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""
         raise InvalidStatement("the query failed", lines[0], hint) from error
 

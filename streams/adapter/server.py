@@ -155,7 +155,11 @@ def status(answering: Answering) -> dict[str, object]:
     """What /status says."""
     fields = ("name", "id", "since", "upper", "status", "progress", "detail", "retains")
     objects = [
-        {"kind": NAMES[each.item.kind], **dict(zip(fields, row(each), strict=True))}
+        {
+            "kind": NAMES[each.item.kind],
+            **dict(zip(fields, row(each), strict=True)),
+            "hydration": _in_numbers(each),
+        }
         for each in answering.conditions()
     ]
     return {
@@ -163,3 +167,11 @@ def status(answering: Answering) -> dict[str, object]:
         "replicas": sorted(answering.observed.replicas),
         "objects": objects,
     }
+
+
+def _in_numbers(each: Shown) -> dict[str, int | None] | None:
+    """How far a hydration is, in rows and seconds."""
+    found = each.hydration
+    if found is None:
+        return None
+    return {"done": found.done, "total": found.total, "seconds_left": found.seconds_left}

@@ -7,6 +7,7 @@ from typing import assert_never
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.definitions import blocking
 from streams.compute.observed import Condition, Observed
+from streams.compute.protocol import Hydration
 from streams.ids import CollectionId
 from streams.plan.durations import spelled
 from streams.plan.physical import Column
@@ -26,9 +27,20 @@ COLUMNS = (
 )
 
 
+FUNCTION_COLUMNS = (
+    Column("name", "VARCHAR"),
+    Column("arguments", "VARCHAR"),
+    Column("returns", "VARCHAR"),
+    Column("called_by", "VARCHAR"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One object. A frontier is None where it is not known yet."""
+    """One object. A frontier is None where it is not known yet.
+
+    `hydration` says in numbers what `progress` says in words.
+    """
 
     item: Item
     since: Antichain | None
@@ -37,6 +49,7 @@ class Shown:
     progress: str
     detail: str
     retains: str | None = None
+    hydration: Hydration | None = None
 
 
 def shown(
@@ -96,9 +109,20 @@ def _shown(
         since,
         upper,
         _state(status.state if status else "", observed),
-        "" if status is None else status.progress,
+        _progress(condition),
         said,
+        hydration=condition.hydration,
     )
+
+
+def _progress(condition: Condition) -> str:
+    """How far a hydration is: in rows if the replica told, else in its own words."""
+    hydration, status = condition.hydration, condition.status
+    if hydration is None:
+        return "" if status is None else status.progress
+    said = f"{hydration.done:,} of {hydration.total:,} rows"
+    left = hydration.seconds_left
+    return said if left is None else f"{said}, {left:,} s left"
 
 
 def _state(reported: str, observed: Observed) -> str:
@@ -119,6 +143,19 @@ def row(each: Shown) -> tuple[str | int | None, ...]:
         each.detail,
         each.retains,
     )
+
+
+def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
+    """The Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
+    return [
+        (
+            each.name,
+            each.signature,
+            each.returns,
+            ", ".join(view.name for view in catalog.callers(each.name)),
+        )
+        for each in catalog.functions.values()
+    ]
 
 
 def retains(policy: Retention | None, default: Retention) -> str:

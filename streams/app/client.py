@@ -83,6 +83,19 @@ class Client:
                     pass
         return answers
 
+    def objects(self) -> list[Message]:
+        """Every object with its condition, as /status has it.
+
+        Errors: Determinate when nobody answers.
+        """
+        try:
+            with urllib.request.urlopen(f"{self.url}/status", timeout=5) as response:  # noqa: S310
+                found = json.load(response)["objects"]
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
+            raise Determinate(f"no coordinator answers at {self.url}") from cause
+        assert isinstance(found, list)
+        return found
+
     def is_healthy(self) -> bool:
         """Whether the coordinator answers."""
         try:

@@ -47,6 +47,7 @@ class Settings:
     master: str = MASTER
     buckets: int = CORES
     driver_memory: str = "1g"
+    slice_bytes: int = 16 << 20
     timings: bool = False
     retain_ms: int = 3_600_000
     points: Mapping[str, int] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class Environment:
             port=port,
             master=settings.master,
             driver_memory=settings.driver_memory,
+            slice_bytes=settings.slice_bytes,
             timings=settings.timings,
             retain_ms=settings.retain_ms,
             client=settings.client,

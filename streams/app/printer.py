@@ -12,6 +12,9 @@ from streams.app.client import Message
 ROWS_AT_ONCE = 200
 """How many rows of a long answer are shown together; a table is laid out for all its rows."""
 
+PICTURE = "SVG"
+"""The type of a column that holds the text of a picture."""
+
 WIDE = 10_000
 """Columns of an output that is no terminal: nothing is folded."""
 
@@ -37,6 +40,10 @@ class Printer:
             self._console.out(text, highlight=False)
             return message["type"] != "error"
         return self._show(message)
+
+    def _pictures(self) -> bool:
+        """Whether rows are pictures, which are shown alone, for a file to hold nothing else."""
+        return [column["type"] for column in self._columns] == [PICTURE]
 
     def fail(self, message: str) -> None:
         """Show a failure of our own."""
@@ -68,6 +75,10 @@ class Printer:
         return message["type"] != "error"
 
     def _add(self, rows: Sequence[Sequence[object]]) -> None:
+        if self._pictures():
+            for (picture,) in rows:
+                self._console.out(picture, highlight=False)
+            return
         self._rows += rows
         if len(self._rows) >= ROWS_AT_ONCE:
             self.flush()
@@ -83,7 +94,8 @@ class Printer:
         if self._columns and not self._rows and tag.endswith(" 0"):
             self._console.print(self._table())
         self.flush()
-        self._console.print(f"[dim]{escape(tag)}[/]", highlight=False)
+        if not self._pictures():
+            self._console.print(f"[dim]{escape(tag)}[/]", highlight=False)
         self._columns, self._frontier = [], -1
 
     def _error(self, error: Mapping[str, str]) -> None:

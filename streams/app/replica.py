@@ -6,7 +6,7 @@ from pathlib import Path
 from streams.app.service import Service
 from streams.app.services import until_told
 from streams.compute.controller import command_topic, response_topic
-from streams.replica.config import ReplicaConfig
+from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import SparkSettings
 
@@ -14,18 +14,7 @@ from streams.replica.spark import SparkSettings
 def run(service: Service) -> int:
     """Serve as a replica until told to stop; the exit code."""
     stopping = until_told()
-    replica = Replica(
-        ReplicaConfig(
-            name=service.replica,
-            kafka=service.kafka,
-            commands=command_topic(service.namespace, service.instance),
-            responses=response_topic(service.namespace, service.instance),
-            state=Path(service.directory),
-            spark=SparkSettings(master=service.master, driver_memory=service.driver_memory),
-            timings=service.timings,
-            points=service.points,
-        )
-    )
+    replica = Replica(config_of(service))
 
     def stop_when_told() -> None:
         stopping.wait()
@@ -34,3 +23,18 @@ def run(service: Service) -> int:
     threading.Thread(target=stop_when_told, name="stop", daemon=True).start()
     replica.run()
     return 0
+
+
+def config_of(service: Service) -> ReplicaConfig:
+    """What the replica of a service is told."""
+    return ReplicaConfig(
+        name=service.replica,
+        kafka=service.kafka,
+        commands=command_topic(service.namespace, service.instance),
+        responses=response_topic(service.namespace, service.instance),
+        state=Path(service.directory),
+        spark=SparkSettings(master=service.master, driver_memory=service.driver_memory),
+        budgets=Budgets(slice_bytes=service.slice_bytes),
+        timings=service.timings,
+        points=service.points,
+    )

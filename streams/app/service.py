@@ -19,8 +19,9 @@ FENCED = 3
 class Service:
     """What a service is told.
 
-    `topics` are pairs as `streams.kafka.choices` reads them; `points` say where a test wants
-    the service to die.
+    `slice_bytes` is how much of the stored inputs a hydration takes at once. `topics` are
+    pairs as `streams.kafka.choices` reads them; `points` say where a test wants the service
+    to die.
     """
 
     bootstrap: str
@@ -32,6 +33,7 @@ class Service:
     replica: str = "r1"
     master: str = "local[2,4]"
     driver_memory: str = "1g"
+    slice_bytes: int = 16 << 20
     retain_ms: int = 3_600_000
     compact_every_s: float = 30.0
     timings: bool = False

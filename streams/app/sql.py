@@ -12,12 +12,14 @@ from rich.console import Console
 
 from streams.app.client import Client
 from streams.app.environment import find
+from streams.app.hydration import watch
 from streams.app.printer import Printer, console_for
 from streams.app.up import DIRECTORY
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 FAILED, NO_ENVIRONMENT = 1, 3
 LEAVE = {"exit", "quit", "\\q"}
+NEW_VIEW = "CREATE MATERIALIZED VIEW"
 
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 
@@ -57,32 +59,43 @@ def sql(
     if text is not None:
         done = not text.strip() or run(client, text, printer)  # nothing to do is done
         raise typer.Exit(0 if done else FAILED)
-    _shell(client, printer, directory.absolute() / "history")
+    shown = sys.stdout.isatty() and not as_json
+    console = Console() if shown else None
+    _shell(client, printer, directory.absolute() / "history", console)
 
 
-def run(client: Client, text: str, printer: Printer) -> bool:
+def run(client: Client, text: str, printer: Printer, bar: Console | None = None) -> bool:
     """Run the text and show what comes; whether all of it succeeded.
 
+    Views that the text creates are watched on `bar` afterwards, until they are hydrated.
     Ctrl-C ends it, and is no failure: it is how a subscription ends.
     """
-    succeeded = True
+    succeeded, made = True, list[str]()
     try:
         for message in client.stream(text):
             succeeded = printer.show(message) and succeeded
+            match message:
+                case {"type": "complete", "tag": str(tag), "facts": {"id": str(view)}}:
+                    made += [view] if tag == NEW_VIEW else []
+                case _:
+                    pass
     except KeyboardInterrupt:
         printer.flush()
     except (Determinate, Indeterminate) as error:
         printer.fail(str(error))
         return False
+    if bar is not None:
+        for view in made:
+            watch(client, bar, view)
     return succeeded
 
 
-def _shell(client: Client, printer: Printer, history: Path) -> None:
+def _shell(client: Client, printer: Printer, history: Path, bar: Console | None) -> None:
     with contextlib.suppress(OSError):
         readline.read_history_file(history)
     try:
         for text in statements(input):
-            run(client, text, printer)
+            run(client, text, printer, bar)
     finally:
         with contextlib.suppress(OSError):
             readline.write_history_file(history)

@@ -99,6 +99,11 @@ def duration(text: str) -> int:
         raise typer.BadParameter(f"{error.message}: {error.hint}") from error
 
 
+SliceOption = Annotated[
+    int, typer.Option(min=1, help="Bytes of stored inputs that a hydration takes at a time.")
+]
+
+
 def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     brokers: Annotated[
         str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
@@ -116,6 +121,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     retain: Annotated[
         str, typer.Option(help="How much history is kept, unless an object says otherwise.")
     ] = "1 hour",
+    slice_bytes: SliceOption = 16 << 20,
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
@@ -138,6 +144,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         namespace=namespace,
         master=master or MASTER,
         retain_ms=duration(retain),
+        slice_bytes=slice_bytes,
     )
     console = Console(stderr=True)
     try:

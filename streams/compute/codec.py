@@ -23,6 +23,7 @@ from streams.compute.protocol import (
     CreateInstance,
     Frontiers,
     Hello,
+    Hydration,
     InitializationComplete,
     Reconciled,
     Response,
@@ -121,6 +122,9 @@ def _response_fields(response: Response) -> tuple[str, Record]:
         case Status(id, state, message, progress):
             fields = {"id": id, "state": state, "message": message, "progress": progress}
             return "compute_status", fields
+        case Hydration(id, done, total, seconds_left):
+            fields = {"id": id, "done": done, "total": total, "seconds_left": seconds_left}
+            return "compute_hydration", fields
         case _:
             assert_never(response)
 
@@ -142,6 +146,13 @@ def _response(name: str, record: Record) -> Response:
                 record["state"],
                 record["message"],
                 record["progress"],
+            )
+        case "compute_hydration":
+            return Hydration(
+                CollectionId(record["id"]),
+                record["done"],
+                record["total"],
+                record["seconds_left"],
             )
         case _:
             raise Corrupt(f"expected a compute response, got a record of schema {name}")

@@ -8,18 +8,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from streams.compute.protocol import Frontiers, Reconciled, ResponseMessage, Status
+from streams.compute.protocol import (
+    Frontiers,
+    Hydration,
+    Reconciled,
+    ResponseMessage,
+    Status,
+)
 from streams.ids import CollectionId
 from streams.progress import Antichain
+
+HYDRATING = "hydrating"
+"""The state of a `Status` to which a `Hydration` belongs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One dataflow as the replicas see it; None where none has spoken."""
+    """One dataflow as the replicas see it; None where none has spoken.
+
+    There is a `hydration` only while the dataflow is hydrating.
+    """
 
     write: Antichain | None = None
     output: Antichain | None = None
     status: Status | None = None
+    hydration: Hydration | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +55,11 @@ class Observed:
                 return self._moved(key, write, output)
             case Status(key) as status:
                 before = self.conditions.get(key, Condition())
-                return self._with(key, replace(before, status=status))
+                goes_on = before.hydration if status.state == HYDRATING else None
+                return self._with(key, replace(before, status=status, hydration=goes_on))
+            case Hydration(key) as hydration:
+                before = self.conditions.get(key, Condition())
+                return self._with(key, replace(before, hydration=hydration))
             case _:
                 assert_never(message.response)
 

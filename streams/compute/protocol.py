@@ -127,7 +127,21 @@ class Status:
     progress: str = ""
 
 
-Response = Reconciled | Frontiers | Status
+@dataclass(frozen=True, slots=True)
+class Hydration:
+    """How far a dataflow's hydration has come, for people; may be lost.
+
+    Units: rows as they are stored, of a source messages. `seconds_left` is at the pace so far,
+    None before the first slice is done.
+    """
+
+    id: CollectionId
+    done: int
+    total: int
+    seconds_left: int | None = None
+
+
+Response = Reconciled | Frontiers | Status | Hydration
 
 
 @dataclass(frozen=True, slots=True)

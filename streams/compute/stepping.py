@@ -30,6 +30,9 @@ from itertools import accumulate
 from streams.compute.checkpoints import Checkpoint, Hydration, newest
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import EMPTY, Antichain, frontier, meet_all
+from streams.storage.read import LAST
+
+_END = frontier(LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,8 @@ def next_step(
     news = [b for each in inputs for b in each.batches if _has_news(b, own, target)]
     if not news and not scheduled.strictly_precedes(target):
         return Idle(own, target)
-    return Step(own, _within_budget(target, news, budget))
+    end = _END if target.is_empty else target  # whatever happens has a time
+    return Step(own, _within_budget(end, news, budget))
 
 
 def can_hydrate(as_of: Timestamp, inputs: Iterable[Input]) -> bool:

@@ -1,6 +1,7 @@
 """What every operator gets and gives: the worker's means, the interval, packets."""
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -9,11 +10,14 @@ import pyarrow as pa
 from streams.ids import Timestamp
 from streams.plan.physical import Dataflow, NodeId
 from streams.trace.kernel import Kernel
-from streams.trace.runs import RunCache, RunFiles, RunName, SharedFile
+from streams.trace.runs import PIECE, RunCache, RunFiles, RunName, SharedFile
 
 RunsByOperator = Mapping[str, list[RunName]]
 """An operator's runs in one bucket, as a checkpoint keeps them in JSON:
 `{"<node>.<arrangement>": [[run name, rows], ...]}`, oldest first."""
+
+NEGATIVE = "group has a negative number of rows"
+"""The error of a key of which some row is there a negative number of times."""
 
 ERRORS = pa.schema([("error", pa.string()), ("time", pa.int64()), ("diff", pa.int64())])
 
@@ -31,11 +35,17 @@ class Interval:
     as_of: bool = False
 
 
+def _unwatched(node: NodeId) -> AbstractContextManager[None]:  # noqa: ARG001 - whoever watches needs it
+    return nullcontext()
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """A worker's means: where run files lie, its DuckDB, how new files are named.
 
     `cache` holds the runs that are open; one a worker process is enough for all dataflows.
+    `watch` is entered around the work for each node, for whoever measures where time goes: its
+    own, and what is done on the sender's side to make its input.
     """
 
     directory: Path
@@ -43,13 +53,20 @@ class Context:
     new_name: Callable[[], str]
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
+    piece: int = PIECE
     shared: SharedFile = field(default_factory=SharedFile)
+    watch: Callable[[NodeId], AbstractContextManager[None]] = _unwatched
 
     @property
     def files(self) -> RunFiles:
         """The run files of the directory."""
         return RunFiles(
-            self.directory, self.new_name, self.cache, self.merge_factor, self.shared
+            self.directory,
+            self.new_name,
+            self.cache,
+            self.merge_factor,
+            self.shared,
+            self.piece,
         )
 
     def of_task(self) -> "Context":

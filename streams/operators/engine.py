@@ -9,18 +9,19 @@ bucket and level, keeps the runs for the next step, and adds up the outputs: ove
 a step they are the changes of the dataflow's output in the interval, exact at every time.
 
 At the birth step (`Interval.as_of`) every bucket is advanced at every level, though nothing
-may have come: constants and the row of an operator without keys are born in one of them.
+may have come: constants and the row of an operator without keys are born in one of them. And
+so is a bucket, at the levels that `due` names, when the interval reaches what is pending there.
 
 The same functions serve the replica on Spark and `streams.testing`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from streams.operators import join, linear, reduce, upsert
+from streams.operators import linear, loop, nodes, temporal
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -37,15 +38,14 @@ from streams.operators.routing import bucket_of, split, spread
 from streams.plan.physical import (
     Constant,
     Dataflow,
-    Distinct,
-    Join,
     Linear,
+    Loop,
     NodeId,
     Reduce,
     Source,
-    Union,
-    Upsert,
+    Temporal,
 )
+from streams.trace import pending
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
 from streams.trace.kernel import ENGINE_VERSIONS, arrow_schema
 from streams.trace.runs import RunName
@@ -58,11 +58,13 @@ __all__ = [
     "Packet",
     "RunsByOperator",
     "advance",
+    "due",
     "fingerprint",
+    "next_due",
     "start",
 ]
 
-ENGINE_VERSION = 2
+ENGINE_VERSION = 4
 """Raised whenever the form of runs or the bits of an output change: state is then dropped."""
 
 NO_IMPORT: Mapping[int, Computed] = {}
@@ -95,6 +97,7 @@ def start(
         ctx: the worker's means.
         computed: by index of the import, what is known of its updates, in their order.
     """
+    ctx.kernel.define(dataflow.functions)
     scope = Scope(dataflow, interval, buckets, ctx)
     level = _Level(scope, layout(dataflow), 0, None)
     for number, node in enumerate(dataflow.nodes):
@@ -132,6 +135,7 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
     Returns:
         What came of it, and the bucket's runs from now on.
     """
+    ctx.kernel.define(dataflow.functions)
     scope = Scope(dataflow, interval, buckets, ctx)
     here = _Level(scope, layout(dataflow), level, bucket)
     for (node, port), tables in inbox.items():
@@ -139,6 +143,30 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
             here.arrive(node, port, table)
     after = here.run(runs)
     return here.emitted(), after
+
+
+def due(dataflow: Dataflow, runs: RunsByOperator, upper: int) -> frozenset[int]:
+    """The levels at which a bucket with these runs has updates pending below `upper`."""
+    waiting = _pending(dataflow, runs).items()
+    return frozenset(dataflow.levels[number] for number, time in waiting if time < upper)
+
+
+def next_due(dataflow: Dataflow, runs: RunsByOperator) -> int | None:
+    """The next time at which a bucket with these runs changes by itself; None for never."""
+    return min(_pending(dataflow, runs).values(), default=None)
+
+
+def _pending(dataflow: Dataflow, runs: RunsByOperator) -> dict[NodeId, int]:
+    """By node, the next time of what is pending there."""
+    return {
+        number: time
+        for number, node in enumerate(dataflow.nodes)
+        if isinstance(node, Temporal) and (time := _next_at(number, runs)) is not None
+    }
+
+
+def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
+    return pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))
 
 
 @dataclass(slots=True)
@@ -164,14 +192,15 @@ class _Level:
         """Step every node of the level, in order; the runs from now on."""
         dataflow, kept = self.scope.dataflow, dict(runs)
         for number, level in enumerate(dataflow.levels):
-            if level != self.level or not (self._is_born(number) or number in self.ports):
+            if level != self.level or not self._is_awake(number, runs):
                 continue
             mine = {
                 name.partition(".")[2]: kept[name]
                 for name in runs
                 if name.partition(".")[0] == str(number)
             }
-            stepped = self._step(number, mine)
+            with self.scope.context.watch(number):
+                stepped = self._step(number, mine)
             for arrangement, names in stepped.runs.items():
                 kept[f"{number}.{arrangement}"] = names
             self.errors += stepped.errors
@@ -192,50 +221,35 @@ class _Level:
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
         return Emitted(tuple(self.packets), output, errors)
 
+    def _is_awake(self, number: NodeId, runs: RunsByOperator) -> bool:
+        """Whether a node has anything to do: something came, is born, or is due."""
+        if number in self.ports or self._is_born(number):
+            return True
+        if not isinstance(self.scope.dataflow.nodes[number], Temporal):
+            return False
+        time = _next_at(number, runs)
+        return time is not None and time < self.scope.interval.upper
+
     def _is_born(self, number: NodeId) -> bool:
         """Whether this call is the one that gives birth to a node's own rows."""
         if not self.scope.interval.as_of or self.bucket is None:
             return False
         node = self.scope.dataflow.nodes[number]
         match node:
-            case Constant():
-                return self.bucket == 0
-            case Reduce(keys=()):
+            case Constant() | Reduce(keys=()) | Loop():
                 return self.bucket == int(bucket_of(hash_keys([], 1), self.scope.buckets)[0])
             case _:
                 return False
 
-    def _step(  # noqa: PLR0911 - one case for each kind of node
-        self, number: NodeId, runs: Mapping[str, list[RunName]]
-    ) -> Stepped:
-        dataflow, scope = self.scope.dataflow, self.scope
-        node, made, ports = (
-            dataflow.nodes[number],
-            dataflow.types[number],
-            self.ports.get(number, {}),
-        )
-        match node:
-            case Source():
-                return Stepped(flatten(ports["in"], arrow_schema(made)))
-            case Constant():
-                return Stepped(_constant(node, made, scope))
-            case Linear(input=source):
-                types = dataflow.types[source]
-                rows = flatten(ports["in"], arrow_schema(types))
-                known = self.computed.get(source, linear.NOTHING)
-                return linear.step(node, rows, types, made, scope.kernel, known)
-            case Union():
-                return Stepped(flatten(ports["in"], arrow_schema(made)))
-            case Join(left=left, right=right):
-                sides = (dataflow.types[left], dataflow.types[right])
-                return join.step(node, ports, runs, sides, made, scope)
-            case Reduce() | Distinct():
-                shape, birth = self.layout.shapes[number], self._is_born(number)
-                return reduce.step(shape, ports, runs, made, scope, birth=birth)
-            case Upsert(input=source):
-                return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
-            case _:
-                assert_never(node)
+    def _step(self, number: NodeId, runs: Mapping[str, list[RunName]]) -> Stepped:
+        node, ports = self.scope.dataflow.nodes[number], self.ports.get(number, {})
+        if isinstance(node, Loop):
+            return loop.step(node, ports, runs, self.scope)
+        known = linear.NOTHING
+        if isinstance(node, Linear):
+            known = self.computed.get(node.input, linear.NOTHING)
+        birth = self._is_born(number)
+        return nodes.step(number, ports, runs, self.scope, known=known, birth=birth)
 
     def _deliver(self, number: NodeId, rows: pa.RecordBatch) -> None:
         """To the output, to consumers on this level, and into packets for later ones."""
@@ -243,12 +257,13 @@ class _Level:
         if number == len(dataflow.nodes) - 1:
             self.output = rows
         for edge in self.layout.edges[number]:
-            sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
-            for port, (part, keys) in sent.items():
-                if dataflow.levels[edge.consumer] == self.level:
-                    self.arrive(edge.consumer, port, part)
-                else:
-                    self._send(edge, port, part, keys)
+            with self.scope.context.watch(edge.consumer):
+                sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
+                for port, (part, keys) in sent.items():
+                    if dataflow.levels[edge.consumer] == self.level:
+                        self.arrive(edge.consumer, port, part)
+                    else:
+                        self._send(edge, port, part, keys)
 
     def _send(
         self, edge: Edge, port: str, rows: pa.RecordBatch, keys: tuple[int, ...] | None
@@ -263,10 +278,3 @@ class _Level:
         for index, part in split(rows, bucket, buckets):
             table = pa.Table.from_batches([part])
             self.packets.append(Packet(index, level, edge.consumer, port, table))
-
-
-def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
-    rows = scope.kernel.query(
-        f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
-    )
-    return flatten([rows], arrow_schema(made))

@@ -334,7 +334,8 @@ def distinct(
     changes = (after > 0).astype(np.int64) - ((after - of.diff) > 0)
     size = len(moments.owner)
     values = of.values.take(pa.array(of.place[of.entry]))
-    made = totals.of_rows(Groups(of.moment, np.arange(size)), changes, [values], [slot])
+    groups = Groups(of.moment, np.arange(size))
+    made = totals.of_rows(groups, changes, lambda _: values, [slot])
     return made.counts[0], made.sums[0]
 
 

@@ -9,28 +9,34 @@ are. State carries no times, so the first two happen at the change's own time. D
 The rule is exact at every time, whatever the number of times in the interval.
 
 A NULL in a key matches nothing, unless the position is `null_equal`; such rows are not kept.
+Of the pairs that match, the residual predicates judge each alone, as a filter would: so a pair
+that fails is an error as long as both its rows are there, and no pair beside it is touched.
 
-Cost: O(changes + rows they match), and a search in the state for each key that changed.
+Cost: O(changes + rows they match), and a search in the state for each key that changed. With
+residual predicates at most `MOST_PAIRS` pairs, or those of one row, are in memory at a time.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
-from streams.plan.physical import Join
+from streams.plan.physical import Expression, Join, Linear
 from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
     Words,
+    ascending,
     canonical,
-    encode,
-    group,
+    distinct,
     hash_keys,
     int64,
+    is_exact,
     key_form,
+    same,
     spans,
 )
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
@@ -38,10 +44,11 @@ from streams.trace.runs import RunName
 from streams.trace.updates import flatten
 
 SIDES = ("left", "right")
+MOST_PAIRS = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class _Side:
+class Side:
     """Rows of one side that can match: keys in key form, and times where they have one."""
 
     rows: pa.RecordBatch
@@ -71,38 +78,50 @@ def step(
     kernel = scope.kernel
     keys = (node.left_keys, node.right_keys)
     changes = [
-        _changes(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
+        changed(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
         for i, side in enumerate(SIDES)
     ]
     if not any(change.rows.num_rows for change in changes):
         return Stepped(None, runs=runs)
     hashes = [hash_keys(change.forms, change.rows.num_rows) for change in changes]
     states = [
-        _state(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope) for i in (0, 1)
+        arranged(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope)
+        for i in (0, 1)
     ]
-    schema = arrow_schema(made)
-    parts = [
-        _matches(changes[0], states[1], schema),
-        _matches(states[0], changes[1], schema),
-        _matches(changes[0], changes[1], schema),
-    ]
-    output = flatten(parts, schema)
+    terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
+    output, errors = product(terms, node, made, kernel)
     kept = {
         side: multiset.insert(
             scope.context.files,
             runs.get(side, []),
-            _stored(changes[i], hashes[i], types[i]),
+            stored(changes[i], hashes[i], types[i]),
             kernel,
         )
         for i, side in enumerate(SIDES)
     }
-    return Stepped(output if output.num_rows else None, runs=kept)
+    return Stepped(output if output.num_rows else None, errors, kept)
 
 
-def _changes(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> _Side:
+def product(
+    terms: Sequence[tuple[Side, Side]], node: Join, made: Sequence[str], kernel: Kernel
+) -> tuple[pa.RecordBatch, tuple[pa.RecordBatch, ...]]:
+    """The pairs of each term, of which one side at least has times, and the errors of pairs."""
+    parts: list[pa.RecordBatch] = []
+    errors: list[pa.RecordBatch] = []
+    for left, right in terms:
+        for pairs in _matches(left, right, node, made):
+            judged = _judged(pairs, node.residual, made, kernel)
+            errors += judged.errors
+            if judged.output is not None:
+                parts.append(judged.output)
+    return flatten(parts, arrow_schema(made)), tuple(errors)
+
+
+def changed(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> Side:
+    """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
     forms = [key_form(canonical(rows.column(key)), kernel) for key in keys]
-    return _Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
+    return Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
 
 
 def _matchable(
@@ -116,34 +135,84 @@ def _matchable(
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def _state(
+def arranged(
     names: Sequence[RunName],
     hashes: Words,
     types: Sequence[str],
     keys: Sequence[int],
     scope: Scope,
-) -> _Side:
+) -> Side:
     """The rows of state whose keys' hashes are among these."""
     shape = multiset.schema(data_schema(types))
-    wanted = np.unique(hashes)
+    wanted = distinct(hashes) if names else hashes
     rows = multiset.candidates(scope.context.files.open(names), wanted, shape)
     forms = [key_form(canonical(rows.column(1 + key)), scope.kernel) for key in keys]
     data = rows.select(list(range(1, 1 + len(types))))
-    return _Side(data, forms, int64(rows.column("diff")), None)
+    return Side(data, forms, int64(rows.column("diff")), None)
 
 
-def _matches(left: _Side, right: _Side, schema: pa.Schema) -> pa.RecordBatch:
-    """The pairs of equal keys, as updates."""
-    count, other = left.rows.num_rows, right.rows.num_rows
-    if not count or not other:
-        return flatten([], schema)
-    ids = _ids(left.forms, right.forms, count + other)
-    order = np.argsort(ids[count:], kind="stable")
-    sorted_ids = ids[count:][order]
-    starts = np.searchsorted(sorted_ids, ids[:count], "left")
-    matches = np.searchsorted(sorted_ids, ids[:count], "right") - starts
-    one = np.repeat(np.arange(count), matches)
-    two = order[spans(starts, matches)]
+def _judged(
+    pairs: pa.RecordBatch, residual: tuple[Expression, ...], made: Sequence[str], kernel: Kernel
+) -> Stepped:
+    """The pairs for which every residual predicate is true, and the errors."""
+    if not residual:
+        return Stepped(pairs)
+    whole = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
+    return linear.step(Linear(0, residual, whole), pairs, made, made, kernel)
+
+
+def _matches(
+    left: Side, right: Side, node: Join, made: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """The pairs of equal keys, as updates; in portions if they are to be judged.
+
+    Both sides are sorted by the keys' hashes, and the smaller searched for in the larger: the
+    search goes forward, through what is in the processor's cache.
+    """
+    if not left.rows.num_rows or not right.rows.num_rows:
+        return
+    swapped = left.rows.num_rows > right.rows.num_rows
+    (asked, order), (held, places) = map(_sorted, (right, left) if swapped else (left, right))
+    starts = np.searchsorted(held, asked, "left")
+    matches = np.searchsorted(held, asked, "right") - starts
+    for begin, end in _portions(matches) if node.residual else [(0, len(asked))]:
+        here = matches[begin:end]
+        one = np.repeat(order[begin:end], here)
+        two = places[spans(starts[begin:end], here)]
+        pairs = (two, one) if swapped else (one, two)
+        yield _pairs(left, right, *_of_equal_keys(left, right, *pairs), arrow_schema(made))
+
+
+def _sorted(side: Side) -> tuple[Words, Ints]:
+    """The hashes of a side's keys in their order, and which row each is of."""
+    hashes = hash_keys(side.forms, side.rows.num_rows)
+    order = ascending(hashes)
+    return hashes[order], order
+
+
+def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints, Ints]:
+    """The pairs whose keys are equal, and not their hashes alone."""
+    if is_exact(left.forms) and is_exact(right.forms):
+        return one, two
+    equal = np.ones(len(one), np.bool_)
+    at_left, at_right = pa.array(one), pa.array(two)
+    for a, b in zip(left.forms, right.forms, strict=True):
+        equal &= same(a.take(at_left), b.take(at_right))
+    return (one, two) if equal.all() else (one[equal], two[equal])
+
+
+def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
+    """Ranges of rows that have `MOST_PAIRS` matches together, or are of one row."""
+    ends, begin = np.cumsum(matches), 0
+    while begin < len(matches):
+        before = int(ends[begin]) - int(matches[begin])
+        end = int(np.searchsorted(ends, before + MOST_PAIRS, "right"))
+        yield begin, max(end, begin + 1)
+        begin = max(end, begin + 1)
+
+
+def _pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
+    """The pairs of left's rows at `one` with right's at `two`, as updates."""
     times = [
         side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
     ]
@@ -156,19 +225,12 @@ def _matches(left: _Side, right: _Side, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _width(side: _Side) -> int:
+def _width(side: Side) -> int:
     """The number of data columns: changes carry time and diff beside them."""
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
 
 
-def _ids(left: Sequence[pa.Array], right: Sequence[pa.Array], rows: int) -> Ints:
-    """One number for each key, the left rows' first; exact, no hash in it."""
-    together = [pa.concat_arrays([a, b]) for a, b in zip(left, right, strict=True)]
-    if len(together) == 1:
-        return encode(together[0])
-    return group(together, rows).ids
-
-
-def _stored(side: _Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+def stored(side: Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+    """A side's updates as they are kept."""
     columns = [pa.array(hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
     return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

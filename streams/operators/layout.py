@@ -11,18 +11,25 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from streams.operators import reduce, upsert
+from streams.operators import reduce, temporal, upsert
 from streams.plan.physical import (
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     NodeId,
     Reduce,
     Source,
+    Temporal,
+    Threshold,
+    TopK,
     Union,
+    Unnest,
     Upsert,
     inputs,
 )
@@ -65,7 +72,13 @@ class Layout:
                 return {port: (part, by) for port, part in made.items()}
             case Upsert():
                 return {edge.port: (upsert.partial(node, rows, kernel), edge.keys)}
-            case Linear() | Union() | Join() | Source() | Constant():
+            case Temporal(input=source):
+                types = (dataflow.types[source], dataflow.types[edge.consumer])
+                lives = temporal.partial(node, rows, *types, kernel)
+                return {edge.port: (lives, edge.keys)}
+            case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
+                return {edge.port: (rows, edge.keys)}
+            case Join() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -98,7 +111,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     settled: list[bool] = []
     for node in dataflow.nodes:
         match node:
-            case Reduce() | Distinct() | Upsert():
+            case Reduce() | Groupwise() | TopK() | Distinct() | Threshold() | Upsert():
                 settled.append(True)
             case Linear(input=source):
                 kept = {output.sql for output in node.outputs}
@@ -109,21 +122,29 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
     return tuple(settled)
 
 
-def _ports(node: Node, dataflow: Dataflow) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
+def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+    node: Node, dataflow: Dataflow
+) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
     """The ports of a node: what each reads and by which columns that is spread."""
     match node:
         case Source() | Constant():
             return []
-        case Linear() | Union():
+        case Linear() | Union() | Unnest() | Negate():
             return [(source, "in", None) for source in inputs(node)]
+        case Temporal(input=source, outputs=outputs):
+            return [(source, "in", temporal.sent_by([each.type for each in outputs]))]
+        case Loop():
+            return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
+        case Threshold(keys=keys):
+            return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
         case Join():
             return [(node.left, "left", node.left_keys), (node.right, "right", node.right_keys)]
         case Reduce(input=source, keys=keys):
             return [(source, "partial", keys)]
         case Distinct(input=source):
             return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
-        case Upsert(input=source, keys=keys):
-            return [(source, "in", keys)]
+        case Upsert() | Groupwise() | TopK():
+            return [(node.input, "in", node.keys)]
         case _:
             assert_never(node)
 

@@ -134,12 +134,16 @@ def _tolerantly(
         for expression, places in zip(node.predicates, failed, strict=True):
             errors.append(failures(expression, rows, places))
         rows = rows.take(pa.array(kept))
-    columns, first = _outputs(node.outputs, rows, types, kernel)
+    columns, first = outputs_of(node.outputs, rows, types, kernel)
     for index, expression in enumerate(node.outputs):
         errors.append(failures(expression, rows, np.flatnonzero(first == index)))
     fine = pa.array(np.flatnonzero(first < 0))
     data = flatten([pa.table(columns)], data_schema(made)) if made else None
-    arrays = [*(data.columns if data else []), rows.column("time"), rows.column("diff")]
+    arrays = [
+        *(data.columns if data is not None else []),
+        rows.column("time"),
+        rows.column("diff"),
+    ]
     result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made)).take(fine)
     return Stepped(result, tuple(each for each in errors if each.num_rows))
 
@@ -154,7 +158,7 @@ def failures(expression: Expression, rows: pa.RecordBatch, places: Ints) -> pa.R
     )
 
 
-def _tried(
+def tried(
     expressions: Sequence[Expression],
     rows: pa.RecordBatch,
     types: Sequence[str],
@@ -211,9 +215,9 @@ def _predicates(
     predicates: Sequence[Expression], rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> tuple[Ints, list[Ints]]:
     """The rows to keep, and for each predicate the rows that are in error through it first."""
-    tried = _tried(predicates, rows, types, kernel)
-    values = [_flags(tried[f"v{i}"]) for i in range(len(predicates))]
-    failed = [_flags(tried[f"f{i}"]) for i in range(len(predicates))]
+    found = tried(predicates, rows, types, kernel)
+    values = [flags(found[f"v{i}"]) for i in range(len(predicates))]
+    failed = [flags(found[f"f{i}"]) for i in range(len(predicates))]
     open_ = np.all([value | fail for value, fail in zip(values, failed, strict=True)], axis=0)
     places = []
     for fail in failed:
@@ -222,7 +226,7 @@ def _predicates(
     return np.flatnonzero(open_), places
 
 
-def _outputs(
+def outputs_of(
     outputs: Sequence[Expression], rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
 ) -> tuple[dict[str, pa.Array], Ints]:
     """The outputs' columns, and for each row the first output that failed or -1."""
@@ -230,13 +234,13 @@ def _outputs(
     if not rows.num_rows:
         schema = data_schema([each.type for each in outputs])
         return {f.name: pa.nulls(0, f.type) for f in schema}, first
-    tried = _tried(outputs, rows, types, kernel)
+    found = tried(outputs, rows, types, kernel)
     for index in reversed(range(len(outputs))):
-        first[_flags(tried[f"f{index}"])] = index
-    return {f"c{i}": combined(tried[f"v{i}"]) for i in range(len(outputs))}, first
+        first[flags(found[f"f{index}"])] = index
+    return {f"c{i}": combined(found[f"v{i}"]) for i in range(len(outputs))}, first
 
 
-def _flags(column: pa.ChunkedArray) -> Flags:
+def flags(column: pa.ChunkedArray) -> Flags:
     """Where a boolean column is true; NULL is not."""
     flags = combined(column.cast(pa.bool_()))
     there = np.asarray(flags.is_valid().to_numpy(zero_copy_only=False), np.bool_)

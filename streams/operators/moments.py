@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Groups, Ints, Words, group, hash_keys, key_form
+from streams.trace.columns import Groups, Ints, Words, ascending, group, hash_keys, key_form
 from streams.trace.kernel import Kernel
 
 
@@ -76,7 +76,7 @@ def _by_hash(by_key: Groups, forms: Sequence[pa.Array]) -> tuple[Groups, Words]:
     """The same groups numbered in the order of their hashes, and these."""
     first = pa.array(by_key.first)
     hashes = hash_keys([form.take(first) for form in forms], by_key.count)
-    order = np.argsort(hashes, kind="stable")
+    order = ascending(hashes)
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     return Groups(number[by_key.ids], by_key.first[order]), hashes[order]

@@ -2,8 +2,8 @@
 
 Two halves. `partial` runs where the rows are, before the exchange: it sums them by (key,
 time), so that what travels is as small as the number of keys, and it sends the values that
-min, max and DISTINCT need as (key, value, time) with summed diffs. `step` runs where the key
-lives: running totals over (key, time) on top of the state give the totals at every change.
+min, max, quantiles and DISTINCT need as (key, value, time) with summed diffs. `step` runs where
+the key lives: running totals over (key, time) on top of the state give those at every change.
 
 For each key the result before and after each of its times is computed from the totals alone;
 where they differ, the old row is retracted and the new one inserted. So what is retracted is
@@ -13,7 +13,7 @@ A key whose row count is negative is an error at that time, and so is an aggrega
 not fit its type. Without keys there is always one row; it is born at the as_of (rule 42).
 
 State: one row a key with its totals (`trace.keyed`), and one thin arrangement for each
-argument of min, max and DISTINCT (`operators.extremes`).
+argument of min, max and DISTINCT (`operators.extremes`) and of `operators.quantiles`.
 Cost: O(changes), and a search in the state for each key that changed.
 """
 
@@ -23,18 +23,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from streams.operators import extremes, results, totals
-from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators import contents, extremes, general, quantiles, results, totals
+from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.extremes import Extreme, Search
+from streams.operators.general import Recomputed
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
+from streams.operators.quantiles import Quantile
 from streams.operators.totals import Slot, Sum, Totals
 from streams.plan.physical import Aggregate, Reduce
 from streams.trace import keyed
 from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form, same
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.runs import RunName
-from streams.trace.updates import flatten
+from streams.trace.updates import consolidate, flatten
 
 _KEYS = "keys"
 
@@ -47,15 +49,33 @@ class Shape:
     types: tuple[pa.DataType, ...]
     slots: tuple[Slot, ...]
     sorted_arguments: tuple[int, ...]
+    reads: tuple[int, ...]
     partial: pa.Schema
     """What `partial` sends: totals by (key, time)."""
     state: pa.Schema
-    """The runs of the keyed arrangement: totals, and each min and max last emitted."""
+    """The runs of the keyed arrangement: totals, each min and max last emitted, and what is
+    kept of each quantile."""
 
     @property
     def extremes(self) -> list[Aggregate]:
         """The aggregates that are minima and maxima."""
         return _extremes(self.node)
+
+    @property
+    def quantiles(self) -> list[Aggregate]:
+        """The aggregates that are quantiles found by search."""
+        return [each for each in self.node.aggregates if each.share]
+
+    @property
+    def general(self) -> list[Aggregate]:
+        """The aggregates that are computed anew."""
+        return [each for each in self.node.aggregates if each.sql]
+
+    @property
+    def rows(self) -> pa.Schema:
+        """What the aggregates that are computed anew are sent: changes of what they read."""
+        data = [pa.field(f"c{read}", self.types[read]) for read in self.reads]
+        return contents.schema([self.types[key] for key in self.node.keys], data)
 
 
 def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
@@ -67,7 +87,8 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     wanted = {
         each.argument
         for each in node.aggregates
-        if each.argument is not None and (each.distinct or each.function in {"min", "max"})
+        if each.argument is not None
+        and (each.distinct or each.share or each.function in {"min", "max"})
     }
     keys = [pa.field(f"k{i}", types[key]) for i, key in enumerate(node.keys)]
     sums = [pa.field("n", pa.int64())]
@@ -78,18 +99,24 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         for index, each in enumerate(_extremes(node))
         if each.argument is not None
     ]
+    searched = [each.argument for each in node.aggregates if each.share]
+    for index, argument in enumerate(searched):
+        assert argument is not None, "a quantile has an argument"
+        last += quantiles.fields(index, types[argument])
     return Shape(
         node=node,
         types=tuple(types),
         slots=slots,
         sorted_arguments=tuple(sorted(wanted)),
+        reads=general.reads(node.aggregates),
         partial=pa.schema([*keys, pa.field("time", pa.int64()), *sums]),
         state=keyed.schema([key.type for key in keys], [*sums, *last]),
     )
 
 
 def _extremes(node: Reduce) -> list[Aggregate]:
-    return [each for each in node.aggregates if each.function in {"min", "max"}]
+    found = [each for each in node.aggregates if each.function in {"min", "max"}]
+    return [each for each in found if not each.sql]
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
@@ -102,7 +129,7 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
     groups = by_key if times.min() == times.max() else group([by_key.ids, times], len(times))
     plain = [slot for slot in of.slots if not slot.distinct]
-    made = totals.of_rows(groups, diffs, [rows.column(s.argument) for s in plain], plain)
+    made = totals.of_rows(groups, diffs, rows.column, plain)
     first = pa.array(groups.first)
     everything = made if plain == [*of.slots] else _with_distinct(made, of.slots, groups.count)
     columns = [*(key.take(first) for key in keys), pa.array(times[groups.first])]
@@ -110,6 +137,10 @@ def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.Rec
     result = {"partial": pa.RecordBatch.from_arrays(columns, schema=of.partial)}
     for argument in of.sorted_arguments:
         result[extremes.name(argument)] = extremes.partial(keys, by_key, rows, argument, kernel)
+    if of.reads:
+        columns = [*keys, *(rows.column(read) for read in of.reads), *rows.columns[-2:]]
+        changes = pa.RecordBatch.from_arrays(columns, schema=of.rows)
+        result[general.ROWS] = consolidate(changes, kernel)
     return result
 
 
@@ -155,15 +186,29 @@ def step(
         files, runs.get(_KEYS, []), moments.forms, moments.hashes, of.state, kernel
     )
     old = totals.choose(totals.read(found.rows, of.slots), found.places)
-    minima, distinct, kept = _ordered(of, ports, moments, found, runs, scope)
-    after = totals.accumulated(old, totals.replaced(changes, of.slots, distinct), moments.owner)
+    sorted_, kept = _ordered(of, ports, moments, found, runs, scope)
+    distinct = totals.replaced(changes, sorted_.distinct)
+    after = totals.accumulated(old, distinct, moments.owner)
     had = found.places >= 0 if not width else old.rows > 0
-    changed = Changed(of, moments, (old, after), had, minima)
+    anew, negative, kept_rows = _anew(of, ports, moments, runs, scope)
+    kept |= kept_rows
+    for each in sorted_.quantiles:
+        negative = negative | each.negative
+    changed = Changed(of, moments, (old, after), had, sorted_, anew, negative)
     output, errors = changed.emit(made, kernel)
     last = after if moments.single else totals.choose(after, moments.last)
-    state = _state(of, moments, last, minima)
+    state = _state(of, moments, last, sorted_)
     kept[_KEYS] = keyed.insert(files, runs.get(_KEYS, []), state, width, kernel)
     return Stepped(output, errors, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    """What the arrangements in order give; DISTINCT changes by their slots."""
+
+    minima: list[Extreme]
+    quantiles: list[Quantile]
+    distinct: dict[int, tuple[Ints, Sum]]
 
 
 def _ordered(
@@ -173,9 +218,10 @@ def _ordered(
     found: keyed.Found,
     runs: Mapping[str, list[RunName]],
     scope: Scope,
-) -> tuple[list[Extreme], dict[int, tuple[Ints, Sum]], dict[str, list[RunName]]]:
-    """Each min and max, the changes of each DISTINCT argument, and the new runs."""
+) -> tuple[Sorted, dict[str, list[RunName]]]:
+    """What is found in the values of the arguments, and the new runs."""
     minima: dict[int, Extreme] = {}
+    searched: dict[int, Quantile] = {}
     distinct: dict[int, tuple[Ints, Sum]] = {}
     kept: dict[str, list[RunName]] = {}
     keys = [of.types[key] for key in of.node.keys]
@@ -190,12 +236,35 @@ def _ordered(
                 last = found.rows_or_null(f"m{index}")
                 search = Search(moments, before, scope.kernel, each.function == "max")
                 minima[index] = extremes.extreme(touched, last, search)
-        for slot in of.slots:
+        wanted = [(i, each) for i, each in enumerate(of.quantiles) if each.argument == argument]
+        state = quantiles.State(found, moments, before, scope.kernel)
+        searched |= quantiles.of_argument(touched, wanted, state)
+        for index, slot in enumerate(of.slots):
             if slot.distinct and slot.argument == argument:
-                distinct[argument] = extremes.distinct(
+                distinct[index] = extremes.distinct(
                     touched, moments, before, slot, scope.kernel
                 )
-    return [minima[index] for index in range(len(minima))], distinct, kept
+    first = [minima[index] for index in range(len(minima))]
+    return Sorted(first, [searched[i] for i in range(len(searched))], distinct), kept
+
+
+def _anew(
+    of: Shape,
+    ports: Ports,
+    moments: Moments,
+    runs: Mapping[str, list[RunName]],
+    scope: Scope,
+) -> tuple[list[Recomputed], Flags, dict[str, list[RunName]]]:
+    """The aggregates that are computed anew, negative counts of rows, and the new runs."""
+    if not of.general:
+        return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
+    rows = consolidate(flatten(ports.get(general.ROWS, []), of.rows), scope.kernel)
+    width, names = len(of.node.keys), runs.get(general.ROWS, [])
+    held, kept = contents.of_changes(rows, width, moments, names, scope)
+    kinds = scope.dataflow.types[of.node.input]
+    types = {f"c{read}": kinds[read] for read in of.reads}
+    anew, negative = general.recomputed(held, of.general, types, scope.kernel)
+    return anew, negative, {general.ROWS: kept}
 
 
 def _birth(of: Shape, time: int) -> pa.RecordBatch:
@@ -224,7 +293,9 @@ class Changed:
     moments: Moments
     states: tuple[Totals, Totals]
     had: Flags
-    minima: list[Extreme]
+    sorted: Sorted
+    anew: list[Recomputed]
+    negative: Flags
 
     def emit(
         self, made: Sequence[str], kernel: Kernel
@@ -233,7 +304,7 @@ class Changed:
         old, after = self.states
         has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
         # Place i of the whole is group i before the interval; place count + j is moment j.
-        minima = [pa.concat_arrays([each.before, each.after]) for each in self.minima]
+        minima = [pa.concat_arrays([each.before, each.after]) for each in self.sorted.minima]
         rows = self._rows(totals.joined(old, after), np.concatenate((self.had, has)), minima)
         owner, count, there = self.moments.owner, len(old.rows), rows.there
         current = np.arange(count, count + len(owner))
@@ -258,9 +329,18 @@ class Changed:
 
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
-        error[state.rows < 0] = len(self.of.node.aggregates)
-        least = iter(minima)
+        error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
+        least, anew = iter(minima), iter(self.anew)
+        searched = iter(self.sorted.quantiles)
         for index, aggregate in enumerate(self.of.node.aggregates):
+            if aggregate.sql:
+                again = next(anew)
+                columns.append(again.column)
+                error = np.where((error < 0) & again.failed & alive, index, error)
+                continue
+            if aggregate.share:
+                columns.append(next(searched).column)
+                continue
             if aggregate.function in {"min", "max"}:
                 assert aggregate.argument is not None
                 columns.append(_unstored(next(least), self.of.types[aggregate.argument]))
@@ -276,14 +356,20 @@ class Changed:
         if not changed.any():
             return ()
         aggregates = self.of.node.aggregates
-        texts = [f"{each.function} is out of range for {each.type}" for each in aggregates]
-        texts.append("group has a negative number of rows")
+        texts = [_failure(each) for each in aggregates]
+        texts.append(NEGATIVE)
         gone = np.flatnonzero(changed & (before >= 0))
         come = np.flatnonzero(changed & (after >= 0))
         which = np.concatenate((before[gone], after[come]))
         times = self.moments.times[np.concatenate((gone, come))]
         arrays = [pa.array(texts).take(pa.array(which)), pa.array(times), _signs(gone, come)]
         return (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),)
+
+
+def _failure(aggregate: Aggregate) -> str:
+    if aggregate.sql:
+        return f"cannot compute {aggregate.function}"
+    return f"{aggregate.function} is out of range for {aggregate.type}"
 
 
 def _signs(gone: Ints, come: Ints) -> pa.Array:
@@ -294,16 +380,15 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return values.cast(pa.bool_()) if pa.types.is_boolean(kind) else values
 
 
-def _state(
-    of: Shape, moments: Moments, last: Totals, minima: Sequence[Extreme]
-) -> pa.RecordBatch:
+def _state(of: Shape, moments: Moments, last: Totals, found: Sorted) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
-    least = [each.after.take(pa.array(moments.last)) for each in minima]
+    least = [each.after.take(pa.array(moments.last)) for each in found.minima]
     live = totals.something(last)
-    for each in least:
+    for each in (*least, *(quantile.state[0] for quantile in found.quantiles)):
         live |= each.is_valid().to_numpy(zero_copy_only=False)
     if not of.node.keys:
         live[:] = True
     columns = [pa.array(moments.hashes), *moments.keys, pa.array(live)]
     columns += [*totals.store(last, of.slots), *least]
+    columns += [column for quantile in found.quantiles for column in quantile.state]
     return pa.RecordBatch.from_arrays(columns, schema=of.state)

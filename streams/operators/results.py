@@ -3,6 +3,7 @@
     count(*)    rows                     count(x)   values that are not NULL
     sum(x)      NULL over no values; of a type that holds it, or an error
     avg(x)      NULL over no values; a double
+    bool_and(x) whether as many are true as there are; NULL over no values
 
 Each is a function of the group's contents alone. `avg` of integers and decimals is the exact
 quotient rounded once: what DuckDB's own `avg` computes. (Its optimizer may make sum / count of
@@ -18,7 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from streams.errors import InvalidUsage
-from streams.operators.totals import FLOAT, Slot, Sum, Totals
+from streams.operators import deviations
+from streams.operators.totals import DEVIATIONS, Slot, Sum, Totals, place
 from streams.plan.physical import Aggregate
 from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Ints
@@ -47,24 +49,38 @@ def value(
     """
     if aggregate.argument is None:
         return Values(_counted(totals.rows, aggregate.type))
-    key = (aggregate.argument, aggregate.distinct)
-    index = next(i for i, slot in enumerate(slots) if (slot.argument, slot.distinct) == key)
-    counts = totals.counts[index]
-    if aggregate.function == "count":
-        return Values(_counted(counts, aggregate.type))
-    if aggregate.function not in {"sum", "avg"}:
-        raise InvalidUsage(f"aggregate is not known: {aggregate.function}")
+    if aggregate.function in DEVIATIONS:
+        return Values(deviations.value(aggregate, totals, slots))
+    index = place(slots, aggregate.argument, distinct=aggregate.distinct)
+    counts, total = totals.counts[index], totals.sums[index]
+    match aggregate.function:
+        case "count":
+            return Values(_counted(counts, aggregate.type))
+        case "bool_and" | "bool_or":
+            return _truth(aggregate, counts, _digits(total)[0])
+        case "sum" | "avg":
+            return _summed(aggregate, counts, total, types[aggregate.argument])
+        case other:
+            raise InvalidUsage(f"aggregate is not known: {other}")
+
+
+def _summed(aggregate: Aggregate, counts: Ints, total: Sum, source: pa.DataType) -> Values:
     none = counts == 0
-    source = types[aggregate.argument]
-    if slots[index].kind == FLOAT:
-        sums = floats.nearest(_entries(totals.sums[index]), len(counts))
+    if isinstance(total, floats.Entries):
+        sums = floats.nearest(total, len(counts))
         if aggregate.function == "avg":
             sums = sums / np.where(none, 1, counts)
         return Values(pa.array(sums, mask=none))
-    digits = _digits(totals.sums[index])
+    digits = _digits(total)
     if aggregate.function == "sum":
         return _sum(digits, none, arrow_type(aggregate.type))
     return _average(digits, counts, source)
+
+
+def _truth(aggregate: Aggregate, counts: Ints, trues: Ints) -> Values:
+    """Whether all, or some, of the values are true, by how many are."""
+    found = trues == counts if aggregate.function == "bool_and" else trues > 0
+    return Values(pa.array(found, mask=counts == 0))
 
 
 def _counted(counts: Ints, kind: str) -> pa.Array:
@@ -74,11 +90,6 @@ def _counted(counts: Ints, kind: str) -> pa.Array:
         return pa.array(counts).cast(arrow_type(kind))
     digits = limbs.carry(limbs.of_integers(counts, limbs.NARROW))
     return _stored(digits, np.zeros(len(counts), np.bool_), arrow_type(kind))
-
-
-def _entries(total: Sum) -> floats.Entries:
-    assert isinstance(total, floats.Entries)
-    return total
 
 
 def _digits(total: Sum) -> limbs.Digits:

@@ -5,7 +5,8 @@ A statement costs DuckDB about 0.4 ms whatever little it computes, and one more 
 computed together, and each dataflow picks its columns (`linear.step`).
 
 Sharing changes no result: an expression's value depends on its row alone. Where some row
-fails, nothing is shared, and every dataflow finds out by itself what that means for it.
+fails, nothing is shared, and every dataflow finds out by itself what that means for it. What
+calls functions that users wrote is not shared: their trouble is that of their views alone.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -30,6 +31,8 @@ def wanted(dataflow: Dataflow, index: int) -> frozenset[Wanted]:
 
 
 def _wanted(dataflow: Dataflow, index: int) -> Iterator[Wanted]:
+    if dataflow.functions:
+        return
     for number, node in enumerate(dataflow.nodes):
         if not isinstance(node, Linear) or node.predicates:
             continue

@@ -22,24 +22,44 @@ from streams.trace.updates import sum_by
 Sum = limbs.Digits | floats.Entries | None
 
 COUNTED, NARROW, WIDE, FLOAT = "counted", "narrow", "wide", "float"
+PRODUCT = "product"
 _DIGITS = {NARROW: limbs.NARROW, WIDE: limbs.WIDE}
-_SUMMED = {"sum", "avg"}
+_SUMMED = {"sum", "avg", "bool_and", "bool_or"}
 _NARROW_PRECISION = 18
+
+_YY, _XX, _YX = ("y", "y"), ("x", "x"), ("y", "x")
+DEVIATIONS = {
+    **dict.fromkeys(("var_pop", "var_samp", "stddev_pop", "stddev_samp", "sem"), (_YY,)),
+    **dict.fromkeys(("covar_pop", "covar_samp", "regr_sxy"), (_YX,)),
+    **dict.fromkeys(("corr", "regr_r2"), (_YY, _XX, _YX)),
+    **dict.fromkeys(("regr_slope", "regr_intercept"), (_XX, _YX)),
+    **dict.fromkeys(("regr_avgx", "regr_avgy"), ()),
+    "regr_sxx": (_XX,),
+    "regr_syy": (_YY,),
+}
+"""Functions of the sums of products of y, their first argument, and x, their second."""
 _WORD = 8
+
+
+_SPARSE = {FLOAT, PRODUCT}
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The accumulators of one argument: the count of its values, and of `kind` their sum."""
+    """The accumulators of one argument: the count of its values, and of `kind` their sum.
+
+    Of kind PRODUCT it is the sum of the products with the argument `other`.
+    """
 
     argument: int
     distinct: bool
     kind: str
+    other: int | None = None
 
     def fields(self, index: int) -> list[pa.Field]:
         """The stored columns."""
         fields = [pa.field(f"n{index}", pa.int64())]
-        if self.kind == FLOAT:
+        if self.kind in _SPARSE:
             fields.append(pa.field(f"s{index}", floats.STORED))
         elif self.kind != COUNTED:
             fields.append(pa.field(f"s{index}", pa.binary(4 * _DIGITS[self.kind])))
@@ -61,14 +81,41 @@ def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> t
     Errors: InvalidUsage for an aggregate that is not linear over its type.
     """
     kinds: dict[tuple[int, bool], str] = {}
+    products: dict[tuple[int, int, bool], None] = {}
     for each in aggregates:
-        if each.argument is None or each.function in {"min", "max"}:
+        if each.argument is None or each.share or each.function in {"min", "max"}:
+            continue
+        if each.function in DEVIATIONS:
+            kinds |= dict.fromkeys(_factors(each), FLOAT)
+            products |= dict.fromkeys(_products(each))
             continue
         key = (each.argument, each.distinct)
         kind = sum_kind(types[each.argument]) if each.function in _SUMMED else COUNTED
         if kinds.get(key, COUNTED) == COUNTED:
             kinds[key] = kind
-    return tuple(Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items())
+    sums = [Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items()]
+    return (*sums, *(Slot(one, distinct, PRODUCT, other) for one, other, distinct in products))
+
+
+def _factors(each: Aggregate) -> list[tuple[int, bool]]:
+    arguments = (each.argument, each.other)
+    return [(argument, each.distinct) for argument in arguments if argument is not None]
+
+
+def _products(each: Aggregate) -> list[tuple[int, int, bool]]:
+    """The pairs of arguments whose products a function of DEVIATIONS needs."""
+    arguments = {"y": each.argument, "x": each.argument if each.other is None else each.other}
+    pairs = [(arguments[one], arguments[other]) for one, other in DEVIATIONS[each.function]]
+    return [(a, b, each.distinct) for a, b in pairs if a is not None and b is not None]
+
+
+def place(
+    slots: Sequence[Slot], argument: int, other: int | None = None, *, distinct: bool
+) -> int:
+    """The number of the slot of an argument, or of the product of two."""
+    wanted = (argument, other, distinct)
+    found = (i for i, s in enumerate(slots) if (s.argument, s.other, s.distinct) == wanted)
+    return next(found)
 
 
 def sum_kind(kind: pa.DataType) -> str:
@@ -104,16 +151,22 @@ def digits_of(array: pa.Array, kind: str) -> limbs.Digits:
 
 
 def of_rows(
-    groups: Groups, diffs: Ints, columns: Sequence[pa.Array], slots: Sequence[Slot]
+    groups: Groups, diffs: Ints, column: Callable[[int], pa.Array], slots: Sequence[Slot]
 ) -> Totals:
-    """The totals of rows sorted into groups; one column for each slot, in their order."""
+    """The totals of rows sorted into groups; `column` gives the values of an argument."""
     counts, sums = [], []
-    for column, slot in zip(columns, slots, strict=True):
+    for slot in slots:
+        values = column(slot.argument)
+        other = None if slot.other is None else column(slot.other)
         present = diffs
-        if column.null_count:
-            present = np.where(column.is_null().to_numpy(zero_copy_only=False), 0, diffs)
+        for each in (values, other):
+            if each is not None and each.null_count:
+                present = np.where(each.is_null().to_numpy(zero_copy_only=False), 0, present)
         counts.append(sum_by(groups, present))
-        sums.append(_sum_rows(groups, present, column, slot))
+        if other is None:
+            sums.append(_sum_rows(groups, present, values, slot))
+        else:
+            sums.append(_sum_products(groups, present, values, other))
     return Totals(sum_by(groups, diffs), tuple(counts), tuple(sums))
 
 
@@ -122,11 +175,21 @@ def _sum_rows(groups: Groups, weights: Ints, column: pa.Array, slot: Slot) -> Su
         return None
     if slot.kind != FLOAT:
         return limbs.weighted_sums(groups, digits_of(column, slot.kind), weights)
+    return floats.carried(
+        floats.gather(floats.split(_doubles(column, weights), weights, groups.ids))
+    )
+
+
+def _sum_products(groups: Groups, weights: Ints, one: pa.Array, other: pa.Array) -> Sum:
+    a, b = _doubles(one, weights), _doubles(other, weights)
+    return floats.carried(floats.gather(floats.products(a, b, weights, groups.ids)))
+
+
+def _doubles(column: pa.Array, weights: Ints) -> floats.Doubles:
     values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
     if column.null_count:
         values = np.where(weights == 0, 0.0, values)
-    values = np.ascontiguousarray(values, np.float64)
-    return floats.carried(floats.gather(floats.split(values, weights, groups.ids)))
+    return np.ascontiguousarray(values, np.float64)
 
 
 def read(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Totals:
@@ -135,7 +198,7 @@ def read(rows: pa.RecordBatch, slots: Sequence[Slot]) -> Totals:
     sums: list[Sum] = []
     for index, slot in enumerate(slots):
         counts.append(int64(rows.column(f"n{index}")))
-        if slot.kind == FLOAT:
+        if slot.kind in _SPARSE:
             sums.append(floats.load(rows.column(f"s{index}")))
         elif slot.kind != COUNTED:
             sums.append(limbs.of_bytes(rows.column(f"s{index}"), _DIGITS[slot.kind]))
@@ -173,7 +236,7 @@ def nothing(size: int, slots: Sequence[Slot]) -> Totals:
 def _zero(slot: Slot, size: int) -> Sum:
     if slot.kind == COUNTED:
         return None
-    if slot.kind != FLOAT:
+    if slot.kind not in _SPARSE:
         return np.zeros((_DIGITS[slot.kind], size), np.int64)
     empty = np.empty(0, np.int64)
     return floats.Entries(empty, empty, empty)
@@ -306,14 +369,11 @@ def _mapped(
     return Totals(numbers(totals.rows), tuple(numbers(c) for c in totals.counts), tuple(sums))
 
 
-def replaced(
-    totals: Totals, slots: Sequence[Slot], distinct: Mapping[int, tuple[Ints, Sum]]
-) -> Totals:
-    """The totals with other parts for the DISTINCT slots of the given arguments."""
+def replaced(totals: Totals, parts: Mapping[int, tuple[Ints, Sum]]) -> Totals:
+    """The totals with other parts for the slots of these numbers."""
     counts, sums = list(totals.counts), list(totals.sums)
-    for index, slot in enumerate(slots):
-        if slot.distinct and slot.argument in distinct:
-            counts[index], sums[index] = distinct[slot.argument]
+    for index, (count, total) in parts.items():
+        counts[index], sums[index] = count, total
     return Totals(totals.rows, tuple(counts), tuple(sums))
 
 

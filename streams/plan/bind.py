@@ -8,38 +8,42 @@ once whatever made them equal.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from streams.errors import InvalidStatement
 from streams.ids import CollectionId
+from streams.plan import bind_join, bind_recursive, bind_table
+from streams.plan.bind_group import bind_distinct, bind_group, storable
 from streams.plan.bind_scalar import bind_scalar, row_scope
+from streams.plan.bind_window import bind_limit, bind_window
 from streams.plan.ir import (
-    AggregateCall,
     Distinct,
     Filter,
     Get,
-    Group,
+    Kind,
+    Limit,
+    Match,
     Product,
     Project,
     Relational,
+    Threshold,
     Union,
     Values,
+    Variable,
     columns,
+    shared,
 )
-from streams.plan.physical import Column
+from streams.plan.passes.prune import pick
+from streams.plan.physical import Column, Rule
 from streams.plan.record import Record
-from streams.plan.refusals import AGGREGATES, SUPPORTED, Refusal
+from streams.plan.refusals import Refusal
 from streams.plan.render import label
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, refs, shift
-from streams.plan.typenames import contains, stored, type_name
+from streams.plan.scalar import Call, Form, Ref, Scalar, conjuncts
+from streams.plan.temporal import conjunct
+from streams.plan.typenames import stored, type_name
 
-_INNER = "INNER"
-# Where equal keys may look different (intervals, collations) DuckDB groups by a normal form and
-# shows the first key it met; the least one does not depend on the order (rule 23).
-_REPRESENTATIVE = "__collated_group"
-# What DuckDB makes of min and max where bytes do not compare as values; `refuse` has refused
-# those that the user wrote.
-_BY_ANOTHER = {"arg_min": "min", "arg_max": "max"}
-_EXTREMES = frozenset({"min", "max"})
-_SUMMED = ("HUGEINT", "DOUBLE", "DECIMAL")  # result types of sum that are order-blind
+_DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
+_NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
+_SEVERAL = "More than one row returned by a subquery used as an expression"
+_MUTUALLY = "write it as WITH MUTUALLY RECURSIVE"
+_VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 
 
 Relations = Mapping[str, tuple[str, CollectionId]]
@@ -51,15 +55,18 @@ class _Scope:
     """What names mean: relations of the catalog, and CTEs by their number."""
 
     relations: Relations
+    limit: Limit
     ctes: dict[int, Relational] = field(default_factory=dict)
 
 
-def bind(plan: Record, relations: Relations) -> Relational:
-    """The logical plan of a bound query.
+def bind(
+    plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
+) -> Relational:
+    """The logical plan of a bound query, whose recursions have this limit.
 
     Errors: InvalidStatement for an operator that we do not maintain.
     """
-    return _node(plan, _Scope(relations))
+    return _node(plan, _Scope(relations, limit))
 
 
 def _node(record: Record, scope: _Scope) -> Relational:
@@ -78,7 +85,7 @@ def _input(record: Record, scope: _Scope) -> Relational:
 def _get(record: Record, scope: _Scope) -> Relational:
     function = record.record("qname").texts("path")[-1]
     if function != "seq_scan":
-        raise Refusal(f"table function {function}").raised()
+        return bind_table.function(function, record, _source(record, scope))
     name, collection = scope.relations[record.record("function_data").text("table").lower()]
     types = map(type_name, record.records("returned_types"))
     pairs = zip(record.texts("names"), types, strict=True)
@@ -92,9 +99,13 @@ def _get(record: Record, scope: _Scope) -> Relational:
     return Project(get, outputs, tuple(column.name for column in picked))
 
 
+def _source(record: Record, scope: _Scope) -> Relational | None:
+    """What a table function reads, if it is called for each row of something."""
+    return _input(record, scope) if record.records("children") else None
+
+
 def _dummy(_: Record, __: _Scope) -> Relational:
-    """One row without columns; it has one that nobody reads, because SQL wants one."""
-    return Values(((Literal("true", "BOOLEAN", "true"),),), (Column("row", "BOOLEAN"),))
+    return bind_table.NOTHING
 
 
 def _values(record: Record, scope: _Scope) -> Relational:
@@ -102,7 +113,7 @@ def _values(record: Record, scope: _Scope) -> Relational:
     rows = []
     for row in record.items("expressions"):
         assert isinstance(row, list)
-        rows.append(tuple(_storable(bind_scalar(Record(cell), empty)) for cell in row))
+        rows.append(tuple(storable(bind_scalar(Record(cell), empty)) for cell in row))
     names = tuple(f"col{i}" for i in range(len(rows[0])))
     del scope
     types = zip(names, rows[0], strict=True)
@@ -110,11 +121,62 @@ def _values(record: Record, scope: _Scope) -> Relational:
 
 
 def _project(record: Record, scope: _Scope) -> Relational:
-    source = _input(record, scope)
+    scalar = _scalar_subquery(record, scope)
+    if scalar is not None:
+        return scalar
+    _refuse_foreign(record)
+    return _projected(record, _input(record, scope))
+
+
+def _projected(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     bound = [(e.text("alias"), bind_scalar(e, inside)) for e in record.records("expressions")]
-    outputs = tuple(_storable(scalar) for _, scalar in bound)
+    outputs = tuple(storable(scalar) for _, scalar in bound)
     return Project(source, outputs, tuple(_called(*pair) for pair in bound))
+
+
+def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
+    """The row of an uncorrelated scalar subquery, if that is what is projected (rule 41).
+
+    It binds as `CASE WHEN count(*) > 1 THEN error(..) ELSE first(x) END`; we have a join for
+    it, whose error comes and goes with the second row.
+    """
+    (child,) = record.records("children")
+    if child.text("type") != "LOGICAL_AGGREGATE_AND_GROUP_BY" or child.items("groups"):
+        return None
+    calls = child.records("expressions")
+    names = [call.record("qname").texts("path")[-1] for call in calls]
+    shown = record.records("expressions")
+    if set(names) != {"first", "count_star"} or not all(map(_raises, shown)):
+        return None
+    source = _input(child, scope)
+    inside = row_scope(columns(source))
+    firsts = [calls[each.record("else_expr").number("index")] for each in shown]
+    values = tuple(storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
+    one = Project(source, values, tuple(map(label, values)))
+    single = Match(bind_table.NOTHING, one, Kind.SINGLE, ())
+    return pick(single, range(1, 1 + len(values)))
+
+
+def _raises(record: Record) -> bool:
+    """Whether an expression is the CASE that DuckDB writes: its error, else a column."""
+    if record.text("expression_class") != "BOUND_CASE":
+        return False
+    (check, *_), otherwise = record.records("case_checks"), record.record("else_expr")
+    words = [str(node.fields.get("value")) for node in check.record("then_expr").walk()]
+    own = any(each.startswith(_SEVERAL) for each in words)
+    return own and otherwise.text("expression_class") == "BOUND_REF"
+
+
+def _refuse_foreign(record: Record) -> None:
+    """The arguments of a table function name columns of their one input, by its number."""
+    (child,) = record.records("children")
+    for node in (node for each in record.records("expressions") for node in each.walk()):
+        if node.fields.get("expression_class") == "BOUND_COLUMN_REF":
+            table = node.record("binding").number("table_index")
+            if not child.has("table_index") or child.number("table_index") != table:
+                hint = "compute the argument in a subquery of its own"
+                raise Refusal("a table function over several relations", hint).raised()
 
 
 def _called(alias: str, scalar: Scalar) -> str:
@@ -123,119 +185,46 @@ def _called(alias: str, scalar: Scalar) -> str:
     return label(scalar) if numbered or not alias else alias
 
 
-def _storable(scalar: Scalar) -> Scalar:
-    """A column of the type of NULL becomes one of INTEGER, as in CREATE TABLE AS."""
-    type_ = stored(scalar.type)
-    return scalar if type_ == scalar.type else Call(Form.CAST, "cast", (scalar,), type_)
-
-
 def _filter(record: Record, scope: _Scope) -> Relational:
-    source = _input(record, scope)
-    if record.items("projection_map"):
-        raise Refusal("a filter that drops columns").raised()
+    return _filtered_rows(record, _input(record, scope))
+
+
+def _filtered_rows(record: Record, source: Relational) -> Relational:
     inside = row_scope(columns(source))
     parts = [conjuncts(bind_scalar(e, inside)) for e in record.records("expressions")]
-    return Filter(source, tuple(part for group in parts for part in group))
+    kept = Filter(source, tuple(conjunct(part) for group in parts for part in group))
+    places = bind_join.projection(record, "projection_map")
+    return kept if places is None else pick(kept, places)
 
 
 def _group(record: Record, scope: _Scope) -> Relational:
-    if len(record.items("grouping_sets")) > 1:
-        raise Refusal("grouping by several sets").raised()
-    if record.items("grouping_functions"):
-        raise Refusal("function grouping").raised()
-    source = _input(record, scope)
-    inside = row_scope(columns(source))
-    keys = tuple(_storable(bind_scalar(e, inside)) for e in record.records("groups"))
-    calls = tuple(_aggregate(e, source) for e in record.records("expressions"))
-    if not keys and not calls:
-        calls = (AggregateCall("count", None, "BIGINT"),)  # a row wants a column
-    names = tuple(map(label, keys)) + tuple(map(_name, calls))
-    return Group(source, keys, calls, names)
-
-
-def _name(call: AggregateCall) -> str:
-    return f"{call.function}({'*' if call.argument is None else label(call.argument)})"
-
-
-def _aggregate(record: Record, source: Relational) -> AggregateCall:
-    name = record.record("qname").texts("path")[-1]
-    arguments = record.records("children")
-    if name == "first" and record.text("alias") == _REPRESENTATIVE:
-        name = "min"
-    if name in _BY_ANOTHER:
-        raise _by_another(name, type_name(arguments[0].record("return_type"))).raised()
-    if name not in AGGREGATES or len(arguments) > 1:
-        shown = name if name not in AGGREGATES else f"{name} with {len(arguments)} arguments"
-        raise Refusal(f"aggregate {shown}", SUPPORTED).raised()
-    if record.text("aggregate_type") == "DISTINCT" and name not in {"min", "max"}:
-        raise Refusal(f"{name}(DISTINCT ...)").raised()
-    inside = row_scope(columns(source))
-    argument = bind_scalar(arguments[0], inside) if arguments else None
-    if name in _EXTREMES and record.text("alias") != _REPRESENTATIVE:
-        _refuse_enum(name, argument)
-    if record.has("filter"):
-        argument = _filtered(argument, bind_scalar(record.record("filter"), inside))
-    type_ = _result_type(name, argument, record)
-    return AggregateCall("count" if name == "count_star" else name, argument, type_)
-
-
-def _by_another(name: str, type_: str) -> Refusal:
-    """A min or max whose order is that of something computed: what the user wrote of it."""
-    if type_ == "VARCHAR":
-        return Refusal(f"{_BY_ANOTHER[name]} under a collation", "leave COLLATE out")
-    return Refusal(f"{_BY_ANOTHER[name]} of {type_}", "cast it to VARCHAR")
-
-
-def _refuse_enum(name: str, argument: Scalar | None) -> None:
-    """An ENUM travels as its text, whose order is another one than that of its values."""
-    if argument and contains(argument.type, "ENUM"):
-        hint = "cast it to VARCHAR; the order is then the alphabet's"
-        raise Refusal(f"{name} of {argument.type}", hint).raised()
-
-
-def _filtered(argument: Scalar | None, condition: Scalar) -> Scalar:
-    """FILTER comes before the argument (rule 38), and no aggregate of ours counts a NULL."""
-    value = argument or Literal("true", "BOOLEAN", "true")
-    null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
-    return Call(Form.CASE, "case", (condition, value, null), value.type)
-
-
-def _result_type(name: str, argument: Scalar | None, record: Record) -> str:
-    type_ = stored(type_name(record.record("return_type")))
-    if name in {"sum", "avg"} and not type_.startswith(_SUMMED):
-        assert argument is not None
-        raise Refusal(f"{name} of {argument.type}").raised()
-    return type_
+    return bind_group(record, _input(record, scope))
 
 
 def _distinct(record: Record, scope: _Scope) -> Relational:
-    source = _input(record, scope)
-    shown = row_scope(columns(source))
-    targets = tuple(bind_scalar(e, shown) for e in record.records("distinct_targets"))
-    own = [refs(target) == {place} for place, target in enumerate(targets)]
-    whole = len(targets) == len(columns(source)) and all(own)
-    if record.text("distinct_type") != "DISTINCT" or not whole:
-        raise Refusal("DISTINCT ON").raised()
-    if all(isinstance(target, Ref) for target in targets):
-        return Distinct(source)
-    return _distinct_by(source, targets)
+    return bind_distinct(record, _input(record, scope))
 
 
-def _distinct_by(source: Relational, targets: tuple[Scalar, ...]) -> Relational:
-    """One row for each combination of targets; a target is the normal form of its column.
+def _window(record: Record, scope: _Scope) -> Relational:
+    return bind_window(record, _input(record, scope))
 
-    Of the columns' values that have one normal form the least is shown (rule 23).
-    """
-    own = columns(source)
-    names = tuple(column.name for column in own)
-    folded = [i for i, target in enumerate(targets) if not isinstance(target, Ref)]
-    calls = tuple(
-        AggregateCall("min", Ref(i, own[i].type, own[i].name), own[i].type) for i in folded
-    )
-    group = Group(source, targets, calls, names + tuple(names[i] for i in folded))
-    places = [len(own) + folded.index(i) if i in folded else i for i, _ in enumerate(own)]
-    outputs = tuple(Ref(p, c.type, c.name) for p, c in zip(places, own, strict=True))
-    return Project(group, outputs, names)
+
+def _limit(record: Record, scope: _Scope) -> Relational:
+    return bind_limit(record, lambda child: _node(child, scope))
+
+
+def _order(record: Record, scope: _Scope) -> Relational:
+    """An order that no LIMIT sees: a view has none."""
+    return _input(record, scope)
+
+
+def _set_operation(record: Record, scope: _Scope) -> Relational:
+    parts = tuple(_node(child, scope) for child in record.records("children"))
+    kind = record.text("type").removeprefix("LOGICAL_")
+    every = record.flag("setop_all")
+    if kind == "INTERSECT":
+        return Threshold(parts, Rule.INTERSECT_ALL if every else Rule.INTERSECT)
+    return Threshold(parts, Rule.EXCEPT_ALL if every else Rule.EXCEPT)
 
 
 def _union(record: Record, scope: _Scope) -> Relational:
@@ -248,60 +237,94 @@ def _cross(record: Record, scope: _Scope) -> Relational:
 
 
 def _comparison_join(record: Record, scope: _Scope) -> Relational:
-    kind = record.text("join_type")
-    if kind != _INNER or record.items("left_projection_map"):
-        raise Refusal(f"{kind} JOIN").raised()
     left, right = (_node(child, scope) for child in record.records("children"))
-    width = len(columns(left))
-    pairs = [
-        _condition(condition, left, right, width) for condition in record.records("conditions")
-    ]
-    return Product((left, right), tuple(pairs))
-
-
-def _condition(record: Record, left: Relational, right: Relational, width: int) -> Scalar:
-    if not record.has("left"):
-        both = row_scope(columns(left) + columns(right))
-        return bind_scalar(record.record("expression"), both)
-    one = bind_scalar(record.record("left"), row_scope(columns(left)))
-    other = shift(bind_scalar(record.record("right"), row_scope(columns(right))), width)
-    return Call(Form.INFIX, _COMPARISONS[record.text("comparison")], (one, other), "BOOLEAN")
-
-
-_COMPARISONS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "!=",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
-    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
-}
+    return bind_join.comparison(record, left, right)
 
 
 def _any_join(record: Record, scope: _Scope) -> Relational:
-    kind = record.text("join_type")
-    if kind != _INNER:
-        raise Refusal(f"{kind} JOIN").raised()
-    parts = tuple(_node(child, scope) for child in record.records("children"))
-    both = row_scope(tuple(column for part in parts for column in columns(part)))
-    return Product(parts, conjuncts(bind_scalar(record.record("condition"), both)))
+    left, right = (_node(child, scope) for child in record.records("children"))
+    return bind_join.arbitrary(record, left, right)
+
+
+def _unnest(record: Record, scope: _Scope) -> Relational:
+    return bind_table.unnest(record, _input(record, scope))
+
+
+def _nothing(record: Record, _: _Scope) -> Relational:
+    """No rows, of these types."""
+    types = [stored(type_name(type_)) for type_ in record.records("return_types")]
+    return Values((), tuple(Column(f"col{i}", type_) for i, type_ in enumerate(types)))
 
 
 def _cte(record: Record, scope: _Scope) -> Relational:
-    if record.text("ctename").startswith("__duckdb_delim"):
-        raise Refusal("LATERAL or a correlated subquery", "join on equal columns").raised()
     definition, body = record.records("children")
-    scope.ctes[record.number("table_index")] = _node(definition, scope)
+    number = record.number("table_index")
+    source, kind = None, definition.text("type")
+    if record.text("ctename").startswith(_DELIM) and kind == "LOGICAL_PROJECTION":
+        source = _numbered(definition.records("children")[0], scope)
+    found = _node(definition, scope) if source is None else _projected(definition, source)
+    readers = [n for n in body.walk() if _is_cte(n) and n.number("cte_index") == number]
+    scope.ctes[number] = shared(found) if len(readers) > 1 else found
     return _node(body, scope)
 
 
+def _is_cte(record: Record) -> bool:
+    return record.fields.get("type") == "LOGICAL_CTE_REF"
+
+
+def _numbered(record: Record, scope: _Scope) -> Relational | None:
+    """The rows on the left of a correlated join, if DuckDB numbers them, and their numbers.
+
+    It does so where it cannot compare them, perhaps before it filters them. Any other
+    row_number is a function of the query.
+    """
+    if record.text("type") == "LOGICAL_FILTER":
+        source = _numbered(record.records("children")[0], scope)
+        return None if source is None else _filtered_rows(record, source)
+    if record.text("type") != "LOGICAL_WINDOW":
+        return None
+    (call, *others) = record.records("expressions")
+    if others or call.text("alias") != _NUMBER or call.items("partitions"):
+        return None
+    return _identified(_input(record, scope))
+
+
+def _identified(source: Relational) -> Relational:
+    """The rows with themselves for a number: equal ones have equal partners."""
+    own = columns(source)
+    refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
+    parts = tuple(
+        Call(Form.CAST, "cast", (ref,), "VARCHAR") if ref.type in _VAGUE else ref
+        for ref in refs_
+    )
+    names = tuple(f"c{i}" for i in range(len(own)))
+    members = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
+    identity = Call(Form.FUNCTION, "struct_pack", parts, f"STRUCT({members})", names)
+    called = tuple(column.name for column in own)
+    return Project(source, (*refs_, identity), (*called, "row"))
+
+
 def _cte_reference(record: Record, scope: _Scope) -> Relational:
-    number = record.number("cte_index")
-    if number not in scope.ctes:
-        raise InvalidStatement("WITH RECURSIVE is not supported in a materialized view")
-    return scope.ctes[number]
+    if record.flag("is_recurring"):
+        raise Refusal("recurring, which sees all rows so far,", _MUTUALLY).raised()
+    return scope.ctes[record.number("cte_index")]
+
+
+def _recursive(record: Record, scope: _Scope) -> Relational:
+    name, number = record.text("ctename"), record.number("table_index")
+    if record.items("key_targets"):
+        raise Refusal("WITH RECURSIVE ... USING KEY", _MUTUALLY).raised()
+    first, term = record.records("children")
+    base = _node(first, scope)
+    scope.ctes[number] = Variable(str(number), 0, name, columns(base))
+    return bind_recursive.recursion(
+        str(number),
+        name,
+        base,
+        _node(term, scope),
+        scope.limit,
+        keeps_all=record.flag("union_all"),
+    )
 
 
 _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
@@ -312,10 +335,18 @@ _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
     "FILTER": _filter,
     "AGGREGATE_AND_GROUP_BY": _group,
     "DISTINCT": _distinct,
+    "WINDOW": _window,
+    "LIMIT": _limit,
+    "ORDER_BY": _order,
     "UNION": _union,
+    "INTERSECT": _set_operation,
+    "EXCEPT": _set_operation,
+    "UNNEST": _unnest,
+    "EMPTY_RESULT": _nothing,
     "CROSS_PRODUCT": _cross,
     "COMPARISON_JOIN": _comparison_join,
     "ANY_JOIN": _any_join,
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
+    "RECURSIVE_CTE": _recursive,
 }

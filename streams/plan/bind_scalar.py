@@ -40,7 +40,9 @@ def row_scope(columns: tuple[Column, ...]) -> Scope:
     return Scope(tuple(Ref(i, column.type, column.name) for i, column in enumerate(columns)))
 
 
-def bind_scalar(record: Record, scope: Scope) -> Scalar:
+def bind_scalar(  # noqa: PLR0911 - one case a class of expression
+    record: Record, scope: Scope
+) -> Scalar:
     """Translate one bound expression.
 
     Errors: InvalidStatement for a class of expression that has no meaning row by row.
@@ -48,6 +50,9 @@ def bind_scalar(record: Record, scope: Scope) -> Scalar:
     match record.text("expression_class"):
         case "BOUND_REF":
             return _reference(record, scope)
+        case "BOUND_COLUMN_REF":
+            # of a table function's argument; there is one relation to name (`bind`)
+            return scope.values[record.record("binding").number("column_index")]
         case "BOUND_CONSTANT":
             return literal(record.record("value"))
         case "BOUND_FUNCTION":

@@ -7,20 +7,26 @@ which in DuckDB means its own: all binders of a process share one empty database
 opening a database takes longer than planning.
 """
 
+import atexit
 import difflib
 import functools
 import json
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
+import pyarrow as pa
 
 from streams.errors import InvalidStatement
+from streams.plan.ordinality import numbered
 from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
+from streams.trace.functions import Function, without_hash
+from streams.trace.kernel import create
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
@@ -28,7 +34,12 @@ _SETTINGS = (
     "SET default_null_order = 'postgres'",
     "SET arrow_lossless_conversion = true",
     "SET TimeZone = 'UTC'",
+    # a PIVOT into more columns would be an operator of its own, not filtered aggregates
+    "SET pivot_filter_threshold = 100000",
 )
+NOW_TEXT = "'the logical time of slackwater'"
+"""What `mz_now()` is to the binder: a constant text takes the type it is compared with."""
+_NOW = f"CREATE TEMP MACRO mz_now() AS {NOW_TEXT}"
 _DATABASE = {
     "threads": "1",
     "memory_limit": "256MB",  # constants are computed here: a huge one must not hurt the host
@@ -36,6 +47,9 @@ _DATABASE = {
     "autoload_known_extensions": "false",
     "enable_external_access": "false",
 }
+
+_DECLARING = threading.Lock()
+"""Held while a function is declared: all binders of a process share one database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +80,14 @@ class Binder:
 
         Errors: InvalidStatement, in DuckDB's words, for what does not bind.
         """
-        answer = self._answer("SELECT json_serialize_plan(?, optimize := false)", query)
+        call = "SELECT json_serialize_plan(?, optimize := false)"
+        answer = self._answer(call, numbered(query))
         try:
             relation = self.connection.sql(query)
         except duckdb.Error as error:
             raise InvalidStatement("the query cannot be planned", _words(error)) from error
         columns = tuple(
-            Column(name, stored(str(type_)))
+            Column(without_hash(name), stored(str(type_)))
             for name, type_ in zip(relation.columns, relation.types, strict=True)
         )
         return Bound(answer.records("plans")[0], columns)
@@ -120,7 +135,10 @@ class Binder:
 
 @functools.cache
 def _database() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config=dict(_DATABASE))
+    connection = duckdb.connect(config=dict(_DATABASE))
+    # A connection that knows functions and is open when Python ends is reported as a leak.
+    atexit.register(connection.close)
+    return connection
 
 
 @functools.cache
@@ -149,26 +167,6 @@ def unstable_functions() -> Mapping[str, str]:
     return found
 
 
-@functools.cache
-def aggregates_beyond(supported: frozenset[str]) -> frozenset[str]:
-    """The other aggregate functions, and the macros that call one, by lower-case name."""
-    connection = _database().cursor()
-    rows = connection.execute(
-        "SELECT lower(function_name) FROM duckdb_functions() GROUP BY 1"
-        " HAVING bool_and(function_type = 'aggregate')"
-    )
-    found = frozenset(str(name) for (name,) in rows.fetchall()) - supported
-    macros = connection.execute(
-        "SELECT lower(function_name), lower(macro_definition) FROM duckdb_functions()"
-        " WHERE function_type = 'macro' AND macro_definition IS NOT NULL"
-    ).fetchall()
-    return found | {
-        str(name)
-        for name, definition in macros
-        if found.intersection(re.findall(r"(\w+)\s*\(", re.sub("'[^']*'", "", definition)))
-    }
-
-
 _CLOCKS = dict.fromkeys(
     (
         "current_date",
@@ -185,17 +183,23 @@ _MACROS_IN_MACROS = 3  # levels; DuckDB's own have two
 
 
 @contextmanager
-def binder(tables: Mapping[str, Sequence[Column]]) -> Iterator[Binder]:
-    """A binder that knows these tables.
+def binder(
+    tables: Mapping[str, Sequence[Column]], functions: Sequence[Function] = ()
+) -> Iterator[Binder]:
+    """A binder that knows these tables and functions.
 
     Errors: InvalidStatement for a column type or a name that DuckDB refuses.
     """
     connection = _database().cursor()
     try:
-        for setting in _SETTINGS:
+        for setting in (*_SETTINGS, _NOW):
             connection.execute(setting)
         for name, columns in tables.items():
             _create(connection, name, columns)
+        for each in functions:
+            with _DECLARING:
+                _declare(each)
+            connection.execute(each.macro)
         yield Binder(connection, tuple(tables))
     finally:
         connection.close()
@@ -220,9 +224,29 @@ def _create(
         raise InvalidStatement(f"the columns of {name} are not valid", _words(error)) from error
 
 
+@functools.cache
+def _declare(function: Function) -> None:
+    """Let binders bind calls of a function: planning never runs what users wrote."""
+
+    def uncalled(*_: object) -> pa.Array:
+        raise NotImplementedError(f"{function.name} is not called while planning")
+
+    create(_database(), function, uncalled)
+
+
+def known_functions() -> frozenset[str]:
+    """The names of DuckDB's own functions and macros, in lower case."""
+    rows = (
+        _database()
+        .cursor()
+        .execute("SELECT DISTINCT lower(function_name) FROM duckdb_functions()")
+    )
+    return frozenset(str(name) for (name,) in rows.fetchall())
+
+
 def _words(error: duckdb.Error) -> str:
     """DuckDB's first line, without its class."""
-    first = str(error).splitlines()[0]
+    first = without_hash(str(error).splitlines()[0])
     return first.partition(": ")[2] or first
 
 
@@ -232,10 +256,14 @@ def _refused(answer: Record, query: str, tables: Sequence[str]) -> InvalidStatem
     where = _where(query, int(position)) if position else ""
     if answer.text("type") == "Table":
         return _no_relation(answer.text("name"), where, tables)
-    message, _, rest = answer.text("error_message").partition("\n")
+    message, _, rest = without_hash(answer.text("error_message")).partition("\n")
     if message.startswith("Deprecated lambda arrow"):
         hint = "write lambda x: x + 1 instead of x -> x + 1"
         return InvalidStatement("a lambda with an arrow is not supported", where, hint)
+    if "is a Macro Function" in message:
+        name = message.partition('"')[2].partition('"')[0]
+        hint = "aggregate its values, or order the list inside: to_json(list(x ORDER BY y))"
+        return InvalidStatement(f"{name} takes no DISTINCT, FILTER or ORDER BY", where, hint)
     # DuckDB lists each overload on a line of its own; the first few are enough to see the kind.
     detail = "; ".join(line.strip() for line in rest.splitlines()[:6] if line.strip())
     hint = ""

@@ -1,13 +1,15 @@
 """From the text of a SELECT to the dataflow that maintains it: the planner's front door."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
-from streams.plan import ir, render
+from streams.plan import ir, mutual, render
+from streams.plan import json as plans
 from streams.plan.bind import bind
 from streams.plan.binder import Binder, binder
+from streams.plan.draw import draw
 from streams.plan.explain import explain_logical, explain_physical
 from streams.plan.lower import lower
 from streams.plan.passes import optimise
@@ -15,14 +17,28 @@ from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
 from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.settle import settle
+from streams.plan.temporal import refuse_elsewhere
+from streams.trace.functions import Function, named, without_hash
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a name of the catalog stands for in a query: a collection and its columns."""
+    """What a name of the catalog stands for in a query: a collection and its columns.
+
+    `keys` are sets of column names by which no two rows are equal; only what an operator keeps
+    so may be given, as the upsert behind a source does. If it is `monotone` no row ever leaves.
+    """
 
     id: CollectionId
     columns: tuple[Column, ...]
+    keys: tuple[tuple[str, ...], ...] = ()
+    monotone: bool = False
+
+    @property
+    def places(self) -> tuple[tuple[int, ...], ...]:
+        """The keys by the positions of their columns."""
+        names = [column.name for column in self.columns]
+        return tuple(tuple(map(names.index, key)) for key in self.keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,46 +50,127 @@ class Compiled:
     columns: tuple[Column, ...]
 
 
-def compile_view(query: str, catalog: Mapping[str, Relation]) -> Compiled:
+def compile_view(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> Compiled:
     """Plan the SELECT against the catalog, whose names are case-insensitive.
+
+    `functions` are those that the query may call beside DuckDB's; the dataflow holds the ones
+    that it does.
 
     Errors: InvalidStatement, naming the construct or the place, for what does not bind or is
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
-    _refuse_ambiguous(catalog)
-    with binder({name: relation.columns for name, relation in catalog.items()}) as bound:
-        refuse(bound, query, _column_names(catalog))
-        answer = bound.bind(query)
-        _refuse_duplicates(answer.columns)
-        # Words like current_date, and macros, turn into functions only when they are bound.
-        refuse_unstable(_functions(answer.plan))
-        refuse_today(answer.plan)
-        names = {name.lower(): (name, relation.id) for name, relation in catalog.items()}
-        unchecked = bind(answer.plan, names)
-        settled = settle(unchecked, bound.computable)
-        _refuse_failing_rows(settled, bound)
+    settled, columns = _settled(query, catalog, functions)
     logical = optimise(settled)
-    dataflow = lower(logical, answer.columns)
-    refuse_types(answer.columns, _inner_types(dataflow))
-    return Compiled(dataflow, logical, answer.columns)
+    dataflow = lower(logical, columns)
+    if functions:
+        called = named(functions, plans.dumps(dataflow))
+        dataflow = replace(dataflow, functions=called)
+    refuse_types(columns, _inner_types(dataflow))
+    return Compiled(dataflow, logical, columns)
 
 
-def explain(query: str, catalog: Mapping[str, Relation]) -> str:
+def bound_plan(query: str, catalog: Mapping[str, Relation]) -> ir.Relational:
+    """The plan of the SELECT before any pass. Errors: as `compile_view`."""
+    return _settled(query, catalog, ())[0]
+
+
+def _settled(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function]
+) -> tuple[ir.Relational, tuple[Column, ...]]:
+    _refuse_ambiguous(catalog)
+    block = mutual.split(query)
+    known = _scope(block, catalog)
+    tables = {name: relation.columns for name, relation in known.items()}
+    with binder(tables, functions) as bound:
+        values = [_value(binding, block, known, bound) for binding in block.bindings]
+        unchecked, columns = _bind(block.query, block, known, bound)
+        _refuse_duplicates(columns)
+        tied = mutual.tie(block, values, unchecked)
+        refuse_elsewhere(tied)
+        settled = settle(tied, bound.computable)
+        _refuse_failing_rows(settled, bound)
+    return settled, columns
+
+
+def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
+    """What names mean in the queries of a block: its bindings hide relations."""
+    own = {
+        each.name: Relation(block.collection(each.name), _declared(each))
+        for each in block.bindings
+    }
+    hidden = {name.lower() for name in own}
+    return {n: r for n, r in catalog.items() if n.lower() not in hidden} | own
+
+
+def _declared(binding: mutual.Binding) -> tuple[Column, ...]:
+    with binder({binding.name: binding.columns}) as bound:
+        return bound.columns(binding.name)
+
+
+def _value(
+    binding: mutual.Binding, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
+) -> ir.Relational:
+    found = len(bound.bind(binding.query).columns)
+    if found != len(binding.columns):
+        raise InvalidStatement(
+            f"{binding.name} is declared with {len(binding.columns)} columns,"
+            f" its query has {found}"
+        )
+    return _bind(binding.cast, block, known, bound)[0]
+
+
+def _bind(
+    query: str, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
+) -> tuple[ir.Relational, tuple[Column, ...]]:
+    refuse(bound, query, _column_names(known))
+    answer = bound.bind(query)
+    # Words like current_date, and macros, turn into functions only when they are bound.
+    refuse_unstable(_functions(answer.plan))
+    refuse_today(answer.plan)
+    names = {name.lower(): (name, relation.id) for name, relation in known.items()}
+    bound_plan = bind(answer.plan, names, block.limit)
+    return _described(bound_plan, {each.id: each for each in known.values()}), answer.columns
+
+
+def _described(node: ir.Relational, known: Mapping[CollectionId, Relation]) -> ir.Relational:
+    """The plan with what the catalog knows of each collection's rows."""
+    if isinstance(node, ir.Get):
+        relation = known[node.collection]
+        return replace(node, keys=relation.places, monotone=relation.monotone)
+    return ir.with_parts(node, tuple(_described(part, known) for part in ir.parts(node)))
+
+
+def explain(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> str:
     """The logical and the physical plan of the SELECT as trees.
 
     Errors: as `compile_view`.
     """
-    compiled = compile_view(query, catalog)
+    compiled = compile_view(query, catalog, functions)
     names = {relation.id: name for name, relation in catalog.items()}
-    return "\n".join(
-        [
-            "logical plan",
-            explain_logical(compiled.logical),
-            "",
-            "physical plan",
-            explain_physical(compiled.dataflow, names),
-        ]
-    )
+    lines = [
+        "logical plan",
+        explain_logical(compiled.logical, known=True),
+        "",
+        "physical plan",
+        explain_physical(compiled.dataflow, names),
+    ]
+    return without_hash("\n".join(lines))
+
+
+def drawn(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> str:
+    """The physical plan of the SELECT as a picture: the text of an SVG document.
+
+    Errors: as `compile_view`.
+    """
+    compiled = compile_view(query, catalog, functions)
+    names = {relation.id: name for name, relation in catalog.items()}
+    return without_hash(draw(compiled.dataflow, names))
 
 
 def _refuse_ambiguous(catalog: Mapping[str, Relation]) -> None:
@@ -127,5 +224,5 @@ def _refuse_failing_rows(node: ir.Relational, bound: Binder) -> None:
     if isinstance(node, ir.Values):
         for row in node.rows:
             bound.check("SELECT " + ", ".join(render.sql(cell) for cell in row))
-    for child in ir.children(node):
-        _refuse_failing_rows(child, bound)
+    for part in ir.parts(node):
+        _refuse_failing_rows(part, bound)

@@ -5,18 +5,36 @@ from typing import assert_never
 
 from streams.ids import CollectionId
 from streams.plan import ir, physical
+from streams.plan.grouped import label_of_aggregate, label_of_order, label_of_window
+from streams.plan.monotone import is_monotone
 from streams.plan.physical import Dataflow
 from streams.plan.render import label
 from streams.plan.scalar import Scalar
 from streams.plan.typenames import identifier
+from streams.plan.unique import key
 
 _SHOWN = 12  # columns of a relation before the line gets too long to read
 
 
-def explain_logical(node: ir.Relational, depth: int = 0) -> str:
-    """The logical plan, one operator a line, inputs indented below."""
-    line = "  " * depth + _logical(node)
-    return "\n".join([line, *(explain_logical(c, depth + 1) for c in ir.children(node))])
+def explain_logical(node: ir.Relational, depth: int = 0, *, known: bool = False) -> str:
+    """The logical plan, one operator a line, inputs indented below.
+
+    With what is `known` of the rows: a key, and whether they only ever become more.
+    """
+    line = "  " * depth + _logical(node) + (_known(node) if known else "")
+    parts = (explain_logical(part, depth + 1, known=known) for part in ir.parts(node))
+    return "\n".join([line, *parts])
+
+
+def _known(node: ir.Relational) -> str:
+    notes = []
+    if (found := key(node)) is not None:
+        own = ir.columns(node)
+        names = ", ".join(identifier(own[place].name) for place in found)
+        notes.append(f"key {names}" if names else "at most one row")
+    if ir.gets(node) and is_monotone(node):
+        notes.append("append-only")
+    return f"  -- {'; '.join(notes)}" if notes else ""
 
 
 def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
@@ -33,12 +51,31 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return f"Product {_all(node.predicates)}".rstrip()
         case ir.Join():
             return f"Join {_keys(node)}"
+        case ir.Match():
+            return f"{node.kind} join {_all(node.predicates)}".rstrip()
+        case ir.Threshold():
+            return str(node.rule).capitalize()
+        case ir.Unnest():
+            own = ir.columns(node.input)
+            return "Unnest " + ", ".join(identifier(own[place].name) for place in node.lists)
         case ir.Group():
             return f"Group {_group(node)}"
+        case ir.Window():
+            return f"Window {_calls(node)}"
+        case ir.TopK():
+            return f"TopK {_top(node)}"
         case ir.Distinct():
             return "Distinct"
         case ir.Union():
             return "Union"
+        case ir.Negate():
+            return "Negate"
+        case ir.Variable():
+            return f"{identifier(node.name)} of the iteration before {_row(node)}"
+        case ir.Loop():
+            names = ", ".join(map(identifier, node.names))
+            end = _end(node.limit.iterations, fails=node.limit.fails)
+            return f"Loop {names}, gives {identifier(node.names[node.result])}, {end}"
         case _:
             assert_never(node)
 
@@ -48,6 +85,10 @@ def _row(node: ir.Relational) -> str:
     shown = [f"{identifier(c.name)} {c.type}" for c in own[:_SHOWN]]
     rest = [f"and {len(own) - _SHOWN} more"] if len(own) > _SHOWN else []
     return "(" + ", ".join(shown + rest) + ")"
+
+
+def _end(limit: int, *, fails: bool) -> str:
+    return f"an error beyond iteration {limit}" if fails else f"ends with iteration {limit}"
 
 
 def _outputs(outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> str:
@@ -61,30 +102,48 @@ def _all(predicates: tuple[Scalar, ...]) -> str:
 
 def _keys(node: ir.Join) -> str:
     left, right = ir.columns(node.left), ir.columns(node.right)
-    return " AND ".join(
+    equal = " AND ".join(
         f"left.{identifier(left[key.left].name)}"
         f" {'IS NOT DISTINCT FROM' if key.null_equal else '='}"
         f" right.{identifier(right[key.right].name)}"
         for key in node.keys
     )
+    return (equal or "of all pairs") + _where(_all(node.residual))
+
+
+def _calls(node: ir.Window) -> str:
+    calls = ", ".join(map(label_of_window, node.calls))
+    keys = ", ".join(label(key) for key in node.keys)
+    return f"by {keys}: {calls}" if keys else f"of all: {calls}"
+
+
+def _top(node: ir.TopK) -> str:
+    keys = f"by {', '.join(label(key) for key in node.keys)}: " if node.keys else ""
+    share = "" if node.percent is None else f"{node.percent}% "
+    rows = "all" if node.limit is None else str(node.limit)
+    order = ", ".join(label_of_order(order) for order in node.orders)
+    shown = f"{keys}{share or rows + ' '}rows from {node.offset}"
+    return f"{shown} in order of {order}" if order else shown
 
 
 def _group(node: ir.Group) -> str:
-    calls = ", ".join(
-        f"{call.function}({'*' if call.argument is None else label(call.argument)})"
-        for call in node.calls
-    )
+    calls = ", ".join(map(label_of_aggregate, node.calls))
     keys = ", ".join(label(key) for key in node.keys)
     return f"by {keys}: {calls}" if keys else f"all: {calls}"
 
 
 def explain_physical(dataflow: Dataflow, names: Mapping[CollectionId, str]) -> str:
     """The physical plan: the output's tree, with levels; a shared node is shown once."""
-    title = ", ".join(f"{identifier(c.name)} {c.type}" for c in dataflow.output)
-    lines = [f"output ({title})", f"rounds {dataflow.depth}"]
+    lines = [heading(dataflow), f"rounds {dataflow.depth}"]
     shown: set[int] = set()
     _walk(dataflow, names, len(dataflow.nodes) - 1, (0, None), lines, shown)
     return "\n".join(lines)
+
+
+def heading(dataflow: Dataflow) -> str:
+    """The columns that come out."""
+    columns = ", ".join(f"{identifier(c.name)} {c.type}" for c in dataflow.output)
+    return f"output ({columns})"
 
 
 def _walk(
@@ -105,14 +164,30 @@ def _walk(
         return
     shown.add(number)
     types = ", ".join(dataflow.types[number])
-    lines.append(f"{head} {_physical(dataflow, names, number)} -> ({types})")
-    for child in physical.inputs(dataflow.nodes[number]):
+    lines.append(f"{head} {operator(dataflow, names, number)} -> ({types})")
+    node = dataflow.nodes[number]
+    if isinstance(node, physical.Loop):
+        lines += _body(node, depth + 1)
+    for child in physical.inputs(node):
         _walk(dataflow, names, child, (depth + 1, number), lines, shown)
 
 
-def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+def _body(loop: physical.Loop, depth: int) -> list[str]:
+    """What a loop repeats: the tree of each binding's value."""
+    lines: list[str] = []
+    shown: set[int] = set()
+    variables = loop.body.imports[len(loop.inputs) :]
+    names = {each.collection: n for each, n in zip(variables, loop.names, strict=True)}
+    for name, value in zip(loop.names, loop.values, strict=True):
+        lines.append(f"{'  ' * depth}{identifier(name)} :=")
+        _walk(loop.body, names, value, (depth + 1, None), lines, shown)
+    return lines
+
+
+def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     dataflow: Dataflow, names: Mapping[CollectionId, str], number: int
 ) -> str:
+    """What a node of the plan does, in a line."""
     node = dataflow.nodes[number]
     match node:
         case physical.Source():
@@ -122,17 +197,31 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return f"Constant {node.sql}"
         case physical.Linear():
             return _linear(node)
+        case physical.Temporal():
+            return _temporal(node)
         case physical.Join():
-            return f"Join {_columns(node.left_keys)} = {_columns(node.right_keys)}" + (
-                " null equals null" if all(node.null_equal) else _null_equal(node)
-            )
+            return f"Join {_equal(node)}" + _where(_sql(node.residual))
         case physical.Reduce():
             calls = ", ".join(map(_aggregate, node.aggregates))
             return f"Reduce by {_columns(node.keys)}: {calls}"
+        case physical.Groupwise():
+            return f"Groupwise by {_columns(node.keys)} {_groupwise(node)}"
+        case physical.TopK():
+            rows = f"[{node.offset}, {node.upto})"
+            return f"TopK by {_columns(node.keys)} rows {rows} in order of {node.order}"
         case physical.Distinct():
             return "Distinct"
         case physical.Union():
             return "Union"
+        case physical.Negate():
+            return "Negate"
+        case physical.Loop():
+            gives = identifier(node.names[node.result])
+            return f"Loop in one bucket, gives {gives}, {_end(node.limit, fails=node.fails)}"
+        case physical.Threshold():
+            return f"Threshold {node.rule} by {_columns(node.keys)}"
+        case physical.Unnest():
+            return f"Unnest {_columns(node.lists)}"
         case physical.Upsert():
             return f"Upsert by {_columns(node.keys)}"
         case _:
@@ -141,8 +230,43 @@ def _physical(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
 
 def _linear(node: physical.Linear) -> str:
     outputs = ", ".join(output.sql for output in node.outputs)
-    where = " AND ".join(predicate.sql for predicate in node.predicates)
-    return f"Linear {outputs} where {where}" if where else f"Linear {outputs}"
+    return f"Linear {outputs}" + _where(_sql(node.predicates))
+
+
+def _temporal(node: physical.Temporal) -> str:
+    outputs = ", ".join(output.sql for output in node.outputs)
+    bounds = " AND ".join(f"mz_now() {b.comparison} {b.value.sql}" for b in node.bounds)
+    return f"Temporal {outputs} while {bounds}" + _where(_sql(node.predicates))
+
+
+def _sql(predicates: tuple[physical.Expression, ...]) -> str:
+    return " AND ".join(predicate.sql for predicate in predicates)
+
+
+def _where(predicates: str) -> str:
+    return f" where {predicates}" if predicates else ""
+
+
+def _equal(node: physical.Join) -> str:
+    if not node.left_keys:
+        return "of all pairs"
+    equal = f"{_columns(node.left_keys)} = {_columns(node.right_keys)}"
+    return equal + (" null equals null" if all(node.null_equal) else _null_equal(node))
+
+
+def _groupwise(node: physical.Groupwise) -> str:
+    width = len(node.outputs)
+    shown = [e.sql for i, e in enumerate(node.outputs) if e.sql != f"c{i}"]
+    where = f" where {node.condition.sql}" if node.condition else ""
+    kept = f"{width - len(shown)} columns kept"
+    return f"recomputes {_scope(node)}{', '.join([kept, *shown])}{where}"
+
+
+def _scope(node: physical.Groupwise) -> str:
+    """What a change of one row makes the operator compute again."""
+    if node.reach is None:
+        return "whole groups: "
+    return f"{node.reach.ahead} rows before and {node.reach.back} behind each change: "
 
 
 def _null_equal(node: physical.Join) -> str:
@@ -155,5 +279,11 @@ def _columns(positions: tuple[int, ...]) -> str:
 
 
 def _aggregate(call: physical.Aggregate) -> str:
+    if call.sql:
+        return f"recomputes {call.sql}"
+    if call.other is not None:
+        return f"{call.function}(c{call.argument}, c{call.other})"
     argument = "*" if call.argument is None else f"c{call.argument}"
+    if call.share:
+        return f"{call.function}({argument}, {call.share})"
     return f"{call.function}({'DISTINCT ' if call.distinct else ''}{argument})"

@@ -6,7 +6,9 @@ is short on purpose: leaving a function out costs a little speed, putting a wron
 a right answer.
 """
 
-from streams.plan.scalar import Call, Form, Scalar
+import re
+
+from streams.plan.scalar import Call, Form, Literal, Scalar
 
 _SAFE_FORMS = frozenset(
     {
@@ -20,6 +22,7 @@ _SAFE_FORMS = frozenset(
         Form.COALESCE,
         Form.CASE,
         Form.TRY_CAST,
+        Form.TEMPORAL,
     }
 )
 _SAFE_FUNCTIONS = frozenset({
@@ -28,8 +31,15 @@ _SAFE_FUNCTIONS = frozenset({
     "rtrim", "year", "month", "day", "hour", "minute", "second", "quarter", "dayofweek",
     "isodow", "week", "isnan", "isinf", "isfinite", "struct_extract", "array_extract",
     "list_contains", "row", "struct_pack", "list_value", "greatest", "least",
-    "constant_or_null", "hash", "md5",
+    "constant_or_null", "hash", "md5", "concat", "concat_ws", "len", "strlen", "reverse",
+    "dayname", "monthname", "dayofyear",
 }) | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM"}  # fmt: skip
+
+_SAFE_WITH_SMALL = frozenset({"substring", "substr", "left", "right"})
+"""What fails only for numbers of more than 32 bits behind the first argument."""
+
+_SAFE_BY_SMALL = frozenset({"//", "%"})
+"""What fails for integers only where the divisor is zero, or -1."""
 
 _SIGNED = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _UNSIGNED = ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT")
@@ -39,6 +49,10 @@ _WIDER = (
     | {"FLOAT": ("DOUBLE",), "DECIMAL": ("DOUBLE",)}
 )
 """What each type casts to without loss of range."""
+
+_DIGITS = dict(zip(_SIGNED + _UNSIGNED, (3, 5, 10, 19, 39, 3, 5, 10, 20, 39), strict=True))
+_DECIMAL = re.compile(r"DECIMAL\((\d+),(\d+)\)")
+_SMALL = re.compile(r"\d{1,9}")
 
 
 def can_fail(scalar: Scalar) -> bool:
@@ -54,10 +68,34 @@ def _safe(call: Call) -> bool:
     if call.form is Form.CAST:
         return _widens(call.arguments[0].type, call.type)
     if call.form in {Form.FUNCTION, Form.INFIX, Form.PREFIX}:
-        return call.name in _SAFE_FUNCTIONS
+        return call.name in _SAFE_FUNCTIONS or _safe_with_constants(call)
     return call.form in _SAFE_FORMS
+
+
+def _safe_with_constants(call: Call) -> bool:
+    others = call.arguments[1:]
+    if call.name in _SAFE_BY_SMALL and call.type in _DIGITS:
+        return all(_is_small(each) and not _is_zero(each) for each in others)
+    return call.name in _SAFE_WITH_SMALL and all(map(_is_small, others))
+
+
+def _is_small(scalar: Scalar) -> bool:
+    """Tell whether this is a whole number of a few digits, which is not negative."""
+    if not isinstance(scalar, Literal) or scalar.type not in _DIGITS:
+        return False
+    return bool(_SMALL.fullmatch(scalar.label))
+
+
+def _is_zero(scalar: Scalar) -> bool:
+    return isinstance(scalar, Literal) and not scalar.label.strip("0")
 
 
 def _widens(source: str, target: str) -> bool:
     # A date may lie outside the range of a timestamp, so that cast is not here.
-    return target in (source, "VARCHAR") or target in _WIDER.get(source.partition("(")[0], ())
+    if target in (source, "VARCHAR") or target in _WIDER.get(source.partition("(")[0], ()):
+        return True
+    wide, narrow = _DECIMAL.fullmatch(target), _DECIMAL.fullmatch(source)
+    if not wide or not (narrow or source in _DIGITS):
+        return False
+    width, scale = (int(narrow[1]), int(narrow[2])) if narrow else (_DIGITS[source], 0)
+    return int(wide[2]) >= scale and int(wide[1]) - int(wide[2]) >= width - scale

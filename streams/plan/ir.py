@@ -4,25 +4,35 @@ Every node is a function from multisets to a multiset; none knows of time, parti
 state. A node's columns are positions with names that serve people only. Trees are compared
 by value, so equal subtrees mean equal collections and are computed once (`lower`).
 
-Binding makes Get, Values, Project, Filter, Product, Group, Distinct and Union. Product, any
-number of inputs with predicates over their concatenated rows, is what FROM means; the pass
-`joins` turns each into a tree of Join, which is what we can maintain.
+Binding makes all nodes but Join. Product, any number of inputs with predicates over their
+concatenated rows, is what FROM means; the pass `joins` turns each into a tree of Join, which
+is what we can maintain. Match stands for the joins whose answer depends on what did *not*
+match; `plan.matches` says how they are maintained. A Loop is a border: passes optimise what it
+repeats for itself (`passes`), and see a collection.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from streams.ids import CollectionId
-from streams.plan.physical import Column
+from streams.plan.physical import Column, Rule
 from streams.plan.scalar import Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class Get:
-    """A collection of the catalog, with all its columns."""
+    """A collection of the catalog, with all its columns.
+
+    `keys` are sets of columns by which no two rows are equal, each kept by the operator that
+    makes the collection (`plan.unique`). If it is `monotone` no row ever leaves it.
+    """
 
     relation: str
     collection: CollectionId
     columns: tuple[Column, ...]
+    keys: tuple[tuple[int, ...], ...] = ()
+    monotone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,20 +82,93 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """The combinations of left's and right's rows that agree on at least one key."""
+    """The combinations of left's and right's rows that agree on the keys.
+
+    Of these, the ones for which every predicate of `residual`, over both rows, is true.
+    """
 
     left: "Relational"
     right: "Relational"
     keys: tuple[Key, ...]
+    residual: tuple[Scalar, ...] = ()
+
+
+class Kind(StrEnum):
+    """What comes of left's rows, given the rows on the right that match them.
+
+    A pair of rows matches if every predicate is true. RIGHT is LEFT turned round.
+    """
+
+    LEFT = "LEFT"  # the pairs, and left rows without a match beside NULLs
+    FULL = "FULL"  # the pairs, and the rows of either side without a match beside NULLs
+    SEMI = "SEMI"  # left rows with a match
+    ANTI = "ANTI"  # left rows without a match
+    NULL_AWARE_ANTI = "NULL-AWARE ANTI"  # left rows for which every pair is false: NOT IN
+    MARK = "MARK"  # left rows, and whether one matches: else NULL if for one it is unknown
+    SINGLE = "SINGLE"  # as LEFT; a row with two matches is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A join in which rows without a match count; predicates are over both rows."""
+
+    left: "Relational"
+    right: "Relational"
+    kind: Kind
+    predicates: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One term of an ORDER BY."""
+
+    scalar: Scalar
+    descending: bool = False
+    nulls_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateCall:
-    """An aggregate function over one argument, or over rows (`count(*)`)."""
+    """An aggregate function over one argument, or over rows (`count(*)`).
+
+    `general` ones are computed by DuckDB over the rows of a group; they may have `more`
+    arguments, an order, and a FILTER. The others are functions of accumulators, or with a
+    `share` (a decimal's text) the quantile at it; the FILTER is in their argument.
+    """
 
     function: str
     argument: Scalar | None
     type: str
+    distinct: bool = False
+    more: tuple[Scalar, ...] = ()
+    orders: tuple[Order, ...] = ()
+    condition: Scalar | None = None
+    general: bool = False
+    share: str = ""
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every expression of the call."""
+        first = () if self.argument is None else (self.argument,)
+        last = () if self.condition is None else (self.condition,)
+        return (*first, *self.more, *(order.scalar for order in self.orders), *last)
+
+    def over(self, change: Callable[[Scalar], Scalar]) -> "AggregateCall":
+        """The call with every expression changed."""
+        return replace(
+            self,
+            argument=None if self.argument is None else change(self.argument),
+            more=tuple(map(change, self.more)),
+            orders=changed_orders(self.orders, change),
+            condition=None if self.condition is None else change(self.condition),
+        )
+
+
+def changed_orders(
+    orders: tuple[Order, ...], change: Callable[[Scalar], Scalar]
+) -> tuple[Order, ...]:
+    """An ORDER BY with every expression changed."""
+    return tuple(replace(order, scalar=change(order.scalar)) for order in orders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +179,103 @@ class Group:
     keys: tuple[Scalar, ...]
     calls: tuple[AggregateCall, ...]
     names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A window's frame: `kind` is ROWS, RANGE or GROUPS.
+
+    A bound is `UNBOUNDED PRECEDING`, `CURRENT ROW`, `PRECEDING`, ...; the latter two words
+    stand behind an offset.
+    """
+
+    kind: str
+    start: str
+    start_offset: Scalar | None
+    end: str
+    end_offset: Scalar | None
+    exclude: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowCall:
+    """A window function over the rows of a partition.
+
+    `orders` are the window's, `inner` those inside the call. The whole row breaks ties where
+    they show (`lower`).
+    """
+
+    function: str
+    arguments: tuple[Scalar, ...]
+    type: str
+    orders: tuple[Order, ...]
+    frame: Frame | None
+    inner: tuple[Order, ...] = ()
+    condition: Scalar | None = None
+    distinct: bool = False
+    ignore_nulls: bool = False
+
+    @property
+    def scalars(self) -> tuple[Scalar, ...]:
+        """Every expression of the call."""
+        frame = self.frame
+        offsets = (frame.start_offset, frame.end_offset) if frame else ()
+        some = [scalar for scalar in (*offsets, self.condition) if scalar is not None]
+        orders = (order.scalar for order in self.orders + self.inner)
+        return (*self.arguments, *orders, *some)
+
+    def over(self, change: Callable[[Scalar], Scalar]) -> "WindowCall":
+        """The call with every expression changed."""
+        frame = self.frame
+
+        def maybe(scalar: Scalar | None) -> Scalar | None:
+            return None if scalar is None else change(scalar)
+
+        return replace(
+            self,
+            arguments=tuple(map(change, self.arguments)),
+            orders=changed_orders(self.orders, change),
+            inner=changed_orders(self.inner, change),
+            condition=maybe(self.condition),
+            frame=frame
+            and replace(
+                frame,
+                start_offset=maybe(frame.start_offset),
+                end_offset=maybe(frame.end_offset),
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Each row of the input, with a column for each call over the rows of equal keys.
+
+    The whole row breaks ties. Where a query names one relation several times, all must see the
+    same choice: what is `shared` keeps its columns and rows, whatever one of them needs.
+    """
+
+    input: "Relational"
+    keys: tuple[Scalar, ...]
+    calls: tuple[WindowCall, ...]
+    names: tuple[str, ...]
+    shared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Of the rows of equal keys, in order, those at [offset, offset + limit).
+
+    The whole row breaks ties; `shared` as of Window. `limit` is None for all the rest; where
+    `percent` is set it is that share of the group's rows instead.
+    """
+
+    input: "Relational"
+    keys: tuple[Scalar, ...]
+    orders: tuple[Order, ...]
+    offset: int
+    limit: int | None
+    percent: float | None = None
+    shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,27 +292,122 @@ class Union:
     inputs: tuple["Relational", ...]
 
 
-Relational = Get | Values | Project | Filter | Product | Join | Group | Distinct | Union
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Each row as often as the rule says, given how often it is in inputs of equal types."""
+
+    inputs: tuple["Relational", ...]
+    rule: Rule
 
 
-def columns(node: Relational) -> tuple[Column, ...]:  # noqa: PLR0911 - one case a node
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """A row for each element of the lists in the columns `lists`, the elements behind it."""
+
+    input: "Relational"
+    lists: tuple[int, ...]
+    elements: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """Every row as often as in the input, negated: a Union makes the counts whole again."""
+
+    input: "Relational"
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """What a binding of a Loop, by its number, held in the iteration before; at first nothing.
+
+    `loop` tells the loops of a query apart.
+    """
+
+    loop: str
+    binding: int
+    name: str
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """How many iterations a recursion may take, and whether one that needs more is an error."""
+
+    iterations: int
+    fails: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Every binding computed anew, in order, until none changes; the last value of `result`.
+
+    `values` have Variables for what the iteration before left; a later value contains an
+    earlier one where it reads that of its own iteration.
+    """
+
+    loop: str
+    names: tuple[str, ...]
+    values: tuple["Relational", ...]
+    result: int
+    limit: Limit
+
+
+Relational = (
+    Get
+    | Values
+    | Project
+    | Filter
+    | Product
+    | Join
+    | Match
+    | Group
+    | Window
+    | TopK
+    | Distinct
+    | Union
+    | Threshold
+    | Unnest
+    | Negate
+    | Variable
+    | Loop
+)
+
+_MARKED = Column("mark", "BOOLEAN")
+
+
+def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
+    node: Relational,
+) -> tuple[Column, ...]:
     """The columns of the node's rows."""
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable():
             return node.columns
+        case Loop():
+            return columns(node.values[node.result])
         case Project():
             return _named(node.names, tuple(output.type for output in node.outputs))
         case Group():
             types = tuple(key.type for key in node.keys)
             return _named(node.names, types + tuple(call.type for call in node.calls))
-        case Filter() | Distinct():
+        case Window():
+            added = _named(node.names, tuple(call.type for call in node.calls))
+            return columns(node.input) + added
+        case Filter() | Distinct() | TopK() | Negate():
             return columns(node.input)
         case Product():
             return tuple(column for part in node.inputs for column in columns(part))
         case Join():
             return columns(node.left) + columns(node.right)
-        case Union():
+        case Match(kind=Kind.LEFT | Kind.FULL | Kind.SINGLE):
+            return columns(node.left) + columns(node.right)
+        case Match():
+            return columns(node.left) + ((_MARKED,) if node.kind is Kind.MARK else ())
+        case Threshold(rule=Rule.MARK | Rule.SINGLE):
+            return (*columns(node.inputs[0]), _MARKED)
+        case Union() | Threshold():
             return columns(node.inputs[0])
+        case Unnest():
+            return columns(node.input) + node.elements
 
 
 def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]:
@@ -140,15 +415,17 @@ def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]
 
 
 def children(node: Relational) -> tuple[Relational, ...]:
-    """The node's inputs in order."""
+    """The node's inputs in order; what a Loop repeats is its own."""
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable() | Loop():
             return ()
-        case Project() | Filter() | Group() | Distinct():
+        case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
             return (node.input,)
-        case Product() | Union():
+        case Negate():
+            return (node.input,)
+        case Product() | Union() | Threshold():
             return node.inputs
-        case Join():
+        case Join() | Match():
             return (node.left, node.right)
 
 
@@ -157,19 +434,44 @@ def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relationa
     if inputs == children(node):
         return node
     match node:
-        case Get() | Values():
+        case Get() | Values() | Variable() | Loop():
             return node
-        case Project() | Filter() | Group() | Distinct():
+        case Project() | Filter() | Group() | Window() | TopK() | Distinct() | Unnest():
             return replace(node, input=inputs[0])
-        case Product() | Union():
+        case Negate():
+            return replace(node, input=inputs[0])
+        case Product() | Union() | Threshold():
             return replace(node, inputs=inputs)
-        case Join():
+        case Join() | Match():
             return replace(node, left=inputs[0], right=inputs[1])
+
+
+def shared(node: Relational) -> Relational:
+    """The tree for several readers, who must see one choice among ties."""
+    node = with_children(node, tuple(shared(child) for child in children(node)))
+    return replace(node, shared=True) if isinstance(node, Window | TopK) else node
+
+
+def parts(node: Relational) -> tuple[Relational, ...]:
+    """What the node is made of: its inputs, or what it repeats."""
+    return node.values if isinstance(node, Loop) else children(node)
+
+
+def with_parts(node: Relational, made: tuple[Relational, ...]) -> Relational:
+    """The same node made of other parts."""
+    return replace(node, values=made) if isinstance(node, Loop) else with_children(node, made)
 
 
 def gets(node: Relational) -> tuple[Get, ...]:
     """The collections the tree reads, each once, in order of first appearance."""
     if isinstance(node, Get):
         return (node,)
-    found = dict.fromkeys(get for child in children(node) for get in gets(child))
+    found = dict.fromkeys(get for part in parts(node) for get in gets(part))
     return tuple(found)
+
+
+def variables(node: Relational) -> frozenset[str]:
+    """The loops around the tree whose iteration it depends on."""
+    own = frozenset({node.loop}) if isinstance(node, Variable) else frozenset()
+    inside = own.union(*map(variables, parts(node)))
+    return inside - {node.loop} if isinstance(node, Loop) else inside

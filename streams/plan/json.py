@@ -14,31 +14,45 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
+    Bound,
     Column,
     Constant,
     Dataflow,
     Distinct,
     Expression,
+    Groupwise,
     Import,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
+    Reach,
     Reduce,
+    Rule,
     Source,
+    Temporal,
+    Threshold,
+    TopK,
     Union,
+    Unnest,
     Upsert,
 )
 from streams.plan.record import Record
+from streams.trace.functions import Function
 
 
 def dumps(dataflow: Dataflow) -> str:
     """The dataflow as JSON text."""
-    fields = asdict(dataflow)
-    kinds = [type(node).__name__ for node in dataflow.nodes]
-    fields["nodes"] = [
-        {"node": kind, **node} for kind, node in zip(kinds, fields["nodes"], strict=True)
-    ]
-    return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return json.dumps(_fields(dataflow), sort_keys=True, separators=(",", ":"))
+
+
+def _fields(dataflow: Dataflow) -> dict[str, object]:
+    nodes = [{"node": type(node).__name__, **asdict(node)} for node in dataflow.nodes]
+    for fields, node in zip(nodes, dataflow.nodes, strict=True):
+        if isinstance(node, Loop):
+            fields["body"] = _fields(node.body)
+    return {**asdict(dataflow), "nodes": nodes}
 
 
 def loads(text: str) -> Dataflow:
@@ -60,6 +74,7 @@ def _dataflow(record: Record) -> Dataflow:
         tuple(tuple(str(t) for t in row) for row in types if isinstance(row, list)),
         _integers(record, "levels"),
         _columns(record, "output"),
+        tuple(_function(part) for part in _records(record, "functions")),
     )
 
 
@@ -89,17 +104,41 @@ def _import(record: Record) -> Import:
     return Import(CollectionId(_text(record, "collection")), _columns(record, "columns"))
 
 
-def _expressions(record: Record, name: str) -> tuple[Expression, ...]:
-    return tuple(
-        Expression(_text(e, "sql"), _text(e, "type"), _text(e, "label"))
-        for e in _records(record, name)
+def _function(record: Record) -> Function:
+    return Function(
+        _text(record, "name"),
+        record.texts("parameters"),
+        record.texts("types"),
+        _text(record, "returns"),
+        _text(record, "body"),
     )
+
+
+def _expressions(record: Record, name: str) -> tuple[Expression, ...]:
+    return tuple(_expression(each) for each in _records(record, name))
+
+
+def _expression(record: Record) -> Expression:
+    return Expression(_text(record, "sql"), _text(record, "type"), _text(record, "label"))
 
 
 def _linear(record: Record) -> Node:
     return Linear(
         record.number("input"),
         _expressions(record, "predicates"),
+        _expressions(record, "outputs"),
+    )
+
+
+def _temporal(record: Record) -> Node:
+    bounds = tuple(
+        Bound(_text(each, "comparison"), _expression(each.record("value")))
+        for each in _records(record, "bounds")
+    )
+    return Temporal(
+        record.number("input"),
+        _expressions(record, "predicates"),
+        bounds,
         _expressions(record, "outputs"),
     )
 
@@ -111,13 +150,24 @@ def _join(record: Record) -> Node:
         _integers(record, "left_keys"),
         _integers(record, "right_keys"),
         tuple(bool(item) for item in _integers(record, "null_equal")),
+        _expressions(record, "residual"),
     )
 
 
 def _aggregate(record: Record) -> Aggregate:
     argument = None if record.raw("argument") is None else record.number("argument")
     distinct = bool(record.raw("distinct"))
-    return Aggregate(_text(record, "function"), argument, _text(record, "type"), distinct)
+    other = None if record.raw("other") is None else record.number("other")
+    return Aggregate(
+        _text(record, "function"),
+        argument,
+        _text(record, "type"),
+        distinct,
+        other,
+        _text(record, "sql"),
+        _integers(record, "reads"),
+        _text(record, "share"),
+    )
 
 
 def _reduce(record: Record) -> Node:
@@ -125,13 +175,59 @@ def _reduce(record: Record) -> Node:
     return Reduce(record.number("input"), _integers(record, "keys"), aggregates)
 
 
+def _groupwise(record: Record) -> Node:
+    condition = None if record.raw("condition") is None else record.record("condition")
+    return Groupwise(
+        record.number("input"),
+        _integers(record, "keys"),
+        _expressions(record, "outputs"),
+        None if condition is None else _expression(condition),
+        None if record.raw("reach") is None else _reach(record.record("reach")),
+    )
+
+
+def _reach(record: Record) -> Reach:
+    return Reach(_text(record, "order"), record.number("back"), record.number("ahead"))
+
+
+def _top(record: Record) -> Node:
+    return TopK(
+        record.number("input"),
+        _integers(record, "keys"),
+        _text(record, "order"),
+        record.number("offset"),
+        record.number("upto"),
+    )
+
+
+def _loop(record: Record) -> Node:
+    return Loop(
+        _integers(record, "inputs"),
+        _dataflow(record.record("body")),
+        record.texts("names"),
+        _integers(record, "values"),
+        record.number("result"),
+        record.number("limit"),
+        bool(record.raw("fails")),
+    )
+
+
 _NODES: dict[str, Callable[[Record], Node]] = {
     "Source": lambda r: Source(r.number("index")),
     "Constant": lambda r: Constant(_text(r, "sql")),
     "Linear": _linear,
+    "Temporal": _temporal,
     "Join": _join,
     "Reduce": _reduce,
+    "Groupwise": _groupwise,
+    "TopK": _top,
     "Distinct": lambda r: Distinct(r.number("input")),
     "Union": lambda r: Union(_integers(r, "inputs")),
+    "Threshold": lambda r: Threshold(
+        _integers(r, "inputs"), _integers(r, "keys"), Rule(_text(r, "rule"))
+    ),
+    "Unnest": lambda r: Unnest(r.number("input"), _integers(r, "lists")),
+    "Negate": lambda r: Negate(r.number("input")),
+    "Loop": _loop,
     "Upsert": lambda r: Upsert(r.number("input"), _integers(r, "keys")),
 }

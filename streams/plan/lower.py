@@ -8,16 +8,21 @@ are so already; else it starts a new level, and the edges to it are exchanges.
 Together by a key means: hashed by some of a group's keys (in any order: rows of a group then
 share a bucket), or, for a join, hashed on both sides by the same pairs of keys in the same
 order. A side that comes from a lower level is hashed by all keys in the join's order, so the
-other side may stay only if it was hashed by just these.
+other side may stay only if it was hashed by just these. To be hashed by no columns at all, as
+what has one row is, means to lie in one bucket.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.plan import ir, physical
-from streams.plan.physical import Column, Dataflow, Import
+from streams.plan import bodies, grouped, ir, physical
+from streams.plan.matches import expand
+from streams.plan.passes.fuse import fuse
+from streams.plan.physical import Column, Dataflow, Expression, Import
+from streams.plan.reach import reach
 from streams.plan.render import expression, sql
-from streams.plan.scalar import Ref, Scalar
+from streams.plan.scalar import Ref, Scalar, refs
+from streams.plan.temporal import bound, is_temporal
 
 Slots = tuple[frozenset[int], ...]
 """What was hashed, in order; each by the columns that hold its value."""
@@ -60,22 +65,40 @@ class _Builder:
             self.made[node] = self._lower(node)
         return self.made[node]
 
-    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911 - one case for each kind of node
+    def _lower(self, node: ir.Relational) -> int:  # noqa: C901, PLR0911, PLR0912 - one case a node
         match node:
             case ir.Get():
                 return self._get(node)
             case ir.Values():
                 return self._values(node)
+            case ir.Project(input=ir.Match() as match) | ir.Filter(input=ir.Match() as match):
+                return self.add(fuse(replace(node, input=expand(match))))
             case ir.Project() | ir.Filter():
                 return self._linear(node)
             case ir.Join():
                 return self._join(node)
             case ir.Group():
                 return self._group(node)
+            case ir.Window():
+                return self._window(node)
+            case ir.TopK():
+                return self._top(node)
             case ir.Distinct():
                 return self._distinct(node)
             case ir.Union():
                 return self._union(node)
+            case ir.Match():
+                return self.add(fuse(expand(node)))
+            case ir.Threshold():
+                return self._threshold(node)
+            case ir.Unnest():
+                return self._unnest(node)
+            case ir.Negate():
+                return self._negate(node)
+            case ir.Loop():
+                return self._loop(node)
+            case ir.Variable():
+                raise AssertionError("`bodies` makes a Get of a variable")
             case ir.Product():
                 raise AssertionError("the pass `joins` leaves no product")
 
@@ -93,12 +116,16 @@ class _Builder:
         return self._append(physical.Source(index), _types(node), Placement(0))
 
     def _values(self, node: ir.Values) -> int:
+        if not node.rows:
+            nothing = ", ".join(f"CAST(NULL AS {c.type})" for c in node.columns)
+            text = f"SELECT {nothing} WHERE false"
+            return self._append(physical.Constant(text), _types(node), Placement(1, ()))
         cells = [", ".join(sql(cell) for cell in row) for row in node.rows]
         names = ", ".join(f"c{i}" for i in range(len(node.columns)))
         rows = ", ".join(f"({row})" for row in cells)
         text = f"SELECT * FROM (VALUES {rows}) AS v({names})"
         # Level 1: nothing tells the tasks of level 0 apart, and one alone may emit the rows.
-        return self._append(physical.Constant(text), _types(node), Placement(1))
+        return self._append(physical.Constant(text), _types(node), Placement(1, ()))
 
     def _linear(self, node: ir.Project | ir.Filter) -> int:
         outputs: tuple[Scalar, ...] = _refs(node)
@@ -109,6 +136,8 @@ class _Builder:
         if isinstance(source, ir.Filter):
             predicates, source = source.predicates, source.input
         number = self.add(source)
+        if any(map(is_temporal, predicates)):
+            return self._temporal(number, predicates, outputs)
         linear = physical.Linear(
             number,
             tuple(expression(predicate) for predicate in predicates),
@@ -117,6 +146,20 @@ class _Builder:
         placement = self.placements[number]
         spread = replace(placement, slots=_through(placement.slots, outputs))
         return self._append(linear, tuple(output.type for output in outputs), spread)
+
+    def _temporal(
+        self, number: int, predicates: tuple[Scalar, ...], outputs: tuple[Scalar, ...]
+    ) -> int:
+        """Equal rows must meet, so that one that was retracted is not waited for any more."""
+        bounds = tuple(bound(each) for each in predicates if is_temporal(each))
+        plain = tuple(expression(each) for each in predicates if not is_temporal(each))
+        temporal = physical.Temporal(number, plain, bounds, tuple(map(expression, outputs)))
+        placement = self.placements[number]
+        if placement.level and placement.slots is not None:
+            spread = replace(placement, slots=_through(placement.slots, outputs))
+        else:  # by the whole row and its end, which is no column
+            spread = Placement(placement.level + 1)
+        return self._append(temporal, tuple(output.type for output in outputs), spread)
 
     def _join(self, node: ir.Join) -> int:
         left, right = self.add(node.left), self.add(node.right)
@@ -129,6 +172,7 @@ class _Builder:
             tuple(key.left for key in keys),
             tuple(key.right for key in keys),
             tuple(key.null_equal for key in keys),
+            tuple(map(expression, node.residual)),
         )
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
@@ -160,21 +204,55 @@ class _Builder:
     def _group(self, node: ir.Group) -> int:
         source = self.add(node.input)
         keys = tuple(_position(key) for key in node.keys)
-        calls = tuple(
-            physical.Aggregate(
-                call.function,
-                None if call.argument is None else _position(call.argument),
-                call.type,
-            )
-            for call in node.calls
-        )
-        level, kept = self._together(source, frozenset(keys))
-        slots = kept or tuple(frozenset({key}) for key in keys)
+        calls = tuple(map(_aggregate, node.calls))
+        level, slots = self._by(source, keys)
         shown = tuple(
             frozenset(n for n, key in enumerate(keys) if key in slot) for slot in slots
         )
-        placement = Placement(level, shown or None)
+        placement = Placement(level, shown)
         return self._append(physical.Reduce(source, keys, calls), _types(node), placement)
+
+    def _by(self, source: int, keys: tuple[int, ...]) -> tuple[int, Slots]:
+        """The level for an operator over groups by these columns, and how rows are spread."""
+        level, kept = self._together(source, frozenset(keys))
+        return level, kept or tuple(frozenset({key}) for key in keys)
+
+    def _window(self, node: ir.Window) -> int:
+        row = grouped.whole_row(node.input)
+        names = zip(node.calls, node.names, strict=True)
+        outputs = [expression(column) for column in _refs(node.input)]
+        outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
+        seen = reach(node.calls, row)
+        return self._groupwise(node, node.keys, tuple(outputs), None, seen)
+
+    def _top(self, node: ir.TopK) -> int:
+        if node.limit is None:
+            return self._rest(node)
+        source, keys = self.add(node.input), tuple(_position(key) for key in node.keys)
+        level, slots = self._by(source, keys)
+        order = grouped.sort_key(node.orders, grouped.whole_row(node.input))
+        made = physical.TopK(source, keys, order, node.offset, node.offset + node.limit)
+        return self._append(made, _types(node), Placement(level, slots))
+
+    def _rest(self, node: ir.TopK) -> int:
+        """A share of the rows, or all but the first: more than a search could find."""
+        outputs = tuple(expression(column) for column in _refs(node.input))
+        chosen = grouped.chosen(node, grouped.whole_row(node.input))
+        condition = Expression(chosen, "BOOLEAN", "LIMIT")
+        return self._groupwise(node, node.keys, outputs, condition)
+
+    def _groupwise(
+        self,
+        node: ir.Window | ir.TopK,
+        scalars: tuple[Scalar, ...],
+        outputs: tuple[Expression, ...],
+        condition: Expression | None,
+        seen: physical.Reach | None = None,
+    ) -> int:
+        source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
+        level, slots = self._by(source, keys)
+        made = physical.Groupwise(source, keys, outputs, condition, seen)
+        return self._append(made, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
         """The level for an operator over rows with equal keys, and their spread if kept."""
@@ -199,13 +277,71 @@ class _Builder:
         common = _common(placements)
         return self._append(physical.Union(parts), _types(node), Placement(level, common))
 
+    def _threshold(self, node: ir.Threshold) -> int:
+        parts = tuple(self.add(part) for part in node.inputs)
+        placements = [self.placements[part] for part in parts]
+        level = max(placement.level for placement in placements)
+        # The inputs of lower levels come the way that the others lie already; but not all
+        # into one bucket, unless everything is there anyway.
+        highest = [p for p in placements if p.level == level]
+        slots = _common(highest) if level else None
+        if slots is None or (not slots and highest != placements):
+            level += 1
+            slots = tuple(frozenset({i}) for i in range(len(self.types[parts[0]])))
+        keys = tuple(min(slot) for slot in slots)
+        joined = physical.Threshold(parts, keys, node.rule)
+        return self._append(joined, _types(node), Placement(level, slots))
+
+    def _unnest(self, node: ir.Unnest) -> int:
+        number = self.add(node.input)
+        unnest = physical.Unnest(number, node.lists)
+        return self._append(unnest, _types(node), self.placements[number])
+
+    def _negate(self, node: ir.Negate) -> int:
+        number = self.add(node.input)
+        return self._append(physical.Negate(number), _types(node), self.placements[number])
+
+    def _loop(self, node: ir.Loop) -> int:
+        body = bodies.split(node)
+        given = tuple(map(self.add, body.inputs))
+        builder = _Builder(body.imports)
+        values = tuple(map(builder.add, body.values))
+        repeated = Dataflow(
+            body.imports,
+            tuple(builder.nodes),
+            tuple(builder.types),
+            (0,) * len(builder.nodes),
+            ir.columns(node),
+        )
+        limit = node.limit
+        made = physical.Loop(
+            given, repeated, node.names, values, node.result, limit.iterations, limit.fails
+        )
+        level = max(self.placements[number].level for number in given) + 1
+        return self._append(made, _types(node), Placement(level, ()))
+
 
 def _types(node: ir.Relational) -> tuple[str, ...]:
     return tuple(column.type for column in ir.columns(node))
 
 
-def _refs(node: ir.Relational) -> tuple[Scalar, ...]:
+def _refs(node: ir.Relational) -> tuple[Ref, ...]:
     return tuple(Ref(i, c.type, c.name) for i, c in enumerate(ir.columns(node)))
+
+
+def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
+    if call.general:
+        reads = tuple(sorted({index for scalar in call.scalars for index in refs(scalar)}))
+        text = grouped.aggregate(call)
+        return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
+    return physical.Aggregate(
+        call.function,
+        None if call.argument is None else _position(call.argument),
+        call.type,
+        call.distinct,
+        _position(call.more[0]) if call.more else None,
+        share=call.share,
+    )
 
 
 def _position(scalar: Scalar) -> int:

@@ -21,8 +21,10 @@ straight to the output; errors of the imports do so too.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from streams.ids import CollectionId
+from streams.trace.functions import Function
 
 NodeId = int
 
@@ -68,7 +70,8 @@ class Constant:
     """Rows that are there from the dataflow's as_of on: SQL text of a VALUES list or SELECT.
 
     Level 1 or above, because nothing tells the tasks of level 0 apart: the step at as_of emits
-    the rows from exactly one bucket, though no update arrives (as rule 42 does).
+    the rows from exactly one bucket, that of no key, though no update arrives (as rule 42
+    does).
     """
 
     sql: str
@@ -84,11 +87,38 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """A comparison (`<`, `<=`, `=`, `>=`, `>`) of the logical time with a value of the row.
+
+    The value is a timestamp, or a BIGINT in milliseconds since 1970. NULL: never true.
+    """
+
+    comparison: str
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Temporal:
+    """As Linear, while the logical time is within all bounds: rows come and go by themselves.
+
+    A row that fails in a predicate, a bound or an output is an error as long as nothing else
+    says that it is not there.
+    """
+
+    input: NodeId
+    predicates: tuple[Expression, ...]
+    bounds: tuple[Bound, ...]
+    outputs: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Inner join on equality of columns: left's columns, then right's.
 
     `keys` are the positions on either side, pairwise of the same type. A NULL matches nothing,
-    except at the positions where `null_equal` is true.
+    except at the positions where `null_equal` is true. Without keys every pair matches, and
+    all rows meet in one bucket. Of the pairs that match, those are kept for which every
+    expression of `residual`, over the columns of both sides, is true.
     """
 
     left: NodeId
@@ -96,16 +126,26 @@ class Join:
     left_keys: tuple[int, ...]
     right_keys: tuple[int, ...]
     null_equal: tuple[bool, ...]
+    residual: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """`function` over one column of the input (None for count(*)); `type` is the result's."""
+    """`function` over one column of the input (None for count(*)); `type` is the result's.
+
+    `other` is the second column of a function of pairs. A quantile has a `share` between 0 and
+    1, a decimal's text. Where `sql` is not empty, DuckDB
+    computes the aggregate by that text, over the columns `reads` of the group's rows.
+    """
 
     function: str
     argument: int | None
     type: str
     distinct: bool = False
+    other: int | None = None
+    sql: str = ""
+    reads: tuple[int, ...] = ()
+    share: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +161,51 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """How far a row's outputs look: at most `back` rows before it and `ahead` rows behind it.
+
+    Rows stand in the order that the arguments `order` of DuckDB's `create_sort_key` give, in
+    which no two different rows are equal; of equal rows each counts.
+    """
+
+    order: str
+    back: int
+    ahead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Groupwise:
+    """For the rows of each group: the outputs over those for which the condition is true.
+
+    Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
+    Equal rows are told apart by `i`.
+    Where a group changes, what all of it comes to is computed anew; with a `reach`, which goes
+    with no condition and with outputs that cannot fail, only for the rows that see the change.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    outputs: tuple[Expression, ...]
+    condition: Expression | None = None
+    reach: Reach | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopK:
+    """Of each group's rows in order, with their multiplicity, those at [offset, upto).
+
+    `order` is the arguments of DuckDB's `create_sort_key` over all columns of a row: no two
+    different rows compare equal.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    order: str
+    offset: int
+    upto: int
+
+
+@dataclass(frozen=True, slots=True)
 class Distinct:
     """Every row with a positive count, once. NULLs are equal to each other."""
 
@@ -132,6 +217,82 @@ class Union:
     """The sum of the inputs, as multisets (UNION ALL)."""
 
     inputs: tuple[NodeId, ...]
+
+
+class Rule(StrEnum):
+    """How often a row comes out of a Threshold, given its counts in the inputs.
+
+    The last four serve joins: the first input has a side's rows, the others have each of
+    them as often as it was matched.
+    """
+
+    INTERSECT_ALL = "intersect all"
+    EXCEPT_ALL = "except all"
+    INTERSECT = "intersect"
+    EXCEPT = "except"
+    WITH = "with"  # the first count, if the second is not zero
+    WITHOUT = "without"  # the first count, if the second is zero
+    MARK = "mark"  # the first count; a column more: true, else NULL by the third input
+    SINGLE = "single"  # beside false if the second is zero; beside NULL, and an error each
+    #                    time, if it exceeds the first
+    BOUNDED = "bounded"  # the count, unless it is beyond 2^40: then none, and an error
+
+
+MARKED = frozenset({Rule.MARK, Rule.SINGLE})
+"""The rules that give rows a column more, the mark."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Every row as often as the rule says, given how often it is in each of the inputs.
+
+    The inputs have the same columns. Rows are equal when their bits are, NULLs included;
+    `keys` are the columns to bring them together by.
+    """
+
+    inputs: tuple[NodeId, ...]
+    keys: tuple[int, ...]
+    rule: Rule
+
+
+@dataclass(frozen=True, slots=True)
+class Unnest:
+    """Each row once for each place of its lists, and behind it the elements at that place.
+
+    `lists` are the columns of the lists; of several the longest counts, and the others are
+    continued by NULL. A row whose lists are all empty or NULL goes.
+    """
+
+    input: NodeId
+    lists: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """The input's updates with their diffs negated; the counts need not be positive."""
+
+    input: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Recursion: the body's values, computed anew until none changes, all in one bucket.
+
+    The imports of `body` are `inputs`, and behind them the variables: what the bindings, called
+    `names`, held in the iteration before, at first nothing. `values` are the body's nodes with
+    the bindings' values; `result` is the number of the one that comes out.
+    No levels count in the body, and nothing in it is a Loop. If something still changes after
+    `limit` iterations that is an error for each row that does, if it `fails`; otherwise what
+    there is then is the result.
+    """
+
+    inputs: tuple[NodeId, ...]
+    body: "Dataflow"
+    names: tuple[str, ...]
+    values: tuple[NodeId, ...]
+    result: int
+    limit: int
+    fails: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +310,23 @@ class Upsert:
     keys: tuple[int, ...]
 
 
-Node = Source | Constant | Linear | Join | Reduce | Distinct | Union | Upsert
+Node = (
+    Source
+    | Constant
+    | Linear
+    | Temporal
+    | Join
+    | Reduce
+    | Groupwise
+    | TopK
+    | Distinct
+    | Union
+    | Threshold
+    | Unnest
+    | Upsert
+    | Negate
+    | Loop
+)
 
 
 def inputs(node: Node) -> tuple[NodeId, ...]:
@@ -157,11 +334,13 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
     match node:
         case Source() | Constant():
             return ()
-        case Linear() | Reduce() | Distinct() | Upsert():
+        case Linear() | Temporal() | Unnest() | Negate():
+            return (node.input,)
+        case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
             return (node.input,)
         case Join():
             return (node.left, node.right)
-        case Union():
+        case Union() | Threshold() | Loop():
             return node.inputs
 
 
@@ -170,7 +349,8 @@ class Dataflow:
     """A compiled view: nodes with their types and levels, and what comes out.
 
     Invariants: `nodes`, `types` and `levels` have one entry a node; inputs refer backwards;
-    levels never fall along an edge; the last node is the output, `output` names its columns.
+    levels never fall along an edge; the last node is the output, `output` names its columns;
+    `functions` are those that expressions call, also in the body of a loop, by their symbols.
     """
 
     imports: tuple[Import, ...]
@@ -178,6 +358,7 @@ class Dataflow:
     types: tuple[tuple[str, ...], ...]
     levels: tuple[int, ...]
     output: tuple[Column, ...]
+    functions: tuple[Function, ...] = ()
 
     @property
     def depth(self) -> int:

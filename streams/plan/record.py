@@ -62,17 +62,14 @@ class Record:
 
     def walk(self) -> Iterator["Record"]:
         """This object and every object inside it, outside first."""
-        yield self
-        for value in self.fields.values():
-            yield from _objects(value)
-
-
-def _objects(value: object) -> Iterator[Record]:
-    if isinstance(value, dict):
-        yield from Record(value).walk()
-    elif isinstance(value, list):
-        for item in value:
-            yield from _objects(item)
+        pending: list[object] = [self.fields]
+        while pending:
+            value = pending.pop()
+            if isinstance(value, dict):
+                yield Record(value)
+                pending.extend(reversed(value.values()))
+            elif isinstance(value, list):
+                pending.extend(reversed(value))
 
 
 def parse(text: str) -> Record:

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
-from streams.plan.binder import Binder, aggregates_beyond, unstable_functions
+from streams.plan.aggregates import REFUSED
+from streams.plan.binder import Binder, unstable_functions
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.tokens import tokenize
@@ -17,8 +18,7 @@ from streams.plan.typenames import contains
 
 NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
-AGGREGATES = frozenset({"count", "count_star", "sum", "avg", "min", "max"})
-SUPPORTED = "count, sum, avg, min and max are supported"
+TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,13 @@ class Refusal:
         return InvalidStatement(text, self.detail, self.hint)
 
 
-_ORDER = Refusal("ORDER BY", "order the rows when you read the view: a view has no order")
-_JOIN = "write it as an inner join on equal columns"
+_JOINS = {
+    "ASOF": "take the first in a LATERAL subquery: ORDER BY the time DESC LIMIT 1",
+    "POSITIONAL": "rows of a view have no order: join on a column",
+}
+
+
+_SAMPLE = Refusal("TABLESAMPLE", "keep a share of the keys: WHERE hash(key) % 10 = 0")
 
 
 def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
@@ -65,11 +70,14 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
 
 
 def _not_a_select(query: str) -> InvalidStatement:
-    """What DuckDB cannot serialise: other statements, and the several that PIVOT becomes."""
+    """What DuckDB cannot serialise: other statements, and a PIVOT that asks the data first."""
     words = [token.text.upper() for token in tokenize(query)]
-    if words[0] in {"PIVOT", "UNPIVOT", "SELECT", "WITH", "FROM", "("}:
-        pivot = "UNPIVOT" if "UNPIVOT" in words else "PIVOT"
-        return Refusal(pivot, "use CASE expressions under GROUP BY").raised()
+    if words[0] in {"PIVOT", "SELECT", "WITH", "FROM", "("}:
+        return Refusal(
+            "PIVOT without a list of its values",
+            "say which there are: PIVOT ... ON x IN ('a', 'b')",
+            "its columns would come and go with the rows",
+        ).raised()
     return InvalidStatement(f"expected a SELECT, found {words[0]}")
 
 
@@ -87,95 +95,55 @@ def _always(refusal: Refusal) -> Callable[[Record], Refusal | None]:
 
 
 def _select(node: Record) -> Refusal | None:
-    if len(node.items("group_sets")) > 1:
-        return Refusal("grouping by several sets (ROLLUP, CUBE, GROUPING SETS)",
-                       "write one view a set and UNION ALL them")  # fmt: skip
-    if node.has("qualify"):
-        return Refusal("QUALIFY")
-    return Refusal("TABLESAMPLE") if node.has("sample") else None
+    return _SAMPLE if node.has("sample") else None
 
 
 def _from(node: Record) -> Refusal | None:
-    return Refusal("TABLESAMPLE") if node.has("sample") else None
+    return _SAMPLE if node.has("sample") else None
 
 
 def _join(node: Record) -> Refusal | None:
     kind = node.text("ref_type")
-    if kind in {"ASOF", "POSITIONAL"}:
-        return Refusal(f"{kind} JOIN", _JOIN)
-    outer = {"LEFT": "LEFT JOIN", "RIGHT": "RIGHT JOIN", "OUTER": "FULL JOIN"}
-    named = outer | {"FULL": "FULL JOIN", "SEMI": "SEMI JOIN", "ANTI": "ANTI JOIN"}
-    name = named.get(node.text("join_type"))
-    return Refusal(name, _JOIN) if name else _from(node)
-
-
-def _subquery(node: Record) -> Refusal | None:
-    if node.text("class") != "SUBQUERY":
-        return _from(node)  # a subquery in FROM
-    names = {
-        "SCALAR": "scalar subquery",
-        "EXISTS": "EXISTS subquery",
-        "NOT_EXISTS": "NOT EXISTS subquery",
-        "ANY": "IN or ANY subquery",
-    }
-    kind = node.text("subquery_type")
-    hint = "join with the subquery in FROM instead"
-    return Refusal(names.get(kind, f"{kind} subquery"), hint)
-
-
-def _set_operation(node: Record) -> Refusal | None:
-    kind = node.text("setop_type")
-    return None if kind.startswith("UNION") else Refusal(kind)
-
-
-def _distinct(node: Record) -> Refusal | None:
-    if node.items("distinct_on_targets"):
-        return Refusal("DISTINCT ON", "use min or max under GROUP BY")
-    return None
+    if kind in _JOINS:
+        return Refusal(f"{kind} JOIN", _JOINS[kind])
+    return _from(node)
 
 
 def _table_function(node: Record) -> Refusal | None:
     name = node.record("function").text("function_name")
+    if name in TABLE_FUNCTIONS:
+        return None
     return Refusal(f"table function {name}", "create a source or a view to read from")
 
 
 def _call(node: Record) -> Refusal | None:
     name = node.text("function_name").lower()
-    if name in {"unnest", "unlist", "generate_subscripts"}:
-        return Refusal(f"{name} in the select list")
-    if node.flag("distinct") and name in AGGREGATES - {"min", "max"}:
-        return Refusal(f"{name}(DISTINCT ...)", "aggregate over a SELECT DISTINCT in FROM")
-    if node.has("order_bys") and node.record("order_bys").items("orders"):
-        return Refusal(f"ORDER BY inside {name}")
-    if name in aggregates_beyond(AGGREGATES):
-        return Refusal(f"aggregate {name}", SUPPORTED)
+    if any(_is_now(each.record("expression")) for each in node.records("arguments")):
+        where = "arithmetic" if node.flag("is_operator") else f"function {name}"
+        return Refusal(
+            f"mz_now() in {where}", "compute on the other side: mz_now() <= ts + ..."
+        )
+    if name in {"unlist", "generate_subscripts"}:
+        return Refusal(f"{name} in the select list", "write unnest(range(1, len(x) + 1))")
+    if name in REFUSED:
+        return Refusal(f"aggregate {name}", REFUSED[name])
     return None
 
 
-def _limit(node: Record) -> Refusal | None:
-    name = "LIMIT" if node.has("limit") else "OFFSET"
-    return Refusal(name, "limit the rows when you read the view")
-
-
-def _window(node: Record) -> Refusal | None:
-    return Refusal(f"window function {node.text('function_name')}")
+def _is_now(node: Record) -> bool:
+    """Whether this is the logical time, perhaps in another type."""
+    if node.text("class") == "CAST":
+        return _is_now(node.record("child"))
+    return node.text("class") == "FUNCTION" and node.text("function_name").lower() == "mz_now"
 
 
 _CHECKS: dict[str, Callable[[Record], Refusal | None]] = {
     "SELECT_NODE": _select,
     "BASE_TABLE": _from,
-    "RECURSIVE_CTE_NODE": _always(Refusal("WITH RECURSIVE")),
-    "SET_OPERATION_NODE": _set_operation,
-    "ORDER_MODIFIER": lambda node: _ORDER if node.items("orders") else None,
-    "LIMIT_MODIFIER": _limit,
-    "LIMIT_PERCENT_MODIFIER": _limit,
-    "DISTINCT_MODIFIER": _distinct,
     "JOIN": _join,
-    "SUBQUERY": _subquery,
+    "SUBQUERY": _from,
     "TABLE_FUNCTION": _table_function,
-    "PIVOT": _always(Refusal("PIVOT", "use CASE expressions under GROUP BY")),
-    "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE")),
-    "WINDOW": _window,
+    "SHOW_REF": _always(Refusal("DESCRIBE, SHOW or SUMMARIZE", "send EXPLAIN SELECT ...")),
     "PARAMETER": _always(Refusal("a parameter", "write the value into the query")),
     "FUNCTION": _call,
 }

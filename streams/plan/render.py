@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
 from streams.plan.typenames import identifier, quoted
+from streams.trace.functions import without_hash
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*\Z")
 
@@ -52,7 +53,7 @@ def sql(scalar: Scalar) -> str:
 
 def label(scalar: Scalar) -> str:
     """The expression for people."""
-    text = _render(scalar, _LABEL)
+    text = without_hash(_render(scalar, _LABEL))
     return text[1:-1] if _wrapped(text) else text
 
 
@@ -96,6 +97,8 @@ def _call(call: Call, style: Style) -> str:
         if style.bare_literals and isinstance(call.arguments[0], Literal):
             return parts[0]
         return f"{call.form.name}({parts[0]} AS {call.type})"
+    if call.form is Form.ROWS and style.bare_literals:
+        return f"{call.name}({', '.join(parts)})"
     if call.form is Form.LAMBDA:
         return f"lambda {', '.join(style.variable(name) for name in call.names)}: {parts[0]}"
     return _FORMS[call.form](call, parts)
@@ -130,4 +133,8 @@ _FORMS: dict[Form, Callable[[Call, list[str]], str]] = {
     Form.COALESCE: lambda _, parts: f"COALESCE({', '.join(parts)})",
     Form.CASE: _case,
     Form.TRY: lambda _, parts: f"TRY({parts[0]})",
+    Form.ROWS: lambda call, parts: (
+        f"(SELECT list(made) FROM {call.name}({', '.join(parts)}) AS made)"
+    ),
+    Form.TEMPORAL: lambda call, parts: f"(mz_now() {call.name} {parts[0]})",
 }

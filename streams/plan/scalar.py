@@ -7,7 +7,7 @@ casts explicit). Columns are positions in the input's row; inside a lambda its o
 are parameters, and columns still mean the row's.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -30,6 +30,8 @@ class Form(Enum):
     COALESCE = "coalesce"
     CASE = "case"  # when, then, when, then, ..., else
     TRY = "try"
+    TEMPORAL = "temporal"  # the logical time compared, as `name` says, with the argument
+    ROWS = "rows"  # those of a table function, as a list; NULL if there are none
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
 
 
@@ -116,3 +118,19 @@ def conjuncts(scalar: Scalar) -> tuple[Scalar, ...]:
     if isinstance(scalar, Call) and scalar.form is Form.AND:
         return tuple(part for argument in scalar.arguments for part in conjuncts(argument))
     return (scalar,)
+
+
+def conjunction(scalars: Sequence[Scalar]) -> Scalar:
+    """What is true when all of them are; there must be one."""
+    return _together(Form.AND, scalars)
+
+
+def disjunction(scalars: Sequence[Scalar]) -> Scalar:
+    """What is true when one of them is; there must be one."""
+    return _together(Form.OR, scalars)
+
+
+def _together(form: Form, scalars: Sequence[Scalar]) -> Scalar:
+    return (
+        scalars[0] if len(scalars) == 1 else Call(form, form.value, tuple(scalars), "BOOLEAN")
+    )

@@ -74,6 +74,30 @@ class CreateSink:
     if_not_exists: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFunction:
+    """Let queries call a function in Python. Types are as the user wrote them."""
+
+    name: str
+    parameters: tuple[Column, ...]
+    returns: str
+    body: str
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    """Remove a function."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowFunctions:
+    """List the functions that users have created."""
+
+
 @dataclass(frozen=True, slots=True)
 class Select:
     """Read once, at `as_of` or as fresh as may be."""
@@ -117,15 +141,19 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Explain:
-    """Show how a query would be maintained."""
+    """Show how a query would be maintained, as a tree in text or as a picture."""
 
     query: str
+    picture: bool = False
 
 
 Statement = (
     CreateSource
     | CreateMaterializedView
     | CreateSink
+    | CreateFunction
+    | DropFunction
+    | ShowFunctions
     | Select
     | Subscribe
     | Show
@@ -146,15 +174,19 @@ _VIEW_USAGE = (
 _SINK_USAGE = (
     "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"
 )
+_FUNCTION_USAGE = (
+    "CREATE FUNCTION [IF NOT EXISTS] name (argument type, ...) RETURNS type"
+    " LANGUAGE PYTHON AS $$ source that defines name $$"
+)
 _SELECT_USAGE = "SELECT ... [AS OF time]"
 _SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
-_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS"
+_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | FUNCTIONS"
 _ALTER_USAGE = (
     "ALTER SOURCE | MATERIALIZED VIEW name"
     " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
 )
-_DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK [IF EXISTS] name"
-_EXPLAIN_USAGE = "EXPLAIN SELECT ..."
+_DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK | FUNCTION [IF EXISTS] name"
+_EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
 
 _QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
 _PLURALS = {f"{kind.value}S": kind for kind in Kind}
@@ -180,7 +212,7 @@ def _statement(cursor: Cursor) -> Statement:
             return statement
     first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
     if cursor.accept("CREATE"):
-        raise cursor.refused("SOURCE, MATERIALIZED VIEW or SINK")
+        raise cursor.refused("SOURCE, MATERIALIZED VIEW, SINK or FUNCTION")
     raise cursor.refused(f"one of SELECT, {', '.join(first)}")
 
 
@@ -301,6 +333,11 @@ def _query(cursor: Cursor) -> str:
     return cursor.rest()
 
 
+def _explain(cursor: Cursor) -> Statement:
+    picture = cursor.accept("AS", "SVG")
+    return Explain(_query(cursor), picture)
+
+
 def _create_sink(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a sink name")
@@ -315,6 +352,22 @@ def _create_sink(cursor: Cursor) -> Statement:
         topic=topic,
         options=options,
         keys=cursor.names("a key column"),
+        if_not_exists=if_not_exists,
+    )
+
+
+def _create_function(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a function name")
+    parameters = _columns(cursor)
+    cursor.expect("RETURNS")
+    returns = cursor.until(("LANGUAGE",))
+    cursor.expect("LANGUAGE", "PYTHON", "AS")
+    return CreateFunction(
+        name=name,
+        parameters=parameters,
+        returns=returns,
+        body=cursor.string("Python source between $$ and $$"),
         if_not_exists=if_not_exists,
     )
 
@@ -341,7 +394,8 @@ def _subscribe(cursor: Cursor) -> Statement:
 
 
 def _show(cursor: Cursor) -> Statement:
-    return Show(_PLURALS[cursor.choose(tuple(_PLURALS))])
+    chosen = cursor.choose((*_PLURALS, "FUNCTIONS"))
+    return Show(_PLURALS[chosen]) if chosen in _PLURALS else ShowFunctions()
 
 
 def _alter(cursor: Cursor) -> Statement:
@@ -354,18 +408,22 @@ def _alter(cursor: Cursor) -> Statement:
 
 
 def _drop(cursor: Cursor) -> Statement:
-    kind = _KINDS[cursor.choose(tuple(_KINDS))]
+    chosen = cursor.choose((*_KINDS, "FUNCTION"))
     if_exists = cursor.accept("IF", "EXISTS")
-    return Drop(kind, cursor.name("a name"), if_exists)
+    name = cursor.name("a name")
+    if chosen == "FUNCTION":
+        return DropFunction(name, if_exists)
+    return Drop(_KINDS[chosen], name, if_exists)
 
 
 _GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
     "CREATE SOURCE": (_SOURCE_USAGE, _create_source),
     "CREATE MATERIALIZED VIEW": (_VIEW_USAGE, _create_view),
     "CREATE SINK": (_SINK_USAGE, _create_sink),
+    "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
     "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
     "SHOW": (_SHOW_USAGE, _show),
     "ALTER": (_ALTER_USAGE, _alter),
     "DROP": (_DROP_USAGE, _drop),
-    "EXPLAIN": (_EXPLAIN_USAGE, lambda cursor: Explain(_query(cursor))),
+    "EXPLAIN": (_EXPLAIN_USAGE, _explain),
 }

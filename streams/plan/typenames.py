@@ -6,6 +6,7 @@ cast, and equal types have equal text. The type of a bare NULL has no stored for
 """
 
 import re
+from collections.abc import Iterable
 
 from streams.plan.keywords import KEYWORDS, RESERVED
 from streams.plan.record import Record
@@ -71,10 +72,13 @@ def _fields(info: Record) -> list[tuple[str, str]]:
     ]
 
 
+def struct_type(fields: Iterable[tuple[str, str]]) -> str:
+    """The type of a struct of these names and types."""
+    return "STRUCT(" + ", ".join(f"{_quoted_if(n, KEYWORDS)} {t}" for n, t in fields) + ")"
+
+
 def _struct(info: Record) -> str:
-    return (
-        "STRUCT(" + ", ".join(f"{_quoted_if(n, KEYWORDS)} {t}" for n, t in _fields(info)) + ")"
-    )
+    return struct_type(_fields(info))
 
 
 def _tuple(info: Record) -> str:

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from streams.compute.protocol import Frontiers, Reconciled, Response, Status
+from streams.compute.protocol import Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.progress import EMPTY, Antichain
+from streams.replica import pace
 from streams.replica.flow import Flow, Phase
+from streams.replica.pace import Pace
 from streams.replica.scheduler import Scheduler
 
 FRONTIERS_EVERY_S = 1.0
@@ -30,6 +32,8 @@ class Answers:
     clock: Callable[[], float] = time.monotonic
     frontiers: dict[CollectionId, Told] = field(default_factory=dict)
     status: dict[CollectionId, Status] = field(default_factory=dict)
+    hydrations: dict[CollectionId, Hydration] = field(default_factory=dict)
+    paces: dict[CollectionId, Pace] = field(default_factory=dict)
     next_frontiers: float = 0.0
 
     def begin(self, nonce: str) -> None:
@@ -37,6 +41,7 @@ class Answers:
         self.nonce = nonce
         self.frontiers.clear()
         self.status.clear()
+        self.hydrations.clear()
 
     def reconciled(self, answer: Reconciled) -> None:
         """Answer InitializationComplete."""
@@ -61,6 +66,7 @@ class Answers:
             responses: list[Response] = [
                 *of_sinks,
                 *self._conditions(flows, scheduler.now_ms()),
+                *self._hydrating(flows),
             ]
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
@@ -71,6 +77,22 @@ class Answers:
         found = [condition(flow, now_ms) for flow in flows]
         new = [each for each in found if self.status.get(each.id) != each]
         self.status.update({each.id: each for each in new})
+        return new
+
+    def _hydrating(self, flows: list[Flow]) -> list[Hydration]:
+        """How far the builds are, of those that have come further."""
+        building = {flow.id: flow.build for flow in flows if flow.build is not None}
+        now_s = self.clock()
+        self.paces = {
+            id_: pace.follow(self.paces.get(id_), build, now_s)
+            for id_, build in building.items()
+        }
+        found = {
+            id_: Hydration(id_, each.done, each.total, each.seconds_left)
+            for id_, each in self.paces.items()
+        }
+        new = [each for id_, each in found.items() if self.hydrations.get(id_) != each]
+        self.hydrations = found
         return new
 
     def _moved(self, flows: list[Flow], scheduler: Scheduler) -> list[Frontiers]:

@@ -130,7 +130,7 @@ class Chain:
             return
         own = flow.own.frontier
         inputs = [self._ahead(self.view.input(each, own)) for each in imports]
-        match next_step(own, inputs, budget=self.budget):
+        match next_step(own, inputs, scheduled=flow.scheduled, budget=self.budget):
             case Idle() as idle:
                 self.quiet.append(Quiet(flow, idle, awaits))
                 self._reach(flow, idle, 0, fed=False)

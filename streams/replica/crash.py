@@ -1,11 +1,17 @@
 """Dying on purpose, for tests: the n-th time a named point is reached, everything is killed.
 
-The points: `before-chunks` (in a task, its output computed but not written), `after-chunks`
-(in the driver, between the chunks and the Append), `between-waves` (in the driver, when some
-Appends of a micro-batch were read back and others await them), `after-append` (in the driver,
-after the Append was read back and before Spark's commit). What dies is the driver's process
-group, with the JVM in it, and the group of the task's process, by SIGKILL: nobody cleans up
-anything.
+The points, in the order of a micro-batch:
+
+    after-state     in a task: a round's state is in run files, and nobody was told
+    before-chunks   in a task: its output is computed but not written
+    after-chunks    in the driver: between the chunks and the Append, or the Stage
+    between-waves   in the driver: some Appends were read back and others await them
+    after-append    in the driver: all were read back, and Spark has not committed
+    before-record   in the driver: before a checkpoint record is written
+
+What dies is the driver's process group, with the JVM in it, and the group of the task's
+process, by SIGKILL: nobody cleans up anything. A point followed by `@worker` kills the process
+of the task alone, as the kernel would that ran out of memory.
 """
 
 import os
@@ -13,6 +19,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+ALONE = "@worker"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +33,17 @@ class Crash:
 
     def __call__(self, point: str) -> None:
         """Say that a point is reached. Counts over all processes, by a file's length."""
-        if point not in self.points:
-            return
-        with (self.directory / f"crash-{point}").open("ab", buffering=0) as counter:
+        if self._is_its_turn(f"{point}{ALONE}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self._is_its_turn(point):
+            self._kill()
+
+    def _is_its_turn(self, named: str) -> bool:
+        if named not in self.points:
+            return False
+        with (self.directory / f"crash-{named}").open("ab", buffering=0) as counter:
             counter.write(b".")
-            if counter.tell() == self.points[point]:
-                self._kill()
+            return counter.tell() == self.points[named]
 
     def _kill(self) -> None:
         own = os.getpgrp()

@@ -21,8 +21,9 @@ from streams.compute.checkpoints import Checkpoint
 from streams.compute.description import DataflowDescription
 from streams.compute.reclocking import Ingest, Position
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.operators.engine import next_due
 from streams.plan.physical import Dataflow
-from streams.progress import Antichain
+from streams.progress import Antichain, frontier, meet_all
 from streams.replica.descriptor import Load, Runs
 from streams.storage.events import Offsets
 from streams.trace.runs import file_of
@@ -137,6 +138,13 @@ class Flow:
     def is_source(self) -> bool:
         """Whether it reads a raw topic."""
         return self.description.source is not None
+
+    @property
+    def scheduled(self) -> Antichain:
+        """The least time at which its output changes though nothing arrives (rule 44)."""
+        runs = () if self.own is None else self.own.runs.values()
+        times = [next_due(self.plan, each) for each in runs]
+        return meet_all(frontier(time) for time in times if time is not None)
 
     def is_ready(self, phase: Phase, now_ms: int) -> bool:
         """Whether something may be begun with it in this phase."""

@@ -94,6 +94,8 @@ class _Server:
     session: Session = field(default_factory=Session)
     machinery: Machinery | None = None
     may_write: bool = False
+    has_reconciled: bool = False
+    """Since the last commands were heard, which may go on to create what is stored."""
     waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
 
     def hear(self, reader: CommandReader) -> None:
@@ -112,6 +114,9 @@ class _Server:
                     self.machinery.sinks.repeat()
             for action in actions:
                 self._act(action)
+        if self.has_reconciled:
+            self._forget_others()
+            self.has_reconciled = False
         if self.machinery is not None:
             told = self.machinery.sinks.responses()
             self.answers.tell(self.machinery.scheduler, told)
@@ -128,7 +133,7 @@ class _Server:
             case Compact():
                 pass  # an export's since is its readers' business: we hold only imports
             case Reconcile(kept, created, dropped):
-                self._forget_others()
+                self.has_reconciled = True
                 self.answers.reconciled(Reconciled(len(kept), created, dropped))
             case Write():
                 self.may_write = True
@@ -148,7 +153,11 @@ class _Server:
             self.waiting.clear()
 
     def _forget_others(self) -> None:
-        """Delete what is stored of dataflows that went while this replica was away."""
+        """Delete what is stored of dataflows that went while this replica was away.
+
+        Not before all commands that stood on the topic were heard: those created after the
+        iteration's initialization run as well.
+        """
         assert self.machinery is not None
         store = self.machinery.scheduler.store
         for dataflow in store.stored() - set(self.session.running):

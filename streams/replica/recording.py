@@ -44,6 +44,7 @@ class Recorder:
     def _record_state(self, flow: Flow, now_ms: int) -> None:
         assert flow.own is not None
         record = record_of(flow.fingerprint, flow.own)
+        self.scheduler.crash("before-record")
         self.store.put_record(flow.id, record)
         if not flow.recorded_ms:
             self.store.put_build(flow.id, flow.fingerprint, None)

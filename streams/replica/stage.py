@@ -159,17 +159,20 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
         if dataflow in loads or (share.as_of and index == 0):
             mine = loads.get(dataflow, ())
             task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
-        if share.as_of and index == 0:
+        if index == 0:
             _wake(task, share)
     yield from task.finish()
 
 
 def _wake(task: Task, share: Share) -> None:
-    """Every bucket is advanced at a birth, at every level, though nothing may arrive."""
+    """Advance buckets though nothing may come: at a birth all, else those with updates due."""
     plan = worker.plan(task.state, share.plan)
-    for level in range(1, plan.depth + 1):
-        for bucket in range(task.batch.buckets):
-            task.say(bucket, task.head("wake", share.dataflow, bucket, level))
+    born = range(1, plan.depth + 1) if share.as_of else ()
+    for bucket in range(task.batch.buckets):
+        runs = share.runs.get(bucket, {})
+        for level in born or engine.due(plan, runs, share.upper):
+            head = task.head("wake", share.dataflow, bucket, share.base + level)
+            task.say(bucket, head)
 
 
 def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int) -> Done:
@@ -220,6 +223,7 @@ def advance_round(
     task.out += passed
     for dataflow, messages in mine.items():
         task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
+    task.batch.crash("after-state")
     yield from task.finish()
 
 

@@ -47,7 +47,8 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
         if flow.is_source or flow.own is None or not flow.is_ready(Phase.RUNNING, now_ms):
             continue
         own = flow.own.frontier
-        match next_step(own, view.of_flow(flow, own), budget=budget):
+        inputs, scheduled = view.of_flow(flow, own), flow.scheduled
+        match next_step(own, inputs, scheduled=scheduled, budget=budget):
             case Step() as step:
                 units.append(unit(flow, view, step))
             case Idle() as idle:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streams.operators.engine import Context, Interval, Packet, advance, start
+from streams.operators.engine import Context, Interval, Packet, advance, due, start
 from streams.plan.physical import Dataflow
 from streams.trace.kernel import Kernel
-from streams.trace.runs import RunName
+from streams.trace.runs import PIECE, RunName
 
 
 @dataclass(slots=True)
@@ -27,13 +27,18 @@ class LocalDataflow:
     buckets: int = 2
     merge_factor: int = 2
     kernel: Kernel = field(default_factory=Kernel)
+    piece: int = PIECE
     runs: dict[int, dict[str, list[RunName]]] = field(default_factory=dict)
     context: Context = field(init=False)
 
     def __post_init__(self) -> None:
         names = map("run{:06d}".format, itertools.count())
         self.context = Context(
-            self.directory, self.kernel, names.__next__, merge_factor=self.merge_factor
+            self.directory,
+            self.kernel,
+            names.__next__,
+            merge_factor=self.merge_factor,
+            piece=self.piece,
         )
 
     def step(
@@ -51,19 +56,21 @@ class LocalDataflow:
                 for packet in packets:
                     if (packet.level, packet.bucket) == (level, bucket):
                         inbox.setdefault((packet.node, packet.port), []).append(packet.table)
-                if not inbox and not interval.as_of:
+                runs = self.runs.get(bucket, {})
+                awake = inbox or interval.as_of
+                if not awake and level not in due(self.dataflow, runs, interval.upper):
                     continue
-                made, runs = advance(
+                made, after = advance(
                     self.dataflow,
                     level,
                     bucket,
                     inbox,
-                    self.runs.get(bucket, {}),
+                    runs,
                     interval,
                     self.context,
                     buckets=self.buckets,
                 )
-                self.runs[bucket] = dict(runs)
+                self.runs[bucket] = dict(after)
                 emitted.append(made)
                 packets += made.packets
         outputs = [each.output for each in emitted if each.output is not None]

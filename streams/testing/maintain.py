@@ -23,14 +23,19 @@
     []
 
 The view is compiled and stepped by the functions that production runs, over real run files in
-a temporary directory, with an exchange between two buckets.
+a temporary directory, with an exchange between two buckets: in this process, or with
+`engine="spark"` in Spark's workers.
 """
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -40,11 +45,17 @@ from streams.ids import CollectionId
 from streams.operators.context import ERRORS
 from streams.operators.engine import Interval
 from streams.plan.compile import Compiled, Relation, compile_view
+from streams.plan.functions import function_of
 from streams.plan.physical import Column
+from streams.plan.statements import CreateFunction, parse
 from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
+from streams.trace.functions import Function
 from streams.trace.kernel import Kernel, arrow_schema, arrow_type
+
+if TYPE_CHECKING:
+    from streams.testing.spark import SparkDataflow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +122,12 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     tables: Mapping[str, str],
     updates: Mapping[str, pa.Table],
     frontiers: Sequence[int] | None = None,
-    engine: str = "local",
+    engine: Literal["local", "spark"] = "local",
     *,
     buckets: int = 2,
     merge_factor: int = 2,
+    keys: Mapping[str, Sequence[str]] | None = None,
+    functions: str | Sequence[str] = (),
 ) -> Maintained:
     """Maintain the view of `query` over changing tables; see the module for an example.
 
@@ -123,32 +136,75 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         tables: for each table its columns as in CREATE TABLE: `"a BIGINT, b VARCHAR"`.
         updates: for some of the tables, those columns with `_time` and `_diff`.
         frontiers: the ascending uppers at which micro-batches are cut; after every distinct
-            time when not given. Updates at or beyond the last one are not seen.
-        engine: where the stages run; `local` is in this process.
+            time when not given. Updates at or beyond the last one are not seen; rows that go
+            by themselves (`mz_now()`) do so up to there.
+        engine: where the stages run: `local` is this process, `spark` the workers of the active
+            Spark session, or of one that is started here. The answers are the same.
         buckets: how many buckets the keyed operators are spread over.
         merge_factor: how much larger a run file must be not to be merged with a newer one.
+        keys: of tables that stand for sources with ENVELOPE UPSERT the columns of their keys,
+            on which the plan then relies.
+        functions: CREATE FUNCTION statements, of functions that the query may call.
 
     Errors: InvalidStatement when the query is refused, InvalidUsage for wrong arguments.
     """
-    if engine != "local":
-        raise InvalidUsage(f"engine is not known: expected local, got {engine}")
-    kernel = Kernel()
+    kernel = _kernel(threading.get_ident())
+    start = _engine(engine, kernel)
+    keys = keys or {}
+    _refuse_undefined(set(tables), updates=set(updates), keys=set(keys))
     catalog = {
-        name: Relation(CollectionId(name), _columns(kernel, definition))
+        name: _relation(name, _columns(kernel, definition), keys.get(name))
         for name, definition in tables.items()
     }
-    unknown = set(updates) - set(tables)
-    if unknown:
-        raise InvalidUsage(f"updates name tables that are not defined: {sorted(unknown)}")
-    compiled = compile_view(query, catalog)
+    compiled = compile_view(query, catalog, defined(functions))
     rows = {
         str(each.collection): _read(kernel, each.columns, updates.get(str(each.collection)))
         for each in compiled.dataflow.imports
     }
+    for name in keys.keys() & rows.keys():
+        _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-        local = LocalDataflow(compiled.dataflow, Path(directory), buckets, merge_factor, kernel)
-        return _run(local, compiled, rows, (since, uppers))
+        stepped = start(compiled.dataflow, Path(directory), buckets, merge_factor)
+        return _run(stepped, kernel, compiled, rows, (since, uppers))
+
+
+def _refuse_undefined(tables: AbstractSet[str], **named: AbstractSet[str]) -> None:
+    """Errors: InvalidUsage for an argument that names tables which are not defined."""
+    for what, names in named.items():
+        if unknown := names - tables:
+            raise InvalidUsage(f"{what} name tables that are not defined: {sorted(unknown)}")
+
+
+@cache
+def _kernel(thread: int) -> Kernel:
+    """A thread's kernel: opening DuckDB takes longer than a small view."""
+    del thread
+    return Kernel()
+
+
+def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
+    """The functions of CREATE FUNCTION statements.
+
+    Errors: InvalidUsage for another statement, InvalidStatement for what cannot be made.
+    """
+    texts = [texts] if isinstance(texts, str) else texts
+    found = [statement for text in texts for statement in parse(text)]
+    for each in found:
+        if not isinstance(each, CreateFunction):
+            raise InvalidUsage(f"expected CREATE FUNCTION, got {type(each).__name__}")
+    return tuple(function_of(each) for each in found if isinstance(each, CreateFunction))
+
+
+def _engine(name: str, kernel: Kernel) -> "partial[LocalDataflow] | type[SparkDataflow]":
+    """What makes a stepped dataflow. Errors: InvalidUsage for a name that is not known."""
+    if name == "local":
+        return partial(LocalDataflow, kernel=kernel)
+    if name != "spark":
+        raise InvalidUsage(f"engine is not known: expected local or spark, got {name}")
+    from streams.testing.spark import SparkDataflow  # noqa: PLC0415  only who wants Spark loads it
+
+    return SparkDataflow
 
 
 def _readable(table: pa.Table) -> pa.Table:
@@ -173,6 +229,26 @@ def _quoted(name: str) -> str:
 
 def _columns(kernel: Kernel, definition: str) -> tuple[Column, ...]:
     return tuple(Column(name, kind) for name, kind in kernel.columns(definition))
+
+
+def _relation(name: str, columns: tuple[Column, ...], key: Sequence[str] | None) -> Relation:
+    """Errors: InvalidUsage for a key of columns that there are not."""
+    unknown = set(key or ()) - {column.name for column in columns}
+    if unknown:
+        raise InvalidUsage(f"key of {name} names columns that there are not: {sorted(unknown)}")
+    return Relation(CollectionId(name), columns, () if key is None else (tuple(key),))
+
+
+def _refuse_duplicates(relation: Relation, rows: pa.RecordBatch, kernel: Kernel) -> None:
+    """Errors: InvalidUsage when at some time several rows have one key, or one is not there."""
+    (key,), whole = relation.places, range(len(relation.columns))
+    for places in (key, whole):
+        by = ", ".join(f"c{place}" for place in places)
+        count = f"sum(sum(diff)) OVER (PARTITION BY {by} ORDER BY time)"
+        text = f"SELECT {count} AS n FROM rows GROUP BY {by}, time"  # noqa: S608 - numbers alone
+        wrong = f"SELECT count(*) AS n FROM ({text}) WHERE n NOT IN (0, 1)"  # noqa: S608
+        if kernel.query(wrong, rows=rows)["n"][0].as_py():
+            raise InvalidUsage(f"rows of {relation.id} are not one for each key at each time")
 
 
 def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> pa.RecordBatch:
@@ -200,7 +276,8 @@ def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, 
 
 
 def _run(
-    local: LocalDataflow,
+    stepped: "LocalDataflow | SparkDataflow",
+    kernel: Kernel,
     compiled: Compiled,
     rows: Mapping[str, pa.RecordBatch],
     cuts: tuple[int, list[int]],
@@ -212,7 +289,7 @@ def _run(
             index: pa.Table.from_batches([trace.clip(rows[str(each.collection)], lower, upper)])
             for index, each in enumerate(compiled.dataflow.imports)
         }
-        made, failed = local.step(Interval(lower, upper, lower == since), imports)
+        made, failed = stepped.step(Interval(lower, upper, lower == since), imports)
         outputs += made
         errors += failed
     schema = arrow_schema([column.type for column in compiled.columns])
@@ -220,7 +297,7 @@ def _run(
         columns=tuple(compiled.columns),
         since=since,
         upper=uppers[-1],
-        _updates=trace.consolidate(trace.flatten(outputs, schema), local.kernel),
-        _errors=trace.consolidate(trace.flatten(errors, ERRORS), local.kernel),
-        _kernel=local.kernel,
+        _updates=trace.consolidate(trace.flatten(outputs, schema), kernel),
+        _errors=trace.consolidate(trace.flatten(errors, ERRORS), kernel),
+        _kernel=kernel,
     )

@@ -9,6 +9,8 @@ Digits are int64 of either sign; a digit is kept below 2^33 in stored sums, so t
 rows can be added before a carry is due. Three bins are no digits but counts: of NaN, of
 infinity and of minus infinity, which decide the result as IEEE 754 does.
 
+Sums of products of two doubles (`products`) are kept the same way, as multiples of 2^-2148.
+
 Source: Kulisch's long accumulator; Neal, Fast exact summation using small and large
 superaccumulators (2015), whose small one this is, kept sparse.
 """
@@ -32,6 +34,8 @@ _LOWEST = -1074
 _PADDING = 3
 _DENSE_CELLS = 1 << 22
 _SAFE_WEIGHT = 1 << 29
+_HALF = 27
+_LOW_HALF = (1 << _HALF) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,26 +49,66 @@ class Entries:
 
 def split(values: Doubles, weights: Ints, owner: Ints) -> Entries:
     """The entries of `values[i] * weights[i]` for sum `owner[i]`."""
-    bits = values.view(np.int64)
-    exponent = (bits >> 52) & _EXPONENTS
-    finite = exponent < _EXPONENTS
-    mantissa = (bits & ((1 << 52) - 1)) | np.where(exponent > 0, 1 << 52, 0)
-    mantissa = np.where(finite, mantissa, 0)
-    place = np.maximum(exponent, 1) - 1
-    signs = np.where(bits < 0, -weights, weights)
-    if np.abs(weights).sum(dtype=np.float64) < _SAFE_WEIGHT:
-        result = _products(mantissa, place, signs, owner)
-    else:  # 16 bits of the weights at a time, each product carried at once
-        parts = [(np.sign(signs) * ((np.abs(signs) >> k) & 0xFFFF), k) for k in (0, 16, 32, 48)]
-        result = join(
-            *(_carry_once(_products(mantissa, place + k, part, owner)) for part, k in parts)
-        )
+    mantissa, place, negative = _parts(values)
+    result = _weighted(mantissa, place, np.where(negative, -weights, weights), owner)
+    finite = np.isfinite(values)
     if finite.all():
         return result
     odd = np.flatnonzero(~finite)
-    below = np.where(bits[odd] < 0, MINUS_INFINITY, INFINITY)
+    below = np.where(negative[odd], MINUS_INFINITY, INFINITY)
     special = np.where(np.isnan(values[odd]), NAN, below)
     return join(result, Entries(owner[odd], special, weights[odd]))
+
+
+def products(one: Doubles, other: Doubles, weights: Ints, owner: Ints) -> Entries:
+    """The entries of `one[i] * other[i] * weights[i]` for sum `owner[i]`, in units of 2^-2148.
+
+    What is not finite counts as zero: the sums of the factors say that it is there.
+    """
+    (a, place_a, sign_a), (b, place_b, sign_b) = _parts(one), _parts(other)
+    signs, place = np.where(sign_a != sign_b, -weights, weights), place_a + place_b
+    high_a, low_a, high_b, low_b = a >> _HALF, a & _LOW_HALF, b >> _HALF, b & _LOW_HALF
+    parts = [(high_a * high_b, 2 * _HALF), (high_a * low_b, _HALF)]
+    parts += [(low_a * high_b, _HALF), (low_a * low_b, 0)]
+    return join(*(_carry_once(_weighted(part, place + up, signs, owner)) for part, up in parts))
+
+
+def _parts(values: Doubles) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
+    """Mantissa (zero if not finite), place and sign: value = mantissa * 2^(place - 1074)."""
+    bits = values.view(np.int64)
+    exponent = (bits >> 52) & _EXPONENTS
+    mantissa = (bits & ((1 << 52) - 1)) | np.where(exponent > 0, 1 << 52, 0)
+    mantissa = np.where(exponent < _EXPONENTS, mantissa, 0)
+    return mantissa, np.maximum(exponent, 1) - 1, bits < 0
+
+
+def _weighted(mantissa: Ints, place: Ints, signs: Ints, owner: Ints) -> Entries:
+    if np.abs(signs).sum(dtype=np.float64) < _SAFE_WEIGHT:
+        return _products(mantissa, place, signs, owner)
+    # 16 bits of the weights at a time, each product carried at once
+    parts = [(np.sign(signs) * ((np.abs(signs) >> k) & 0xFFFF), k) for k in (0, 16, 32, 48)]
+    return join(
+        *(_carry_once(_products(mantissa, place + k, part, owner)) for part, k in parts)
+    )
+
+
+def integers(entries: Entries, count: int) -> npt.NDArray[np.object_]:
+    """The sums 0 .. count - 1 as Python's integers, in the unit of their lowest bin."""
+    result = np.zeros(count, object)
+    normal = entries.bins >= 0
+    digits = entries.digits[normal].astype(object)
+    np.add.at(
+        result, entries.owner[normal], digits << (32 * entries.bins[normal]).astype(object)
+    )
+    return result
+
+
+def is_special(entries: Entries, count: int) -> npt.NDArray[np.bool_]:
+    """Which of the sums 0 .. count - 1 have a NaN or an infinity in them."""
+    entries = gather(entries)
+    flags = np.zeros(count, np.bool_)
+    flags[entries.owner[entries.bins < 0]] = True
+    return flags
 
 
 def _products(mantissa: Ints, place: Ints, weights: Ints, owner: Ints) -> Entries:

@@ -13,16 +13,19 @@ that is registered anew would keep reading the old one.
 import functools
 import itertools
 import re
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import duckdb
+import duckdb.func
 import pyarrow as pa
 from duckdb import _seam
 
 from streams.errors import SlackwaterError
+from streams.trace.functions import UNFIT, Function, Vectorised, positional, vectorised
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
@@ -100,6 +103,7 @@ class Kernel:
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
         self._text = 0
         self._rendered: dict[str, bool] = {}
+        self._functions: dict[str, Function] = {}
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
@@ -160,8 +164,32 @@ class Kernel:
         if self._careful is None:
             careful = Kernel(*self._limits)
             careful.set("disabled_optimizers", "common_subexpressions")
+            careful.define(tuple(self._functions.values()))
             self._careful = careful
         return self._careful
+
+    def define(self, functions: Sequence[Function]) -> None:
+        """Let statements call these functions by their symbols; those it knows stay.
+
+        NULLs are handed to a function like any value. What it raises fails the row.
+
+        Errors: InvalidStatement for a function that cannot be made here.
+        """
+        for each in functions:
+            if not self._functions:
+                # What a connection calls, Python cannot free before the connection ends.
+                weakref.finalize(self, self._connection.close)
+            if each.symbol not in self._functions:
+                create(self._connection, each, vectorised(each, arrow_type(each.returns)))
+                self._functions[each.symbol] = each
+        if functions and self._careful is not None:
+            self._careful.define(functions)
+
+    def name(self, functions: Sequence[Function]) -> None:
+        """Let queries call these functions by their names too. Errors: as `define`."""
+        self.define(functions)
+        for each in functions:
+            self._execute(each.macro)
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the connection."""
@@ -243,6 +271,8 @@ def _translated(error: duckdb.Error) -> SlackwaterError:
     match error:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
             return StatementRefused(str(error))
+        case duckdb.InvalidInputException() if UNFIT in str(error):
+            return KernelFailed(str(error))
         case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
             return EvaluationFailed(str(error))
         case _:
@@ -268,6 +298,28 @@ def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnectio
         connection.execute(f"SET {name} = {value}")
     connection.execute("SET enable_external_access = false")
     return connection
+
+
+def create(connection: duckdb.DuckDBPyConnection, function: Function, call: Vectorised) -> None:
+    """Let a connection's database call `call` by the function's symbol, for any row.
+
+    Errors: what DuckDB raises where the symbol is taken.
+    """
+
+    def called(*columns: pa.ChunkedArray) -> pa.Array:
+        return call(*columns)
+
+    # DuckDB counts parameters by the signature.
+    called.__signature__ = positional(len(function.types))  # type: ignore[attr-defined]
+    connection.create_function(
+        function.symbol,
+        called,
+        list(function.types),
+        function.returns,
+        type=duckdb.func.ARROW,
+        null_handling=duckdb.func.SPECIAL,
+        side_effects=False,
+    )
 
 
 def _plain_booleans(table: pa.Table) -> pa.Table:
@@ -320,6 +372,13 @@ def _decoded(kind: pa.DataType) -> pa.DataType:
     if types.is_struct(kind):
         return pa.struct([child.with_type(_decoded(child.type)) for child in kind.fields])
     return kind
+
+
+def is_plain(kind: pa.DataType) -> bool:
+    """Tell whether an Arrow type is one of Arrow's own, through and through."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    return all(is_plain(kind.field(index).type) for index in range(kind.num_fields))
 
 
 def empty_table(schema: pa.Schema) -> pa.Table:

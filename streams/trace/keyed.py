@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from streams.trace import merging
 from streams.trace.columns import Flags, Ints, Words, group, key_form, same
 from streams.trace.kernel import Kernel
 from streams.trace.runs import RunFiles, RunName, by_hash, lookup, repeated
@@ -98,15 +99,24 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
+    pieces = merging.by_hash(parts, files.piece)
+    return [
+        *kept,
+        *files.write(_merged(piece, keys, kernel, gone=not kept) for piece in pieces),
+    ]
+
+
+def _merged(
+    parts: Sequence[pa.RecordBatch], keys: int, kernel: Kernel, *, gone: bool
+) -> pa.RecordBatch:
+    """The last row of each key, by hash; those that are not live are left out if `gone`."""
     hashes, order = by_hash(parts)
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     if len(parts) > 1:
         order = _latest(everything, hashes, order, keys, kernel)
     result = everything.take(pa.array(order))
     live = result.column("live")
-    if not kept and live.true_count < len(live):
-        result = result.filter(live)
-    return [*kept, *files.write(result)]
+    return result.filter(live) if gone and live.true_count < len(live) else result
 
 
 def _latest(

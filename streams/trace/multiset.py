@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from streams.trace import merging
 from streams.trace.columns import Ints, Words, group, int64, key_form
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunFiles, RunName, by_hash, lookup
@@ -45,10 +46,15 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
+    pieces = merging.by_hash(parts, files.piece)
+    return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
+
+
+def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
+    """The rows of these parts as a run has them."""
     hashes, order = by_hash(parts)
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-    result = _cancel(everything.take(pa.array(order)), hashes[order], kernel)
-    return [*kept, *files.write(result)]
+    return _cancel(everything.take(pa.array(order)), hashes[order], kernel)
 
 
 def _cancel(rows: pa.RecordBatch, hashes: Words, kernel: Kernel) -> pa.RecordBatch:

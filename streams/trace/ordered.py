@@ -11,13 +11,13 @@ from there, twice as far each round, until every key has found a value that is t
 Two keys may share a hash: their values then lie in one slice, and the key columns decide.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from streams.trace import order
+from streams.trace import merging, order
 from streams.trace.columns import (
     Flags,
     Ints,
@@ -144,15 +144,58 @@ def insert(
     count = files.victims(names, rows)
     kept, merged = list(names[: len(names) - count]), names[len(names) - count :]
     parts = [*(run.rows for run in files.open(merged)), rows]
+    pieces = _pieces(parts, files.piece)
+    return [*kept, *files.write(_merged(piece, kernel) for piece in pieces)]
+
+
+def _pieces(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """The parts in pieces of at most `limit` bytes; the values of a key are cut apart too."""
+    if merging.held(parts) <= limit:
+        yield list(parts)
+        return
+    *runs, new = parts
+    parts = [*runs, new.take(pa.array(_sorted([new], order.ranks(compared(new)))[0]))]
+    for piece in merging.by_hash(parts, limit):
+        columns = [uint64(part.column("h")) for part in piece]
+        ends = {int(column[place]) for column in columns for place in (0, -1)}
+        if len(ends) > 1 or merging.size_of(piece) <= limit:
+            yield piece
+        else:
+            yield from _by_value(piece, limit)
+
+
+def _by_value(parts: Sequence[pa.RecordBatch], limit: int) -> Iterator[list[pa.RecordBatch]]:
+    """Parts of one hash, each in order of value, in pieces of at most `limit` bytes."""
+    places = merging.sampled(parts, limit)
+    samples = order.comparables(
+        pa.concat_arrays(
+            [compared(part).take(pa.array(at)) for part, at in zip(parts, places, strict=True)]
+        )
+    )
+    none = np.zeros(len(samples), np.int64)
+    before = [
+        order.bound(
+            order.reader(compared(part)), none, none + part.num_rows, samples, after=True
+        )
+        for part in parts
+    ]
+    yield from merging.cut(parts, before, limit)
+
+
+def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
+    """The rows of these parts as a run has them."""
     everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
     hashes = np.concatenate([uint64(part.column("h")) for part in parts])
     ranks = order.ranks(compared(everything))
-    places, starts = order.sort([_numbers(parts), ranks], nearly=True)
+    places, starts = _sorted(parts, ranks)
     if len(starts) < len(places):
-        everything = _summed(everything, places, hashes, ranks, kernel)
-    else:
-        everything = everything.take(pa.array(places))
-    return [*kept, *files.write(everything)]
+        return _summed(everything, places, hashes, ranks, kernel)
+    return everything.take(pa.array(places))
+
+
+def _sorted(parts: Sequence[pa.RecordBatch], ranks: Ints) -> tuple[Ints, Ints]:
+    """The order by hash and rank, and where in it each (hash, rank) starts."""
+    return order.sort([_numbers(parts), ranks], nearly=True)
 
 
 def _numbers(parts: Sequence[pa.RecordBatch]) -> Ints:
@@ -195,7 +238,7 @@ def _summed(
 
 
 @dataclass(slots=True)
-class _Cursor:
+class Cursor:
     """Where to read on in one run for each key asked for, and how many places are left."""
 
     run: Run
@@ -203,7 +246,7 @@ class _Cursor:
     left: Ints
     stride: int
 
-    def places(self, todo: Ints, reach: int) -> tuple[Ints, Ints]:
+    def places(self, todo: Ints, reach: int | Ints) -> tuple[Ints, Ints]:
         """The next places of these keys, at most `reach` of each, and whose they are."""
         counts = np.minimum(self.left[todo], reach)
         steps = spans(np.zeros(len(todo), np.int64), counts)
@@ -212,11 +255,12 @@ class _Cursor:
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
-    """Rows read from all cursors: whose, from which cursor, and what they hold."""
+class Read:
+    """Rows read from all cursors: whose, from which cursor, at which place, what they hold."""
 
     which: Ints
     cursor: Ints
+    places: Ints
     same: Flags
     counts: Ints
     values: pa.Array
@@ -231,7 +275,7 @@ def extreme(
     The search begins at the entry's own value and goes up, or down for `largest`. Values
     among the `touched` are passed over. `start` has a key at most once.
     """
-    cursors = [_cursor(run, start, largest=largest) for run in runs]
+    cursors = [cursor_at(run, start, largest=largest) for run in runs]
     todo = np.arange(len(start.owner))
     keys, found = [np.empty(0, np.int64)], [start.values.slice(0, 0)]
     reach = _FIRST_REACH
@@ -241,7 +285,7 @@ def extreme(
         ]
         if not len(todo):
             break
-        read = _read(cursors, start, todo, reach, kernel)
+        read = read_on(cursors, start, todo, reach, kernel)
         hits, places = _settle(cursors, read, start, touched, todo, largest=largest)
         keys.append(todo[hits])
         found.append(read.values.take(pa.array(places)))
@@ -253,37 +297,41 @@ def extreme(
     return pa.concat_arrays(found).take(pa.array(order_of, mask=order_of < 0))
 
 
-def _cursor(run: Run, start: Entries, *, largest: bool) -> _Cursor:
+def cursor_at(run: Run, start: Entries, *, largest: bool) -> Cursor:
+    """Where the values from each entry's on begin in a run, or those from it down."""
     low = np.searchsorted(run.hashes, start.hashes, "left")
     high = np.searchsorted(run.hashes, start.hashes, "right")
     read, wanted = order.reader(compared(run.rows)), order.comparables(start.compared)
     first = order.bound(read, low, high, wanted, after=largest)
     if largest:
-        return _Cursor(run, first - 1, first - low, -1)
-    return _Cursor(run, first, high - first, 1)
+        return Cursor(run, first - 1, first - low, -1)
+    return Cursor(run, first, high - first, 1)
 
 
-def _read(
-    cursors: Sequence[_Cursor], start: Entries, todo: Ints, reach: int, kernel: Kernel
-) -> _Read:
+def read_on(
+    cursors: Sequence[Cursor], start: Entries, todo: Ints, reach: int | Ints, kernel: Kernel
+) -> Read:
+    """The next rows of the keys that are still looked for, at most `reach` from each run."""
     parts = []
     for number, cursor in enumerate(cursors):
         which, places = cursor.places(todo, reach)
         rows, at = cursor.run.rows, pa.array(places)
         same = _same_key(cursor.run, places, start, todo[which], kernel)
         parts.append(
-            _Read(
+            Read(
                 which,
                 np.full(len(which), number),
+                places,
                 same,
                 int64(rows.column("n"))[places],
                 rows.column("v").take(at),
                 compared(rows).take(at),
             )
         )
-    return _Read(
+    return Read(
         np.concatenate([part.which for part in parts]),
         np.concatenate([part.cursor for part in parts]),
+        np.concatenate([part.places for part in parts]),
         np.concatenate([part.same for part in parts]),
         np.concatenate([part.counts for part in parts]),
         pa.concat_arrays([part.values for part in parts]),
@@ -292,8 +340,8 @@ def _read(
 
 
 def _settle(
-    cursors: Sequence[_Cursor],
-    read: _Read,
+    cursors: Sequence[Cursor],
+    read: Read,
     start: Entries,
     touched: Entries,
     todo: Ints,
@@ -311,23 +359,28 @@ def _settle(
     skipped = touched.compared.take(pa.array(passed))
     ranks = order.directed(pa.concat_arrays([read.compared, skipped]), largest=largest)
     rank = ranks[: len(read.which)]
-    judged = rank < _horizon(cursors, read, rank, todo)[read.which]
+    judged = rank < horizon(cursors, read, rank, todo)[read.which]
     whose = np.concatenate((read.which, number[touched.owner[passed]]))
     ids = group([whose, ranks], len(whose)).ids
     counts = np.zeros(int(ids.max()) + 1, np.int64)
     np.add.at(counts, ids[: len(rank)], np.where(read.same, read.counts, 0))
     counts[ids[len(rank) :]] = 0
     live = np.flatnonzero(judged & read.same & (counts[ids[: len(rank)]] > 0))
-    for index, cursor in enumerate(cursors):
-        moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
-        cursor.at[todo] += cursor.stride * moved
-        cursor.left[todo] -= moved
+    move(cursors, read, judged, todo)
     live = live[np.lexsort((rank[live], read.which[live]))]
     hits, first = np.unique(read.which[live], return_index=True)
     return hits, live[first]
 
 
-def _horizon(cursors: Sequence[_Cursor], read: _Read, rank: Ints, todo: Ints) -> Ints:
+def move(cursors: Sequence[Cursor], read: Read, judged: Flags, todo: Ints) -> None:
+    """Move the cursors past what was judged."""
+    for index, each in enumerate(cursors):
+        moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
+        each.at[todo] += each.stride * moved
+        each.left[todo] -= moved
+
+
+def horizon(cursors: Sequence[Cursor], read: Read, rank: Ints, todo: Ints) -> Ints:
     """For each key the rank below which all runs have shown everything."""
     horizon = np.full(len(todo), np.iinfo(np.int64).max)
     for index, cursor in enumerate(cursors):

@@ -1,9 +1,13 @@
 """Run files: what an operator remembers, in immutable files sorted by key hash.
 
-A run is an Arrow IPC stream of one record batch, uncompressed, so that it is memory-mapped
-and its pages are the host's page cache, shared by all workers. Its first column `h` is the
-64-bit hash of the row's key, ascending; what the other columns mean is the arrangement's
-business. An arrangement is a list of runs, oldest first.
+A run is an Arrow IPC stream of record batches, uncompressed, so that it is memory-mapped and
+its pages are the host's page cache, shared by all workers. Its first column `h` is the 64-bit
+hash of the row's key, ascending; what the other columns mean is the arrangement's business. An
+arrangement is a list of runs, oldest first.
+
+A run of more than `PIECE` bytes has several batches, its pieces, since it was merged so
+(`trace.merging`). The order of its rows goes on from piece to piece, and each is read as if it
+were a run of its own; what merges with what is a matter of whole runs.
 
 Runs are written once under names that were never used before and never change. Nobody here
 deletes one: an older checkpoint may still name it (rule 19). To make a file costs a hundred
@@ -14,21 +18,27 @@ not added to when it has reached `SHARED_FILE` bytes, nor by another task.
 Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
 a new run is added, every newer run that is less than twice its size is merged into it: so
 sizes at least double from the newest to the oldest, there are at most log2 n runs, and a row
-is rewritten at most log2 n times. (Runs stop growing at `LARGEST_MERGE` bytes.)
+is rewritten at most log2 n times. (Runs stop growing at `LARGEST_MERGE` bytes.) A merge holds a
+piece in memory, in a few copies, or the rows of one key if they are more.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, Words, spans, uint64
+from streams.trace.columns import Ints, Words, ascending, spans, uint64
+from streams.trace.merging import gathered
 
 LARGEST_MERGE = 1 << 30
-"""The most bytes merged at once: it bounds the time and the memory that one step may take."""
+"""The most bytes merged at once: it bounds the time that one step may take."""
+
+PIECE = 1 << 24
+"""The most bytes of a merge that are in memory at a time, but for rows of one key."""
 
 SMALL_RUN = 1 << 18
 """Bytes up to which a new run shares a file, and stays in the memory of its worker."""
@@ -37,7 +47,10 @@ SHARED_FILE = 1 << 18
 """Bytes from which on a file is not added to."""
 
 RunName = list[str | int]
-"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows."""
+"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows.
+
+What is pending has its next time behind these (`trace.pending`).
+"""
 
 _ALIGNMENT = 64
 _OPTIONS = pa.ipc.IpcWriteOptions()
@@ -51,7 +64,7 @@ def file_of(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An open run: its rows, and its hashes as numpy sees them."""
+    """An open run, or a piece of one: its rows, and its hashes as numpy sees them."""
 
     rows: pa.RecordBatch
     hashes: Words
@@ -67,12 +80,12 @@ class RunCache:
 
     limit: int = 4096
     held_bytes: int = 64 << 20
-    _open: OrderedDict[str, Run] = field(default_factory=OrderedDict)
+    _open: OrderedDict[str, tuple[Run, ...]] = field(default_factory=OrderedDict)
     _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
     _holding: int = 0
 
-    def get(self, path: str) -> Run:
-        """The run at this path, opened at most once while it is in use."""
+    def get(self, path: str) -> tuple[Run, ...]:
+        """The pieces of the run at this path, opened at most once while it is in use."""
         run = self._open.get(path)
         if run is None:
             run = self._open[path] = _opened(path)
@@ -84,7 +97,7 @@ class RunCache:
 
     def put(self, path: str, rows: pa.RecordBatch, size: int) -> None:
         """A run of so many bytes that was just written here need not be opened."""
-        self._open[path] = Run(rows, uint64(rows.column(0)))
+        self._open[path] = (Run(rows, uint64(rows.column(0))),)
         self._held[path] = size
         self._holding += size
         while self._holding > self.held_bytes or len(self._open) > self.limit:
@@ -95,13 +108,12 @@ class RunCache:
         self._holding -= self._held.pop(path, 0)
 
 
-def _opened(path: str) -> Run:
+def _opened(path: str) -> tuple[Run, ...]:
     directory, _, name = path.rpartition("/")
     file, _, offset = name.partition(".")
     source = pa.memory_map(f"{directory}/{file}")
     source.seek(int(offset))
-    rows = pa.ipc.open_stream(source).read_next_batch()
-    return Run(rows, uint64(rows.column(0)))
+    return tuple(Run(rows, uint64(rows.column(0))) for rows in pa.ipc.open_stream(source))
 
 
 @dataclass(slots=True)
@@ -134,38 +146,42 @@ class RunFiles:
     cache: RunCache = field(default_factory=RunCache)
     merge_factor: int = 2
     shared: SharedFile = field(default_factory=SharedFile)
+    piece: int = PIECE
 
     def open(self, names: Sequence[RunName]) -> list[Run]:
-        """The runs of an arrangement, in the order given."""
-        return [self.cache.get(self.path(name)) for name, _ in names]
+        """The pieces of the runs of an arrangement, in the order given."""
+        return [piece for name, *_ in names for piece in self.cache.get(self.path(name))]
 
     def path(self, name: str | int) -> str:
         """Where a run lies. Text, since this is asked for at every turn."""
         return f"{self.directory}/{name}"
 
-    def write(self, rows: pa.RecordBatch) -> list[RunName]:
-        """A new run of these rows, which are sorted by `h`; no run when there are none."""
-        if not rows.num_rows:
+    def write(self, pieces: Iterable[pa.RecordBatch]) -> list[RunName]:
+        """A new run of these rows, sorted from piece to piece; no run when there are none."""
+        found = gathered(pieces, self.piece)
+        first = next(found, None)
+        if first is None:
             return []
-        size = rows.get_total_buffer_size()
-        if size <= SMALL_RUN:
+        size = first.get_total_buffer_size()
+        second = next(found, None) if size <= SMALL_RUN else None
+        if second is None and size <= SMALL_RUN:
             # Kept as well: to open it again costs more than all its bytes.
-            name = self.shared.add(self.directory, _content(rows), self.new_name)
-            self.cache.put(self.path(name), rows, size)
-        else:
-            file = self.new_name()
-            with pa.OSFile(self.path(file), "wb") as sink:
-                _write(sink, rows)
-            name = f"{file}.0"
-        return [[name, rows.num_rows]]
+            name = self.shared.add(self.directory, _content(first), self.new_name)
+            self.cache.put(self.path(name), first, size)
+            return [[name, first.num_rows]]
+        file = self.new_name()
+        begun = [first] if second is None else [first, second]
+        with pa.OSFile(self.path(file), "wb") as sink:
+            rows = _write(sink, first.schema, chain(begun, found))
+        return [[f"{file}.0", rows]]
 
     def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
         """How many of the newest runs a new run of these rows is to be merged with."""
         count, rows, size = 0, new.num_rows, new.get_total_buffer_size()
-        for name, more in reversed(names):
+        for name, more, *_ in reversed(names):
             if int(more) >= self.merge_factor * rows:
                 break
-            size += self.cache.get(self.path(name)).rows.get_total_buffer_size()
+            size += sum(piece.rows.get_total_buffer_size() for piece in self.open([[name]]))
             if size > LARGEST_MERGE:
                 break
             rows += int(more)
@@ -173,14 +189,19 @@ class RunFiles:
         return count
 
 
-def _write(sink: pa.NativeFile, rows: pa.RecordBatch) -> None:
-    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as writer:
-        writer.write_batch(rows)
+def _write(sink: pa.NativeFile, schema: pa.Schema, pieces: Iterable[pa.RecordBatch]) -> int:
+    """Write a run; how many rows it has."""
+    rows = 0
+    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
+        for piece in pieces:
+            writer.write_batch(piece)
+            rows += piece.num_rows
+    return rows
 
 
 def _content(rows: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    _write(sink, rows)
+    _write(sink, rows.schema, [rows])
     return sink.getvalue()
 
 
@@ -194,7 +215,7 @@ def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
 def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
     """The hashes of the rows one after the other, and the order that sorts them, stably."""
     hashes = np.concatenate([uint64(each.column(0)) for each in rows])
-    return hashes, np.argsort(hashes, kind="stable")
+    return hashes, ascending(hashes)
 
 
 def repeated(sorted_hashes: Words) -> Ints:

@@ -18,7 +18,7 @@ from streams.replica.config import Budgets
 from streams.replica.flow import Phase
 from streams.replica.scheduler import LANES
 from streams.storage.events import Acquire, Downgrade, Reclaim, Right
-from tests.model.test_replicas import VIEWS, Market, settle
+from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica, World
 
 pytestmark = pytest.mark.slow

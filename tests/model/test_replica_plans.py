@@ -19,7 +19,7 @@ from streams.replica.holds import LEASE_MS
 from streams.replica.scheduler import LaneName
 from streams.storage.events import Acquire, Downgrade, Drop, Reclaim, Right
 from streams.trace.kernel import Kernel
-from tests.model.test_replicas import Market, settle
+from tests.support.market import Market, settle
 from tests.support.sparkless import Replica, World
 
 pytestmark = pytest.mark.slow

@@ -19,6 +19,7 @@ from streams.plan.physical import Column, Dataflow, Import, Node, Source
 from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.runs import PIECE
 from tests.model.collection import Contents, Row, Update
 
 LAST = 6
@@ -65,9 +66,11 @@ def dataflow(
 
 
 @contextmanager
-def running(flow: Dataflow, buckets: int = 2, merge_factor: int = 2) -> Iterator[LocalDataflow]:
+def running(
+    flow: Dataflow, buckets: int = 2, merge_factor: int = 2, piece: int = PIECE
+) -> Iterator[LocalDataflow]:
     with tempfile.TemporaryDirectory() as directory:
-        yield LocalDataflow(flow, Path(directory), buckets, merge_factor, kernel())
+        yield LocalDataflow(flow, Path(directory), buckets, merge_factor, kernel(), piece)
 
 
 class History:
@@ -94,10 +97,11 @@ def run(
     uppers: Sequence[int],
     buckets: int = 2,
     merge_factor: int = 2,
+    piece: int = PIECE,
 ) -> History:
     """Step a dataflow over the updates, cut at `uppers`; everything before 0 does not exist."""
     history = History(flow)
-    with running(flow, buckets, merge_factor) as local:
+    with running(flow, buckets, merge_factor, piece) as local:
         for lower, upper in pairwise([0, *uppers]):
             imports = {
                 i: table(
@@ -136,7 +140,11 @@ def cuts() -> st.SearchStrategy[list[int]]:
 
 
 def layouts() -> st.SearchStrategy[Mapping[str, Any]]:
-    """Buckets and merge factors: never, eagerly and always merging."""
+    """Buckets; merge factors: never, eagerly and always merging; pieces of a row, of a few."""
     return st.fixed_dictionaries(
-        {"buckets": st.integers(1, 4), "merge_factor": st.sampled_from([0, 1, 2, 1000])}
+        {
+            "buckets": st.integers(1, 4),
+            "merge_factor": st.sampled_from([0, 1, 2, 1000]),
+            "piece": st.sampled_from([1, 300, PIECE]),
+        }
     )

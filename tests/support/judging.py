@@ -10,6 +10,7 @@ from streams.plan.compile import Relation
 from streams.storage import read
 from streams.storage.shards import Shards
 from streams.trace.kernel import arrow_schema
+from tests.support.logical_time import set_time
 
 
 def updates(shards: Shards, relation: Relation) -> tuple[pa.Table, pa.Table]:
@@ -53,6 +54,7 @@ def judge(
                 f'CREATE OR REPLACE TEMP TABLE "{name}" AS SELECT {_columns(table)} FROM ('
                 f"{_contents('u', table, time_)}), range(_n)"
             )
+        set_time(con, time_)
         con.register("got", got)
         have = _contents("got", got, time_)
         want = f"SELECT *, count(*)::BIGINT AS _n FROM ({query}) GROUP BY ALL"

@@ -11,20 +11,31 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId
 from streams.plan.physical import (
+    MARKED,
+    Aggregate,
     Constant,
     Dataflow,
     Distinct,
+    Groupwise,
     Join,
     Linear,
+    Loop,
+    Negate,
     Node,
     Reduce,
+    Rule,
     Source,
+    Temporal,
+    Threshold,
+    TopK,
     Union,
+    Unnest,
     Upsert,
     inputs,
 )
 
 BUCKETS = 3
+KEYLESS = "'all'"
 
 
 @dataclass
@@ -53,7 +64,7 @@ class Simulation:
         ]
         for bucket in range(BUCKETS):
             tables = [f"{port}_{bucket}" for port in ports]
-            query = _query(node, tables, bucket)
+            query = _query(node, tables, bucket, width)
             shown = ", ".join(
                 f"CAST(c{i} AS {type_}) AS c{i}"
                 for i, type_ in enumerate(self.dataflow.types[number])
@@ -68,8 +79,11 @@ class Simulation:
         table = self.names[part.collection]
         salt = self.chance.randrange(10**6)
         for bucket in range(BUCKETS):
-            where = f"hash(rowid + {salt}) % {BUCKETS} = {bucket}"
-            self._create(f"n{number}_{bucket}", f'SELECT {shown} FROM "{table}" WHERE {where}')
+            numbered = f'SELECT *, row_number() OVER () AS _row FROM "{table}"'
+            where = f"hash(_row + {salt}) % {BUCKETS} = {bucket}"
+            self._create(
+                f"n{number}_{bucket}", f"SELECT {shown} FROM ({numbered}) WHERE {where}"
+            )
 
     def _port(self, number: int, child: int, keys: tuple[int, ...] | None) -> str:
         """What arrives from the child: moved if the level rises, in place if it does not."""
@@ -79,7 +93,7 @@ class Simulation:
             return f"n{child}"
         name = f"x{number}_{child}_{self.chance.randrange(10**9)}"
         everything = " UNION ALL ".join(f"SELECT * FROM n{child}_{b}" for b in range(BUCKETS))
-        text = ", ".join(f"CAST(c{key} AS VARCHAR)" for key in keys) or "'all'"
+        text = ", ".join(f"CAST(c{key} AS VARCHAR)" for key in keys) or KEYLESS
         for bucket in range(BUCKETS):
             where = f"hash({text}) % {BUCKETS} = {bucket}"
             self._create(f"{name}_{bucket}", f"SELECT * FROM ({everything}) WHERE {where}")
@@ -95,16 +109,20 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
             return [node.left_keys, node.right_keys]
         case Reduce():
             return [node.keys]
+        case Threshold():
+            return [node.keys] * len(node.inputs)
+        case Groupwise() | TopK():
+            return [node.keys]
         case Distinct():
             return [tuple(range(width))]
         case _:
             return [None for _ in inputs(node)]
 
 
-def _query(node: Node, tables: list[str], bucket: int) -> str:
+def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
     match node:
         case Constant():
-            return f"SELECT * FROM ({node.sql}) WHERE {bucket} = 1"
+            return f"SELECT * FROM ({node.sql}) WHERE {bucket} = {_BORN}"
         case Linear():
             shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
             where = " AND ".join(e.sql for e in node.predicates) or "true"
@@ -115,29 +133,97 @@ def _query(node: Node, tables: list[str], bucket: int) -> str:
                 f"l.c{a} {'IS NOT DISTINCT FROM' if null else '='} r.c{b}"
                 for a, b, null in pairs
             )
-            return f"SELECT l.*, r.* FROM {tables[0]} l JOIN {tables[1]} r ON {on}"
+            sides = f"{tables[0]} l JOIN {tables[1]} r ON {on or 'true'}"
+            judged = " AND ".join(e.sql for e in node.residual) or "true"
+            names = ", ".join(f"c{i}" for i in range(width))
+            return f"SELECT * FROM (SELECT l.*, r.* FROM {sides}) AS p({names}) WHERE {judged}"
         case Reduce():
             return _reduce(node, tables[0], bucket)
+        case Groupwise():
+            return _groupwise(node, tables[0])
+        case TopK():
+            return _top(node, tables[0])
         case Distinct():
             return f"SELECT DISTINCT * FROM {tables[0]}"
+        case Threshold():
+            return _threshold(node, tables, width)
+        case Unnest():
+            lists = ", ".join(f"unnest(c{at})" for at in node.lists)
+            return f"SELECT *, {lists} FROM {tables[0]}"
         case Union():
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
-        case Source() | Upsert():
+        case Negate():  # as long as there is nothing to take back
+            return f"SELECT * FROM {tables[0]} WHERE error('rows of a Negate')::BOOLEAN"
+        case Source() | Upsert() | Temporal() | Loop():
             raise AssertionError(node)
 
 
+_BORN = f"hash({KEYLESS}) % {BUCKETS}"
+
+
+def _threshold(node: Threshold, tables: list[str], width: int) -> str:
+    same = " AND ".join(
+        f"l.c{i} IS NOT DISTINCT FROM r.c{i}" for i in range(width - (node.rule in MARKED))
+    )
+
+    def found(table: str) -> str:
+        return f"EXISTS (FROM {table} r WHERE {same})"
+
+    def times(table: str) -> str:
+        return f"(SELECT count(*) FROM {table} r WHERE {same})"
+
+    match node.rule:
+        case Rule.WITH:
+            return f"SELECT * FROM {tables[0]} l WHERE {found(tables[1])}"
+        case Rule.SINGLE:
+            mark = f"CASE WHEN NOT {found(tables[1])} THEN false END"
+            several = f"{times(tables[1])} > {times(tables[0])}"
+            kept = f"NOT {found(tables[1])} OR {several}"
+            return f"SELECT *, {mark} FROM {tables[0]} l WHERE {kept}"
+        case Rule.WITHOUT:
+            return f"SELECT * FROM {tables[0]} l WHERE NOT {found(tables[1])}"
+        case Rule.MARK:
+            unknown = found(tables[2]) if len(tables) > 2 else "false"
+            known = found(tables[1])
+            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            return f"SELECT *, {mark} FROM {tables[0]} l"
+        case _:
+            return f"FROM {tables[0]} {node.rule.upper()} FROM {tables[1]}"
+
+
 def _reduce(node: Reduce, table: str, bucket: int) -> str:
-    calls = [
-        f"{a.function}({'*' if a.argument is None else f'c{a.argument}'})"
-        for a in node.aggregates
-    ]
+    calls = list(map(_call, node.aggregates))
     keys = [f"c{key}" for key in node.keys]
     text = f"SELECT {', '.join(keys + calls)} FROM {table}"
     if keys:
         return f"{text} GROUP BY {', '.join(keys)}"
     # One bucket has all rows; if none has, one emits the row of the empty input.
     here = f"(SELECT count(*) FROM {table}) > 0"
-    return f"{text} HAVING {here} OR ({bucket} = 2 AND {_nowhere(table)})"
+    return f"{text} HAVING {here} OR ({bucket} = {_BORN} AND {_nowhere(table)})"
+
+
+def _call(call: Aggregate) -> str:
+    if call.sql:
+        return call.sql
+    columns = ", ".join(f"c{c}" for c in (call.argument, call.other) if c is not None)
+    share = f", {call.share}" if call.share else ""
+    return f"{call.function}({'DISTINCT ' if call.distinct else ''}{columns or '*'}{share})"
+
+
+def _groupwise(node: Groupwise, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    numbers = f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER () AS i"
+    numbered = f"SELECT *, {numbers} FROM {table}"
+    shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
+    where = f" QUALIFY {node.condition.sql}" if node.condition else ""
+    return f"SELECT {shown} FROM ({numbered}){where}"
+
+
+def _top(node: TopK, table: str) -> str:
+    keys = ", ".join(f"c{key}" for key in node.keys) or "1"
+    order = f"ORDER BY create_sort_key({node.order})"
+    place = f"row_number() OVER (PARTITION BY {keys} {order})"
+    return f"SELECT * FROM {table} QUALIFY {place} BETWEEN {node.offset + 1} AND {node.upto}"
 
 
 def _nowhere(table: str) -> str:

@@ -6,16 +6,24 @@ any pass and compare with its own answer.
 
 import itertools
 
-from streams.plan import ir
+from streams.plan import grouped, ir
 from streams.plan.render import sql
+from streams.plan.scalar import Ref
 from streams.plan.typenames import quoted
 
 
 def to_sql(node: ir.Relational) -> str:
     match node:
+        case ir.Loop() | ir.Variable() | ir.Negate():
+            raise AssertionError(f"one query says no recursion: {node}")
         case ir.Get():
             return _select(node, [quoted(c.name) for c in node.columns], quoted(node.relation))
         case ir.Values():
+            if not node.rows:
+                nulls = ", ".join(f"CAST(NULL AS {c.type})" for c in node.columns)
+                return (
+                    f"SELECT * FROM (SELECT {nulls}) v({_names(len(node.columns))}) WHERE false"
+                )
             rows = ", ".join("(" + ", ".join(map(sql, row)) + ")" for row in node.rows)
             return f"SELECT * FROM (VALUES {rows}) v({_names(len(node.columns))})"
         case ir.Project():
@@ -29,8 +37,26 @@ def to_sql(node: ir.Relational) -> str:
             return _join(node)
         case ir.Group():
             return _group(node)
+        case ir.Window():
+            row = _row(node.input)
+            calls = [grouped.window(call, row) for call in node.calls]
+            return _select(node, [*map(sql, row), *calls], _partitioned(node))
+        case ir.TopK():
+            row = _row(node.input)
+            text = _select(node, list(map(sql, row)), _partitioned(node))
+            return f"{text} QUALIFY {grouped.chosen(node, row)}"
         case ir.Distinct():
             return f"SELECT DISTINCT * FROM {_of(node.input)}"
+        case ir.Match():
+            return _match(node)
+        case ir.Threshold():
+            return f" {node.rule.upper()} ".join(f"({to_sql(part)})" for part in node.inputs)
+        case ir.Unnest():
+            width = len(ir.columns(node.input))
+            lists = ", ".join(
+                f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)
+            )
+            return f"SELECT *, {lists} FROM {_of(node.input)}"
         case ir.Union():
             return " UNION ALL ".join(f"({to_sql(part)})" for part in node.inputs)
 
@@ -40,6 +66,29 @@ _counter = itertools.count()
 
 def _of(node: ir.Relational) -> str:
     return f"({to_sql(node)}) s{next(_counter)}"
+
+
+def _row(node: ir.Relational) -> list[Ref]:
+    return [Ref(i, column.type, column.name) for i, column in enumerate(ir.columns(node))]
+
+
+def _partitioned(node: ir.Window | ir.TopK) -> str:
+    """The input with `p`, which numbers the partitions."""
+    keys = ", ".join(map(sql, node.keys)) or "1"
+    row = _names(len(ir.columns(node.input)))
+    numbers = (
+        f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER (PARTITION BY {row}) AS i"
+    )
+    return f"(SELECT *, {numbers} FROM {_of(node.input)}) s{next(_counter)}"
+
+
+def _call(call: ir.AggregateCall) -> str:
+    if call.general:
+        return grouped.aggregate(call)
+    arguments = ", ".join(sql(a) for a in (call.argument, *call.more) if a is not None)
+    inside = ("DISTINCT " if call.distinct else "") + (arguments or "*")
+    inside += f", {call.share}" if call.share else ""
+    return f"CAST({call.function}({inside}) AS {call.type})"
 
 
 def _names(width: int) -> str:
@@ -67,17 +116,43 @@ def _join(node: ir.Join) -> str:
     left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
     places = [f"l.c{i}" for i in range(left)] + [f"r.c{i}" for i in range(right)]
     shown = ", ".join(f"{place} AS c{i}" for i, place in enumerate(places))
-    on = " AND ".join(
+    on = [
         f"l.c{k.left} {'IS NOT DISTINCT FROM' if k.null_equal else '='} r.c{k.right}"
         for k in node.keys
-    )
-    return f"SELECT {shown} FROM ({to_sql(node.left)}) l JOIN ({to_sql(node.right)}) r ON {on}"
+    ]
+    sides = f"({to_sql(node.left)}) l JOIN ({to_sql(node.right)}) r"
+    judged = " AND ".join(map(sql, node.residual)) or "true"
+    joined = f"SELECT {shown} FROM {sides} ON {' AND '.join(on) or 'true'}"
+    return f"SELECT * FROM ({joined}) WHERE {judged}"
+
+
+def _match(node: ir.Match) -> str:
+    left, right = len(ir.columns(node.left)), len(ir.columns(node.right))
+    ours = f"({to_sql(node.left)}) l"
+    names = ", ".join(f"c{left + i}" for i in range(right))
+    theirs = f"({to_sql(node.right)}) r({names})"
+    on = " AND ".join(map(sql, node.predicates)) or "true"
+    match node.kind:
+        case ir.Kind.LEFT | ir.Kind.FULL:
+            return f"SELECT * FROM {ours} {node.kind} JOIN {theirs} ON {on}"
+        case ir.Kind.SINGLE:
+            return f"SELECT * FROM {ours} LEFT JOIN {theirs} ON {on}"
+        case ir.Kind.SEMI:
+            return f"SELECT * FROM {ours} WHERE EXISTS (FROM {theirs} WHERE {on})"
+        case ir.Kind.ANTI:
+            return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {on})"
+        case ir.Kind.NULL_AWARE_ANTI:
+            maybe = f"({on}) IS DISTINCT FROM false"
+            return f"SELECT * FROM {ours} WHERE NOT EXISTS (FROM {theirs} WHERE {maybe})"
+        case ir.Kind.MARK:
+            known = f"EXISTS (FROM {theirs} WHERE {on})"
+            unknown = f"EXISTS (FROM {theirs} WHERE ({on}) IS NULL)"
+            mark = f"CASE WHEN {known} THEN true WHEN {unknown} THEN NULL ELSE false END"
+            return f"SELECT *, {mark} AS c{left} FROM {ours}"
 
 
 def _group(node: ir.Group) -> str:
-    calls = [
-        f"{c.function}({'*' if c.argument is None else sql(c.argument)})" for c in node.calls
-    ]
+    calls = list(map(_call, node.calls))
     keys = list(map(sql, node.keys))
     text = _select(node, keys + calls, _of(node.input))
     return f"{text} GROUP BY {', '.join(keys)}" if keys else text

@@ -1,6 +1,7 @@
 """The relations that plan tests query, and a DuckDB with random rows in them."""
 
 import random
+from dataclasses import replace
 
 import duckdb
 
@@ -47,12 +48,34 @@ VALUES = {
     "ls": ("STRUCT(x INTEGER)[]", "NULL", "[{'x': 1}, NULL]"),
 }  # fmt: skip
 
+NESTED = {
+    "bools": ("BOOLEAN[]", "NULL", "[true, NULL]", "[]", "[false]"),
+    "bool": ("STRUCT(b BOOLEAN)", "NULL", "{'b': true}", "{'b': NULL}"),
+    "flags": ("MAP(BOOLEAN, BOOLEAN)", "NULL", "MAP {true: false}", "MAP {}"),
+    "ids": ("UUID[]", "NULL", "['00000000-0000-0000-0000-000000000001']", "[]"),
+    "jsons": ("JSON[]", "NULL", "['{\"a\": 1}', NULL]", "[]"),
+    "bitss": ("BIT[]", "NULL", "['0101', '1']", "[]"),
+    "enums": ("ENUM('z', 'a')[]", "NULL", "['a', 'z']", "['z']", "[]"),
+    "tuple": ("TUPLE(BOOLEAN, UUID)", "NULL", "(true, NULL)", "(false, NULL)"),
+}
+
 SMALL = {
     "t": {"a": "INTEGER", "b": "VARCHAR", "v": "DOUBLE", "p": "DECIMAL(8,2)", "n": "BIGINT"},
     "U": {"a": "BIGINT", "w": "VARCHAR", "x Y": "INTEGER"},
     "k": {"a": "SMALLINT", "w": "VARCHAR", "g": "INTEGER"},
 }
-_POOL = {
+KEYED = {
+    "facts": (
+        {"id": "BIGINT", "customer": "INTEGER", "supplier": "INTEGER", "v": "INTEGER"},
+        ["id"],
+    ),
+    "customers": ({"id": "INTEGER", "nation": "INTEGER", "name": "VARCHAR"}, ["id"]),
+    "suppliers": ({"id": "INTEGER", "nation": "SMALLINT", "name": "VARCHAR"}, ["id"]),
+    "nations": ({"id": "SMALLINT", "name": "VARCHAR"}, ["id"]),
+    "lines": ({"fact": "BIGINT", "line": "INTEGER", "v": "DOUBLE"}, ["fact", "line"]),
+}  # fmt: skip
+"""Relations with the columns of their keys, as upserts make them."""
+LITERALS = {
     "INTEGER": ["NULL", "0", "1", "2", "3", "-1"],
     "SMALLINT": ["NULL", "0", "1", "2", "3"],
     "BIGINT": ["NULL", "0", "1", "2", "3", "4"],
@@ -68,7 +91,22 @@ def catalog() -> dict[str, Relation]:
         for number, (name, columns) in enumerate(SMALL.items(), start=1)
     }
     wide = tuple(Column(name, values[0]) for name, values in VALUES.items())
-    return relations | {"every": Relation(CollectionId("s9"), wide)}
+    return relations | {"every": Relation(CollectionId("s9"), wide)} | keyed()
+
+
+def keyed() -> dict[str, Relation]:
+    """The relations that have keys."""
+    return {
+        name: Relation(
+            CollectionId(f"k{number}"), tuple(Column(*c) for c in of.items()), (tuple(key),)
+        )
+        for number, (name, (of, key)) in enumerate(KEYED.items(), start=1)
+    }
+
+
+def append_only() -> dict[str, Relation]:
+    """The small relations, as sources with ENVELOPE NONE have them."""
+    return {name: replace(catalog()[name], monotone=True) for name in SMALL}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
@@ -85,8 +123,15 @@ def fill(connection: duckdb.DuckDBPyConnection, chance: random.Random, rows: int
     for name, columns in SMALL.items():
         body = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
         connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
-        many = [[chance.choice(_POOL[t]) for t in columns.values()] for _ in range(rows)]
+        many = [[chance.choice(LITERALS[t]) for t in columns.values()] for _ in range(rows)]
         _insert(connection, name, many[: chance.randrange(rows + 1)])
+    for name, (columns, key) in KEYED.items():
+        body = ", ".join(f"{column} {type_}" for column, type_ in columns.items())
+        connection.execute(f"CREATE OR REPLACE TABLE {name} ({body})")
+        many = [[chance.choice(LITERALS[t]) for t in columns.values()] for _ in range(rows)]
+        places = [list(columns).index(column) for column in key]
+        latest = {tuple(row[place] for place in places): row for row in many}
+        _insert(connection, name, list(latest.values()))
     body = ", ".join(f'"{name}" {values[0]}' for name, values in VALUES.items())
     connection.execute(f"CREATE OR REPLACE TABLE every ({body})")
     _insert(
@@ -102,19 +147,26 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[s
 
 
 def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
-    """The types and the sorted rows; equal values that print apart are made one.
+    """The types and the sorted rows, as `as_text` shows them."""
+    relation = connection.sql(query)
+    types = [str(type_) for type_ in relation.types]
+    names = ", ".join(f"c{i}" for i in range(len(types)))
+    shown = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
+    text = f"SELECT {shown} FROM ({query.rstrip().rstrip(';')}) AS q({names})"
+    return types, sorted(str(row) for row in connection.execute(text).fetchall())
+
+
+def as_text(column: str, type_: str) -> str:
+    """The value as text, in which equal values that print apart are one.
 
     Floats are rounded: DuckDB's own sums differ in the last bits from run to run. A NaN is
     one, a zero has no sign, and an interval is compared by its length.
     """
-    relation = connection.sql(query)
-    types = [str(type_) for type_ in relation.types]
-    shown = [
-        f"CAST(round(c{i}, 9) + 0 AS VARCHAR)" if type_ in {"FLOAT", "DOUBLE"}
-        else f"CAST(normalized_interval(c{i}) AS VARCHAR)" if type_ == "INTERVAL"
-        else f"CAST(c{i} AS VARCHAR)"
-        for i, type_ in enumerate(types)
-    ]  # fmt: skip
-    names = ", ".join(f"c{i}" for i in range(len(types)))
-    text = f"SELECT {', '.join(shown)} FROM ({query.rstrip().rstrip(';')}) AS q({names})"
-    return types, sorted(str(row) for row in connection.execute(text).fetchall())
+    if type_ in {"FLOAT", "DOUBLE"}:
+        return (
+            f"CASE WHEN isnan({column}) THEN 'nan'"
+            f" ELSE CAST(round({column}, 9) + 0 AS VARCHAR) END"
+        )
+    if type_ == "INTERVAL":
+        return f"CAST(normalized_interval({column}) AS VARCHAR)"
+    return f"CAST({column} AS VARCHAR)"

@@ -145,7 +145,7 @@ class World:
             )
         )
 
-    def view(self, name: str, query: str) -> None:
+    def view(self, name: str, query: str, as_of: int = START_MS) -> None:
         compiled = compile_view(query, self.relations)
         imports = [each.collection for each in compiled.dataflow.imports]
         holds = {each: CapabilityId(f"{name}.reads.{each}") for each in imports}
@@ -157,8 +157,8 @@ class World:
         )
         self.shards.sync()
         since = [self.shards.state(each).since.time for each in imports]
-        as_of = Timestamp(max([START_MS, *since]))
-        self._make(name, compiled.columns, "view", as_of, ())
+        birth = Timestamp(max([as_of, *since]))
+        self._make(name, compiled.columns, "view", birth, ())
         self.descriptions.append(
             DataflowDescription(
                 export=CollectionId(name),
@@ -166,7 +166,7 @@ class World:
                 name=name,
                 group=name,
                 columns=compiled.columns,
-                as_of=as_of,
+                as_of=birth,
                 imports=tuple(ImportDescription(e, e, holds[e]) for e in imports),
                 plan=plan_json.dumps(compiled.dataflow),
                 capability=CapabilityId(f"{name}.write"),

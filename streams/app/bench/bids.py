@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from streams.app.bench.json_lines import texts
 from streams.ids import Topic
 from streams.kafka.publish import Publisher
 
@@ -37,10 +37,7 @@ def _json(auctions: npt.NDArray[np.int64], rng: np.random.Generator) -> pa.Array
         "price": rng.integers(1, 100_000, count),
         "ts": np.arange(count) / 8,
     }
-    parts: list[object] = []
-    for name, values in columns.items():
-        parts += [f'{"," if parts else "{"}"{name}":', pc.cast(pa.array(values), pa.string())]
-    return pc.binary_join_element_wise(*parts, "}", "")
+    return texts(pa.table(columns))
 
 
 @dataclass(slots=True)

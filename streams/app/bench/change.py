@@ -1,20 +1,24 @@
-"""What a small change costs against little and against much state.
+"""What a small change costs against little and against much state, for each kind of operator.
 
-The compiled stages of a join and of a group by are stepped in process, over real run files:
-the same functions that Spark runs, without the part of a micro-batch that does not depend on
-state at all. State is built with 1e5 rows and with 1e7; then intervals of 1,000 changes follow.
+The compiled stages of a view are stepped in process, over real run files: the same functions
+that Spark runs, without the part of a micro-batch that does not depend on state at all. State
+is built with N rows and with 10 N; then intervals of 1 and of 1,000 changes follow, and of
+10,000 changes that have one time and as many times as they are.
+
+Ratios are of processor time: the machine may have other work to do.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median
+from statistics import median
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import typer
 
 from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.ids import CollectionId
@@ -23,90 +27,163 @@ from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.testing.local import LocalDataflow
 
-SIZES = (100_000, 10_000_000)
-CHANGES = 1_000
-WARM, STEPS = 5, 40
+Ints = npt.NDArray[np.int64]
+
+GROWTH = 10
+CHANGES = (1, 1_000)
+TIMES = 10_000
+WARM, STEPS = 3, 21
 SLICE = 1_000_000
 PER_KEY = 10
+COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("w", "BIGINT"))
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A view over `t` (state) and, in the join, `d` (the changing side)."""
+    """A view over `t` (state): `k` has ten rows each, `v` is unique, `w` has 97 values.
 
-    name: str
+    `grows` is the relation that changes. `times` says whether many times are tried: what
+    recomputes whole groups takes rows * times, which nobody would wait for.
+    """
+
     query: str
-    grows: str
+    grows: str = "t"
+    times: bool = True
 
 
-CASES = (
-    Case("join", "SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
-    Case(
-        "group_by", "SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k", "t"
+CASES: Mapping[str, Case] = {
+    "join": Case("SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
+    "left_join": Case("SELECT d.k, d.v, t.v AS w FROM d LEFT JOIN t ON d.v = t.v", "d"),
+    "in": Case("SELECT k, v FROM d WHERE v NOT IN (SELECT v FROM t)", "d"),
+    "group_by": Case("SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
+    "min_max": Case("SELECT min(v) AS least, max(v) AS most FROM t"),
+    "count_distinct": Case("SELECT count(DISTINCT v) AS n FROM t"),
+    "distinct": Case("SELECT DISTINCT v, w FROM t"),
+    "except": Case("SELECT v FROM t EXCEPT ALL SELECT w FROM t"),
+    "top_k": Case("SELECT k, v FROM t ORDER BY v DESC LIMIT 10"),
+    "distinct_on": Case("SELECT DISTINCT ON (w) w, v FROM t ORDER BY w, v DESC"),
+    "lag": Case("SELECT v, lag(v) OVER (ORDER BY v) AS b FROM t"),
+    "moving_sum": Case("SELECT v, sum(w) OVER (ORDER BY v ROWS 5 PRECEDING) AS s FROM t"),
+    "running_sum": Case("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", times=False),
+    "median": Case("SELECT median(v) AS m FROM t"),
+    "recursion": Case(
+        "WITH RECURSIVE r(v) AS (SELECT v FROM t WHERE v % 100 = 0 UNION "
+        "SELECT t.v FROM r JOIN t ON t.v = r.v + 10) SELECT v FROM r"
     ),
-)
+}
 
 
-def change(say: Callable[[str], None]) -> Outcome:
-    """The step time of 1,000 changes at both sizes, and their ratio."""
+def chosen(only: str) -> tuple[str, ...]:
+    """The cases named in a list with commas; all of them for none.
+
+    Errors: typer.BadParameter for a case that there is not.
+    """
+    names = tuple(name.strip() for name in only.split(",") if name.strip())
+    for name in names:
+        if name not in CASES:
+            raise typer.BadParameter(f"expected some of {', '.join(CASES)}; actual {name}")
+    return names or tuple(CASES)
+
+
+def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Outcome:
+    """What 1 and 1,000 changes cost over `rows` and ten times as many, and many times."""
     figures: list[Figure] = []
-    worst = 0.0
-    for case in CASES:
-        medians = []
-        for size in SIZES:
-            say(f"{case.name} over {size:,} rows")
-            with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
-                taken = _measure(case, size, Path(directory))
-            medians.append(median(taken))
-            figures += [
-                Figure(f"change_ms_{case.name}_{size:.0e}", median(taken), "ms"),
-                Figure(f"change_mean_ms_{case.name}_{size:.0e}", mean(taken), "ms"),
-            ]
-        ratio = medians[1] / medians[0]
-        worst = max(worst, ratio)
-        figures.append(at_most(f"change_ratio_{case.name}", ratio, "x", 1.3))
-    figures.append(at_most("change_ratio", worst, "x", 1.3))
-    note = "the mean holds what merging runs costs; a step's time is dominated by its tasks"
-    return Outcome("change", tuple(figures), note=note)
+    table: dict[str, dict[str, float]] = {}
+    for name in names:
+        say(f"{name} over {rows:,} and {rows * GROWTH:,} rows")
+        few, many = (measure(CASES[name], size) for size in (rows, rows * GROWTH))
+        line = table[name] = {}
+        for count in CHANGES:
+            one, other = few.changes[count], many.changes[count]
+            line |= {
+                f"{count:,} of N, ms": one.wall_ms,
+                f"{count:,} of 10 N, ms": other.wall_ms,
+            }
+            ratio = other.cpu_ms / one.cpu_ms
+            figures.append(at_most(f"change_ratio_{name}_{count}", ratio, "x", 1.3))
+        if CASES[name].times:
+            line |= {"one time, ms": few.at_once.wall_ms, "many times, ms": few.apart.wall_ms}
+            ratio = few.apart.cpu_ms / few.at_once.cpu_ms
+            figures.append(at_most(f"times_ratio_{name}", ratio, "x", 3))
+    note = f"N is {rows:,}; ratios are of processor time; the times are medians of a step"
+    return Outcome("change", tuple(figures), table, note, "a step of so many changes", "view")
 
 
-def _measure(case: Case, size: int, directory: Path) -> list[float]:
-    columns = (Column("k", "BIGINT"), Column("v", "BIGINT"))
-    names = ("t", "d") if case.name == "join" else ("t",)
-    catalog = {name: Relation(CollectionId(name), columns) for name in names}
-    dataflow = compile_view(case.query, catalog).dataflow
-    index = {each.collection: i for i, each in enumerate(dataflow.imports)}
-    local = LocalDataflow(dataflow, directory)
-    local.step(Interval(0, 1, as_of=True), {})
-    state, changing = index[CollectionId("t")], index[CollectionId(case.grows)]
-    at = 1
-    for table in _slices(size, at):
-        local.step(Interval(at, at + 1), {state: table})
-    taken = []
-    rng = np.random.default_rng(3)
-    for step in range(WARM + STEPS):
-        at += 1
-        keys = rng.integers(0, size // PER_KEY, CHANGES)
-        began = time.perf_counter()
-        local.step(Interval(at, at + 1), {changing: _updates(keys, at)})
-        if step >= WARM:
-            taken.append((time.perf_counter() - began) * 1000)
-    return taken
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """The median of some steps."""
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
 
 
-def _slices(size: int, at: int) -> Iterator[pa.Table]:
+@dataclass(slots=True)
+class Measured:
+    """A case at one size: by number of changes; and many of them at one and at many times."""
+
+    changes: dict[int, Cost] = field(default_factory=dict)
+    at_once: Cost = Cost()
+    apart: Cost = Cost()
+
+
+def measure(case: Case, size: int) -> Measured:
+    """What changes cost over a state of so many rows."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+        view = _View(case, size, Path(directory))
+        found = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})
+        if case.times:
+            found.at_once = view.cost(TIMES, 3)
+            found.apart = view.cost(TIMES, 3, apart=True)
+        return found
+
+
+class _View:
+    """A view with its state, and changes to come."""
+
+    def __init__(self, case: Case, size: int, directory: Path) -> None:
+        catalog = {name: Relation(CollectionId(name), COLUMNS) for name in ("t", "d")}
+        dataflow = compile_view(case.query, catalog).dataflow
+        index = {each.collection: i for i, each in enumerate(dataflow.imports)}
+        self.local = LocalDataflow(dataflow, directory)
+        self.local.step(Interval(0, 1, as_of=True), {})
+        self.size, self.at = size, 1
+        self.changing = index[CollectionId(case.grows)]
+        self.chance = np.random.default_rng(3)
+        for rows in _slices(size):
+            self._step(index[CollectionId("t")], rows * PER_KEY, np.full(len(rows), self.at))
+
+    def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:
+        """What a step of so many changes costs, all at one time or `apart`."""
+        taken = []
+        for step in range(warm + steps):
+            values = self.chance.integers(0, self.size * PER_KEY, count)
+            times = np.arange(count) if apart else np.zeros(count, np.int64)
+            began, began_cpu = time.perf_counter(), time.process_time()
+            self._step(self.changing, values, self.at + times)
+            spent = time.perf_counter() - began, time.process_time() - began_cpu
+            if step >= warm:
+                taken.append(spent)
+        wall, cpu = (median(each) * 1000 for each in zip(*taken, strict=True))
+        return Cost(wall, cpu)
+
+    def _step(self, relation: int, values: Ints, times: Ints) -> None:
+        upper = int(times.max()) + 1
+        self.local.step(Interval(self.at, upper), {relation: _updates(values, times)})
+        self.at = upper
+
+
+def _slices(size: int) -> Iterator[Ints]:
     for start in range(0, size, SLICE):
-        rows = np.arange(start, min(start + SLICE, size))
-        yield _updates(rows // PER_KEY, at)
+        yield np.arange(start, min(start + SLICE, size))
 
 
-def _updates(keys: npt.NDArray[np.int64], at: int) -> pa.Table:
-    count = len(keys)
+def _updates(values: Ints, times: Ints) -> pa.Table:
     return pa.table(
         {
-            "k": keys,
-            "v": np.arange(count),
-            "time": np.full(count, at),
-            "diff": np.ones(count, np.int64),
+            "k": values // (PER_KEY * PER_KEY),
+            "v": values,
+            "w": values % 97,
+            "time": times,
+            "diff": np.ones(len(values), np.int64),
         }
     )

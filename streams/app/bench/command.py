@@ -8,10 +8,20 @@ import typer
 from rich.console import Console
 
 from streams.app.bench import flow, state
+from streams.app.bench.change import CASES
 from streams.app.bench.change import change as measure_change
+from streams.app.bench.change import chosen as changing
+from streams.app.bench.consistency.command import consistency as measure_consistency
 from streams.app.bench.figures import Outcome, show, write
+from streams.app.bench.nexmark.beside import Plan
+from streams.app.bench.nexmark.cases import CASES as NEXMARK
+from streams.app.bench.nexmark.command import chosen as among
+from streams.app.bench.nexmark.command import nexmark as measure_nexmark
+from streams.app.bench.nexmark.command import peers_of
+from streams.app.bench.nexmark.peers.installed import PEERS
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.command import storage as measure_storage
+from streams.app.bench.tpch import command as tpch_command
 
 app = typer.Typer(
     help="Measure, on an environment of its own on this machine. Figures, not tests.",
@@ -55,12 +65,16 @@ def freshness(seconds: Seconds = 60, json: Json = None) -> None:
 
 
 @app.command()
-def change(json: Json = None) -> None:
-    """1,000 changes against 1e5 and against 1e7 rows of state, in a join and in a group by.
+def change(
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(CASES)}.")] = "",
+    rows: Annotated[int, typer.Option(help="Rows of the smaller state.", min=1_000)] = 100_000,
+    json: Json = None,
+) -> None:
+    """1 and 1,000 changes against little and ten times the state; 10,000 at as many times.
 
-    Example: slackwater bench change --json figures.json
+    Example: slackwater bench change --only join,lag --json figures.json
     """
-    _report([measure_change(_say)], json)
+    _report([measure_change(_say, changing(only), rows)], json)
 
 
 @app.command()
@@ -96,6 +110,73 @@ def storage(
     _report(measure_storage(chosen(only), scale, _console), json)
 
 
+@app.command()
+def tpch(
+    queries: Annotated[str, typer.Option(help="Some of 1 to 22, by commas.")] = "",
+    scale: Annotated[float, typer.Option(help="TPC-H's scale factor.", min=0.01)] = 1.0,
+    json: Json = None,
+) -> None:
+    """The 22 views of TPC-H: hydration beside DuckDB's answer, then changes of 1,000 rows.
+
+    In this process, without Kafka and Spark, on data of `tpchgen-cli`, which has to be
+    installed. All of it runs at a tenth of the scale too, for what a change costs there. Scale
+    1 needs some GB of memory.
+
+    Example: slackwater bench tpch --scale 0.1
+
+    Example: slackwater bench tpch --queries 1,6,21 --json figures.json
+    """
+    outcome = tpch_command.tpch(tpch_command.chosen(queries), scale, _console)
+    _console.print(f"[bold]tpch[/]: {outcome.note}")
+    if json is not None:
+        write([outcome], json)
+
+
+@app.command()
+def nexmark(
+    events: Annotated[int, typer.Option(help="How many events.", min=1_000)] = 1_000_000,
+    queries: Annotated[str, typer.Option(help=f"Some of {', '.join(NEXMARK)}.")] = "",
+    peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",
+    batch: Annotated[int, typer.Option(help="Events of a micro-batch.", min=1_000)] = 50_000,
+    install: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool, typer.Option("--install", help="Install missing peers, each by itself.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Nexmark queries beside Flink and Pathway, from the same JSON files, on two cores.
+
+    Ours runs the stages of production in two processes, without Spark and Kafka; Flink's
+    clock is its job's net runtime, Pathway's that of its run: no system's start counts. Where
+    the machine is busy with other things, compare the CPU seconds. The contents that each
+    system ends with are compared.
+
+    Example: slackwater bench nexmark --install
+
+    Example: slackwater bench nexmark --events 200000 --queries q3,q4 --peers pathway
+    """
+    plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
+    _report([measure_nexmark(plan, _console, install=install)], json)
+
+
+@app.command()
+def consistency(
+    seconds: Seconds = 60,
+    rate: Annotated[int, typer.Option(help="Transfers a second.", min=10)] = 200,
+    json: Json = None,
+) -> None:
+    """A bank's books through views over views, of two topics of which one lags: always right?
+
+    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while.
+    Exit code 1 if anything was ever wrong.
+
+    Example: slackwater bench consistency --seconds 30 --json figures.json
+    """
+    outcome = measure_consistency(_console, seconds, rate)
+    _report([outcome], json)
+    if not all(figure.met for figure in outcome.figures if figure.met is not None):
+        raise typer.Exit(1)
+
+
 @app.command(name="all")
 def everything(json: Json = None) -> None:
     """All of them, one after the other: about a quarter of an hour.
@@ -105,7 +186,7 @@ def everything(json: Json = None) -> None:
     outcomes = [
         flow.throughput(_say, 4_000_000),
         flow.freshness(_say, 60),
-        measure_change(_say),
+        measure_change(_say, changing(""), 100_000),
         flow.dataflows(_say, 15),
         state.memory(_say, 1_000_000),
         *measure_storage(chosen(""), 1.0, _console),

@@ -35,13 +35,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A benchmark's figures, and where the time went: the phases of `of`, by lane."""
+    """A benchmark's figures, and where the time went: the phases of `of`, by lane or `by`."""
 
     bench: str
     figures: tuple[Figure, ...]
     breakdown: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     note: str = ""
     of: str = "median of a micro-batch"
+    by: str = "lane"
 
 
 def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
@@ -51,7 +52,7 @@ def at_most(name: str, value: float, unit: str, limit: float) -> Figure:
 
 def at_least(name: str, value: float, unit: str, limit: float) -> Figure:
     """A figure that should reach `limit`."""
-    return Figure(name, value, unit, f">= {limit:,.0f}", value >= limit, limit)
+    return Figure(name, value, unit, f">= {limit:,}", value >= limit, limit)
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
@@ -75,7 +76,7 @@ def _show_breakdown(outcome: Outcome, console: Console) -> None:
     if not outcome.breakdown:
         return
     phases = list(dict.fromkeys(p for each in outcome.breakdown.values() for p in each))
-    table = Table("lane", *phases, title=f"{outcome.bench}: {outcome.of}")
+    table = Table(outcome.by, *phases, title=f"{outcome.bench}: {outcome.of}")
     for lane, values in outcome.breakdown.items():
         table.add_row(lane, *(f"{values.get(phase, 0):,.2f}" for phase in phases))
     console.print(table)

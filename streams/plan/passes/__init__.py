@@ -6,34 +6,48 @@ file. Each states what it leaves behind, and the next may rely on it.
 
 from collections.abc import Callable
 
-from streams.plan.ir import Relational
+from streams.plan.ir import Loop, Relational, parts, with_parts
 from streams.plan.passes.canonical import canonical
 from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
 from streams.plan.passes.groups import groups
 from streams.plan.passes.joins import joins
+from streams.plan.passes.limits import limits
+from streams.plan.passes.order import order
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
+from streams.plan.passes.selfjoins import selfjoins
+from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
 
 PASSES: tuple[Pass, ...] = (
-    pushdown,  # predicates lie where their columns come from; products hold the rest
+    pushdown,  # predicates lie where their columns come from; joins are no more than is asked
+    limits,  # the first rows of each partition are a TopK, and a window sees no others
     flatten,  # no product is an input of another
+    selfjoins,  # no collection is joined with itself on its key
     prune,  # no column is carried that nobody reads
+    order,  # a product names its inputs in the order in which to join them
     joins,  # every product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
-    groups,  # keys and arguments of Group are columns; a Group without aggregates is Distinct
+    unique,  # nothing is made distinct, or grouped, that a key makes so already
+    groups,  # what operators over groups compute with are columns; no Group only groups
     prune,  # columns that only a residual predicate read end there
     fuse,  # at most one Project over one Filter between other operators
 )
 
 
 def optimise(node: Relational) -> Relational:
-    """Run every pass.
+    """Run every pass, also over what each Loop repeats, whose columns all stay.
 
-    Errors: InvalidStatement for a true cross product, which `joins` refuses.
+    Errors: InvalidStatement for keys whose equality we cannot decide (`canonical`).
     """
+    node = _loops(node)
     for step in PASSES:
         node = step(node)
     return node
+
+
+def _loops(node: Relational) -> Relational:
+    change = optimise if isinstance(node, Loop) else _loops
+    return with_parts(node, tuple(map(change, parts(node))))

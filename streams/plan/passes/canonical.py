@@ -2,7 +2,8 @@
 
 -0.0 equals 0.0, every NaN every other, and an interval of 30 days one of a month, but their
 bits differ, and so do their hashes. Where rows that are equal become one (the keys of Group,
-the rows of Distinct, the arguments of min and max) the one that is shown must not depend on
+the rows of Distinct
+and of set operations, the arguments of min and max) the one that is shown must not depend on
 which came first: such a column is replaced by one representative of each class. (`joins`
 compares representatives too, but its rows stay as they are.)
 """
@@ -11,11 +12,16 @@ import re
 from dataclasses import replace
 
 from streams.errors import InvalidStatement
+from streams.plan.aggregates import EXTREMES
 from streams.plan.ir import (
+    AggregateCall,
     Distinct,
     Group,
     Project,
     Relational,
+    Threshold,
+    TopK,
+    Window,
     children,
     columns,
     with_children,
@@ -32,30 +38,43 @@ def canonical(node: Relational) -> Relational:
     node = with_children(node, tuple(canonical(child) for child in children(node)))
     match node:
         case Distinct():
-            return _distinct(node)
+            return Distinct(_represented(node.input))
+        case Threshold():
+            return replace(node, inputs=tuple(map(_represented, node.inputs)))
         case Group():
             return _group(node)
+        case Window() | TopK():
+            return replace(node, keys=tuple(map(representative, node.keys)))
         case _:
             return node
 
 
-def _distinct(node: Distinct) -> Distinct:
+def _represented(node: Relational) -> Relational:
+    """The node with its columns' representatives."""
     own = columns(node)
     refs = tuple(Ref(i, column.type, column.name) for i, column in enumerate(own))
     outputs = tuple(map(representative, refs))
     if outputs == refs:
         return node
-    return Distinct(Project(node.input, outputs, tuple(column.name for column in own)))
+    return Project(node, outputs, tuple(column.name for column in own))
 
 
 def _group(node: Group) -> Group:
-    calls = tuple(
-        replace(call, argument=representative(call.argument))
-        if call.function in {"min", "max"} and call.argument is not None
-        else call
-        for call in node.calls
-    )
+    calls = tuple(map(_call, node.calls))
     return replace(node, keys=tuple(map(representative, node.keys)), calls=calls)
+
+
+def _call(call: AggregateCall) -> AggregateCall:
+    if call.general:
+        return call.over(_plain)
+    if call.argument is not None and (call.function in EXTREMES or call.distinct or call.share):
+        return replace(call, argument=representative(call.argument))
+    return call
+
+
+def _plain(scalar: Scalar) -> Scalar:
+    """The representative of a plain value; a nested one is ordered by its sort key."""
+    return representative(scalar) if scalar.type in {*_FLOATS, "INTERVAL"} else scalar
 
 
 def representative(scalar: Scalar) -> Scalar:

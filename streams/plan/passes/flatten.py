@@ -1,27 +1,35 @@
 """Make one Product of products that are inputs of products.
 
 `a JOIN b ... JOIN c ...` binds as a product in a product; the joins may then be taken in an
-order in which keys connect them. A subquery that only picks columns is no border either.
-Leaves behind: no input of a Product is a Product, nor a pure choice of columns of one.
+order in which keys connect them. A choice of columns is no border either: it moves above, so
+that inputs which differ in what is read of them are equal, and `prune` brings it back. What the
+plan has several times stays an input of its own, to be joined once. Leaves behind: no other
+input of a Product is a Product, and none a pure choice of columns.
 """
 
 from streams.plan.ir import Product, Project, Relational, children, columns, with_children
+from streams.plan.repeated import repeated
 from streams.plan.scalar import Ref, Scalar, conjuncts, shift, substitute
 
 
 def flatten(node: Relational) -> Relational:
     """Flatten every product in the tree."""
-    node = with_children(node, tuple(flatten(child) for child in children(node)))
-    return _flat(node) if isinstance(node, Product) else node
+    kept = frozenset(_flattened(each, frozenset()) for each in repeated(node))
+    return _flattened(node, kept)
 
 
-def _flat(node: Product) -> Relational:
+def _flattened(node: Relational, kept: frozenset[Relational]) -> Relational:
+    node = with_children(node, tuple(_flattened(child, kept) for child in children(node)))
+    return _flat(node, kept) if isinstance(node, Product) else node
+
+
+def _flat(node: Product, kept: frozenset[Relational]) -> Relational:
     parts: list[Relational] = []
     predicates: list[Scalar] = []
     outputs: list[Scalar] = []
     start = 0
     for part in node.inputs:
-        inner, picked = _opened(part)
+        inner, picked = _opened(part, kept)
         parts += inner.inputs
         predicates += [shift(predicate, start) for predicate in inner.predicates]
         outputs += [shift(output, start) for output in picked]
@@ -37,15 +45,20 @@ def _flat(node: Product) -> Relational:
     return Project(product, flat, names)
 
 
-def _opened(part: Relational) -> tuple[Product, tuple[Scalar, ...]]:
+def _opened(
+    part: Relational, kept: frozenset[Relational]
+) -> tuple[Product, tuple[Scalar, ...]]:
     """The part as a product, and which of the product's columns the part has."""
-    match part:
-        case Product():
-            return part, _all(part)
-        case Project(input=Product() as inner) if all(isinstance(o, Ref) for o in part.outputs):
-            return inner, part.outputs
-        case _:
-            return Product((part,), ()), _all(part)
+    inner, picked = part, _all(part)
+    if (
+        isinstance(part, Project)
+        and part not in kept
+        and all(isinstance(o, Ref) for o in part.outputs)
+    ):
+        inner, picked = part.input, part.outputs
+    if isinstance(inner, Product) and not {part, inner} & kept:
+        return inner, picked
+    return Product((inner,), ()), picked
 
 
 def _all(part: Relational) -> tuple[Scalar, ...]:

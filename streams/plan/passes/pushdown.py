@@ -1,14 +1,18 @@
 """Move predicates towards the collections that their columns come from.
 
-Leaves behind: no Filter over a Product; a predicate of one input of a Product lies in that
-input, unless it can fail (then it waits until the join has removed the rows it may not see).
+Leaves behind: no Filter over a Product; no outer join of which only the pairs are read; a
+predicate of one input of a Product lies in that input, unless it can fail (then it waits until
+the join has removed the rows it may not see).
+A key that all parts of an OR share joins, and what they ask of one input is asked of it before.
 Across Group and Distinct moves only what sees the same value below as above: a float or an
-interval may be represented by another value of its group.
+interval may be represented by another value of its group. Into a side of an outer join moves
+only what concerns that side's rows alone, matched or not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from streams.plan.disjunctions import factored, implied
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
     Distinct,
@@ -16,14 +20,37 @@ from streams.plan.ir import (
     Get,
     Group,
     Join,
+    Kind,
+    Loop,
+    Match,
+    Negate,
     Product,
     Project,
     Relational,
+    Threshold,
+    TopK,
     Union,
+    Unnest,
     Values,
+    Variable,
+    Window,
+    children,
     columns,
+    with_children,
 )
-from streams.plan.scalar import Ref, Scalar, conjuncts, refs, shift, substitute, walk
+from streams.plan.scalar import (
+    Call,
+    Form,
+    Literal,
+    Ref,
+    Scalar,
+    conjuncts,
+    refs,
+    shift,
+    substitute,
+    walk,
+)
+from streams.plan.strict import simplified
 
 _MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
 
@@ -35,27 +62,36 @@ def pushdown(node: Relational) -> Relational:
     return _push(node, ())
 
 
-def _push(  # noqa: C901, PLR0911 - one case for each kind of node
+def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Relational, predicates: Predicates
 ) -> Relational:
     match node:
         case Filter():
-            return _push(node.input, predicates + node.predicates)
+            return _push(node.input, predicates + _factored(node.predicates))
         case Project():
             return _through_project(node, predicates)
         case Product():
             return _into_product(node, predicates)
         case Group():
             return _through_group(node, predicates)
-        case Distinct():
+        case Match():
+            return _into_match(node, predicates)
+        case Window() | TopK():
+            return _through_partitions(node, predicates)
+        case Distinct() | Threshold():
             below, above = _split(predicates, _exact)
-            return _filter(Distinct(_push(node.input, below)), above)
+            parts = tuple(_push(part, below) for part in children(node))
+            return _filter(with_children(node, parts), above)
+        case Unnest():
+            return _through_unnest(node, predicates)
         case Union():
             return Union(tuple(_push(part, predicates) for part in node.inputs))
         case Join():
             sides = replace(node, left=_push(node.left, ()), right=_push(node.right, ()))
             return _filter(sides, predicates)
-        case Get() | Values():
+        case Negate():
+            return _filter(Negate(_push(node.input, ())), predicates)
+        case Get() | Values() | Variable() | Loop():
             return _filter(node, predicates)
 
 
@@ -69,10 +105,21 @@ def _through_project(node: Project, predicates: Predicates) -> Relational:
     for predicate in predicates:
         moved = substitute(predicate, node.outputs)
         if sum(1 for _ in walk(moved)) <= _MOST_NODES:
-            below.extend(conjuncts(moved))
+            below.extend(part for part in conjuncts(moved) if not _holds(part))
         else:
             above.append(predicate)
     return _filter(replace(node, input=_push(node.input, tuple(below))), tuple(above))
+
+
+def _holds(predicate: Scalar) -> bool:
+    """Tell whether the predicate is true, or that something false is not."""
+    if isinstance(predicate, Call) and predicate.form is Form.NOT:
+        return _literal(predicate.arguments[0]) == "false"
+    return _literal(predicate) == "true"
+
+
+def _literal(scalar: Scalar) -> str:
+    return scalar.sql if isinstance(scalar, Literal) else ""
 
 
 def _into_product(node: Product, predicates: Predicates) -> Relational:
@@ -82,14 +129,68 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
         start += len(columns(part))
     inside: list[list[Scalar]] = [[] for _ in node.inputs]
     rest = []
-    for predicate in node.predicates + predicates:
+    for predicate in _factored(node.predicates) + predicates:
         home = _home(predicate, starts)
         if home is None or can_fail(predicate):
             rest.append(predicate)
+            for place, asked in _implied(predicate, node, starts):
+                inside[place].append(shift(asked, -starts[place]))
         else:
             inside[home].append(shift(predicate, -starts[home]))
     parts = zip(node.inputs, inside, strict=True)
     return Product(tuple(_push(part, tuple(own)) for part, own in parts), tuple(rest))
+
+
+def _implied(
+    predicate: Scalar, node: Product, starts: list[int]
+) -> Iterator[tuple[int, Scalar]]:
+    """What a predicate of several inputs asks of each alone."""
+    for place, (start, part) in enumerate(zip(starts, node.inputs, strict=True)):
+        asked = implied(predicate, frozenset(range(start, start + len(columns(part)))))
+        if asked is not None:
+            yield place, asked
+
+
+def _factored(predicates: Predicates) -> Predicates:
+    return tuple(part for predicate in predicates for part in factored(predicate))
+
+
+def _into_match(node: Match, predicates: Predicates) -> Relational:
+    simple = simplified(replace(node, predicates=_factored(node.predicates)), predicates)
+    if not isinstance(simple, Match):
+        return _push(simple, predicates)
+    width = len(columns(simple.left))
+
+    def of_left(predicate: Scalar) -> bool:
+        return all(ref < width for ref in refs(predicate)) and not can_fail(predicate)
+
+    def of_right(predicate: Scalar) -> bool:
+        read = refs(predicate)
+        return bool(read) and all(ref >= width for ref in read) and not can_fail(predicate)
+
+    mine, above = _split(predicates, of_left)
+    theirs: Predicates = ()
+    within = simple.predicates
+    if simple.kind is Kind.FULL:
+        mine, above = (), predicates
+    if simple.kind in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
+        theirs, within = _split(within, of_right)
+    if simple.kind is Kind.SEMI:
+        more, within = _split(within, of_left)
+        mine += more
+    right = _push(simple.right, tuple(shift(predicate, -width) for predicate in theirs))
+    pushed = Match(_push(simple.left, mine), right, simple.kind, within)
+    return _filter(pushed, above)
+
+
+def _through_unnest(node: Unnest, predicates: Predicates) -> Relational:
+    width = len(columns(node.input))
+
+    def of_rows(predicate: Scalar) -> bool:
+        return all(ref < width for ref in refs(predicate)) and not can_fail(predicate)
+
+    below, above = _split(predicates, of_rows)
+    return _filter(replace(node, input=_push(node.input, below)), above)
 
 
 def _home(predicate: Scalar, starts: list[int]) -> int | None:
@@ -110,6 +211,18 @@ def _through_group(node: Group, predicates: Predicates) -> Relational:
     below, above = _split(predicates, of_keys)
     moved = tuple(substitute(predicate, node.keys) for predicate in below)
     return _filter(replace(node, input=_push(node.input, moved)), above)
+
+
+def _through_partitions(node: Window | TopK, predicates: Predicates) -> Relational:
+    """A predicate of the keys keeps or drops whole partitions."""
+    keys = {key.index for key in node.keys if isinstance(key, Ref) and not node.shared}
+
+    def of_keys(predicate: Scalar) -> bool:
+        found = refs(predicate)
+        return bool(found) and found <= keys and _exact(predicate)
+
+    below, above = _split(predicates, of_keys)
+    return _filter(replace(node, input=_push(node.input, below)), above)
 
 
 def _exact(predicate: Scalar) -> bool:

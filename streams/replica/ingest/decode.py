@@ -13,7 +13,7 @@ then by halving: a batch that fails is read again in eighths, down to a few mess
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.plan.physical import Column
+from streams.replica.ingest import moments
 from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
 from streams.replica.ingest.fields import Field, Value, fields
 from streams.replica.ingest.odd import Refused, read
@@ -142,24 +143,34 @@ class Decoder:
 
     def _convert(self, texts: pa.Array, parsed: pa.Table, reasons: pa.Array) -> Decoded:
         """Engine columns from parsed ones; what is lost on the way adds to the reasons."""
-        if all(field.sql is None for field in self._fields):
+        parsed, fields = self._of_one_layout(parsed)
+        if all(field.sql is None for field in fields):
             return Decoded(parsed.cast(self._engine), reasons)
         used = parsed
-        if any(field.parsed is None for field in self._fields):
+        if any(field.parsed is None for field in fields):
             sound = pc.if_else(pc.is_null(reasons), texts, pa.scalar(None, pa.binary()))
             used = parsed.append_column("m", sound.view(pa.string()))
         columns = ", ".join(
             f"{field.render(field.sql or '{x}', f'c{index}', 'm')} AS c{index}"
-            for index, field in enumerate(self._fields)
+            for index, field in enumerate(fields)
         )
         shape = pa.schema([pa.field(each.name, _known(each.type)) for each in used.schema])
         statement = self._kernel.prepare(f"SELECT {columns} FROM {{t}}", t=shape)
         converted = statement.run(used.cast(shape)).cast(self._engine)
-        for field, before, after in zip(
-            self._fields, parsed.columns, converted.columns, strict=True
-        ):
+        for field, before, after in zip(fields, parsed.columns, converted.columns, strict=True):
             reasons = _lost(field, before, after, reasons)
         return Decoded(converted, reasons)
+
+    def _of_one_layout(self, parsed: pa.Table) -> tuple[pa.Table, Sequence[Field]]:
+        """The columns with their times read, where it can be done without DuckDB."""
+        fields = list(self._fields)
+        for index, field in enumerate(self._fields):
+            if field.type == "TIMESTAMP":
+                read = moments.timestamps(parsed.column(index).combine_chunks())
+                if read is not None:
+                    fields[index] = replace(field, sql=None)
+                    parsed = parsed.set_column(index, parsed.field(index).name, read)
+        return parsed, fields
 
 
 def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:

@@ -9,18 +9,25 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
-from streams.replica.config import ReplicaConfig
+from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
+from streams.replica.spark import SparkSettings
 from tests.integration.replica.support import Bench
 
 ROOT = Path(__file__).parents[3]
 
 
 def start(
-    bench: Bench, state: Path, points: Mapping[str, int], name: str = "r1"
+    bench: Bench,
+    state: Path,
+    points: Mapping[str, int],
+    name: str = "r1",
+    budgets: Mapping[str, int] = MappingProxyType({}),
+    master: str = SparkSettings().master,
 ) -> "subprocess.Popen[bytes]":
     facts = {
         "name": name,
@@ -29,6 +36,8 @@ def start(
         "responses": bench.response_topic,
         "state": str(state),
         "points": dict(points),
+        "budgets": dict(budgets),
+        "master": master,
     }
     with (state.parent / f"{name}.err").open("ab") as errors:
         return subprocess.Popen(
@@ -64,6 +73,8 @@ def main(text: str) -> None:
             responses=Topic(facts["responses"]),
             state=Path(facts["state"]),
             points=facts["points"],
+            budgets=Budgets(**facts["budgets"]),
+            spark=SparkSettings(master=facts["master"]),
             timings=True,
         )
     ).run()

@@ -113,7 +113,7 @@ class Bench:
         self.relations[name] = Relation(id_, tuple(Column(*each) for each in columns))
         return id_
 
-    def view(self, name: str, query: str) -> CollectionId:
+    def view(self, name: str, query: str, as_of: int = 0) -> CollectionId:
         compiled = compile_view(query, self.relations)
         id_ = CollectionId(name)
         imports = [each.collection for each in compiled.dataflow.imports]
@@ -124,9 +124,10 @@ class Bench:
                 for each in imports
             ]
         )
-        as_of = max([Timestamp(0), *(self.shards.state(each).since.time for each in imports)])
+        since = [self.shards.state(each).since.time for each in imports]
+        birth = Timestamp(max([as_of, *since]))
         columns = [(each.name, each.type) for each in compiled.columns]
-        self._create(id_, columns, (), "view", as_of)
+        self._create(id_, columns, (), "view", birth)
         self._tell(
             DataflowDescription(
                 export=id_,
@@ -134,7 +135,7 @@ class Bench:
                 name=name,
                 group=id_,
                 columns=tuple(compiled.columns),
-                as_of=as_of,
+                as_of=birth,
                 imports=tuple(ImportDescription(each, each, holds[each]) for each in imports),
                 plan=plan_json.dumps(compiled.dataflow),
                 capability=CapabilityId(f"{id_}.write"),

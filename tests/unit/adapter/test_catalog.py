@@ -1,10 +1,12 @@
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas import codec
 from streams.adapter.catalog import (
     Accepted,
     Birth,
@@ -12,12 +14,14 @@ from streams.adapter.catalog import (
     Catalog,
     CatalogEvent,
     Create,
+    Define,
     Drop,
     Fenced,
     Forget,
     Open,
     Outcome,
     Refused,
+    Undefine,
     VersionMismatch,
 )
 from streams.adapter.catalog_codec import decode, encode
@@ -26,8 +30,11 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, EventId, Timestamp, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.trace.functions import Function
 from tests.unit.adapter.items import sink, source, view
 
+F = Function("f", ("a", "é"), ("BIGINT", "VARCHAR"), "DOUBLE", "def f(a, é):\n    return a")
+CALLER = replace(view(4, "caller", "s1"), functions=("f",))
 S1, U2, K3 = (CollectionId(each) for each in ("s1", "u2", "k3"))
 
 
@@ -75,6 +82,8 @@ def test_ids_are_never_reused() -> None:
         (Drop(CollectionId("u9")), "no object u9"),
         (Forget(S1), "no object s1 was dropped"),
         (Birth(CollectionId("u9"), Timestamp(1)), "no object u9 awaits its birth"),
+        (Create(CALLER), "no function f"),
+        (Undefine("f"), "no function f"),
     ],
 )
 def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reason) -> None:
@@ -82,6 +91,19 @@ def test_what_would_break_the_catalog_is_refused_and_changes_nothing(body, reaso
     after, outcomes = fold([*BASE, body])
     assert outcomes[-1] == Refused(reason)
     assert after == before
+
+
+def test_a_function_stays_while_a_view_calls_it() -> None:
+    again = replace(F, name="F")
+    called = [*BASE, Define(F), Define(again), Create(CALLER), Undefine("F")]
+    catalog, outcomes = fold(called)
+    assert outcomes[-3] == Refused("function F already exists")
+    assert outcomes[-1] == Refused("caller depends on it")
+    assert catalog.called(CALLER) == (F,)
+    assert catalog.callers("F") == (CALLER,)
+    catalog, outcomes = fold([*called, Drop(CALLER.id), Undefine("F"), Define(again)])
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes[-3:])
+    assert catalog.functions == {"f": again}
 
 
 def test_an_object_is_born_once() -> None:
@@ -119,10 +141,30 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
     assert not catalog.items.keys() & catalog.dropped.keys()
 
 
-@pytest.mark.parametrize("body", [*BASE, Birth(S1, Timestamp(7)), Drop(S1), Forget(S1)])
+@pytest.mark.parametrize(
+    "body",
+    [
+        *BASE,
+        Create(CALLER),
+        Birth(S1, Timestamp(7)),
+        Drop(S1),
+        Forget(S1),
+        Define(F),
+        Undefine("f"),
+    ],
+)
 def test_every_event_comes_back_as_it_was(body) -> None:
     event = CatalogEvent(EventId("e"), 3, 9, body)
     assert decode(encode(event)) == event
+
+
+def test_a_view_of_before_there_were_functions_calls_none() -> None:
+    body = Create(view(2, "totals", "s1"))
+    name, record = codec.decode(encode(CatalogEvent(EventId("e"), 3, 9, body)))
+    assert name == "catalog_create_3"
+    del record["functions"]
+    old = codec.encode("catalog_create_2", record)
+    assert decode(old) == CatalogEvent(EventId("e"), 3, 9, body)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from streams.adapter.results import Columns, Complete, Failed, Progress, Result
-from streams.compute.protocol import Status
+from streams.compute.protocol import Hydration, Status
 from streams.ids import CollectionId
 from streams.progress import EMPTY
 from tests.support.coordinating import (
@@ -230,6 +230,13 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     assert env.rows("SHOW MATERIALIZED VIEWS") == [
         ["totals", "u2", NOW + 9, NOW + 9, "hydrating", "1 of 2 slices", "", kept]
     ]
+    replica.say(Hydration(CollectionId("u2"), 5_000, 9_000))
+    shown = ["5,000 of 9,000 rows", "8,000 of 9,000 rows, 3 s left", ""]
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][5] == shown[0])
+    replica.say(Hydration(CollectionId("u2"), 8_000, 9_000, 3))
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][5] == shown[1])
+    replica.say(Status(CollectionId("u2"), "running"))
+    eventually(lambda: env.rows("SHOW MATERIALIZED VIEWS")[0][5] == shown[2])
 
 
 @pytest.mark.parametrize(
@@ -306,3 +313,15 @@ def test_constants_need_no_collection(env) -> None:
     results = env.sql("SELECT 1; SELECT nope; SELECT 2")
     assert isinstance(results[-1], Failed)
     assert rows_of(results) == [[1]]
+
+
+def test_a_plan_is_shown_as_text_and_as_a_picture(env) -> None:
+    with_orders(env)
+    rows = [row for (row,) in env.rows("EXPLAIN SELECT id FROM orders")]
+    assert any("Get orders [s1]" in str(row) for row in rows)
+    results = env.sql("EXPLAIN AS SVG SELECT id FROM orders")
+    assert isinstance(results[0], Columns)
+    assert [each.type for each in results[0].columns] == ["SVG"]
+    [[picture]] = rows_of(results)
+    assert str(picture).startswith("<svg")
+    assert "Source orders [s1]" in str(picture)

@@ -139,5 +139,6 @@ def test_status_lists_every_object(server) -> None:
             "progress": "",
             "detail": "fine",
             "retains": None,
+            "hydration": None,
         }
     ]

@@ -39,7 +39,7 @@ def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) ->
     env.rows(TOTALS.replace("totals", "other"))
     eventually(lambda: len(replica.created) == 3)
 
-    def refuse(query, catalog):
+    def refuse(query, catalog, functions):
         raise InvalidStatement("this version cannot plan it")
 
     with monkeypatch.context() as damaged:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from streams.app.bench import command
+from streams.app.bench import change, command
 from streams.app.bench.figures import Figure, Outcome, at_least, at_most, show, write
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.rig import cpu
@@ -83,3 +84,28 @@ def test_processor_time_grows() -> None:
     before = cpu()
     sum(range(3_000_000))
     assert cpu().since(before).ours > 0
+
+
+def test_what_changes_cost_is_told_for_the_cases_that_are_asked_for() -> None:
+    assert change.chosen("") == tuple(change.CASES)
+    with pytest.raises(typer.BadParameter, match=r"expected some of join, .*actual speed"):
+        change.chosen("lag,speed")
+    said: list[str] = []
+    names = change.chosen("lag, median")
+    with patch.multiple(change, STEPS=1, WARM=0, TIMES=3):
+        outcome = change.change(said.append, names, 100)
+    assert said == [f"{name} over 100 and 1,000 rows" for name in names]
+    ratios = ["change_ratio_lag_1", "change_ratio_lag_1000", "times_ratio_lag"]
+    ratios += ["change_ratio_median_1", "change_ratio_median_1000", "times_ratio_median"]
+    assert [figure.name for figure in outcome.figures] == ratios
+    assert list(outcome.breakdown) == ["lag", "median"]
+    out = io.StringIO()
+    show([outcome], Console(file=out, width=200))
+    assert "1,000 of 10 N, ms" in out.getvalue()
+
+
+@pytest.mark.parametrize("name", change.CASES)
+def test_every_case_of_change_is_a_view(name: str) -> None:
+    case = change.CASES[name]
+    with patch.multiple(change, STEPS=1, WARM=0, CHANGES=(5,), TIMES=5):
+        assert change.measure(case, 50).changes[5].wall_ms > 0

@@ -62,3 +62,12 @@ def test_a_failure_is_told() -> None:
 def test_json_is_what_came_one_object_a_line(message) -> None:
     (line,) = shown(message, as_json=True).splitlines()
     assert json.loads(line) == message
+
+
+def test_a_picture_is_alone_in_its_file() -> None:
+    picture = "<svg>\n  <text>a [b] c</text>\n</svg>"
+    columns = {"type": "columns", "columns": [{"name": "plan", "type": "SVG"}]}
+    done = {"type": "complete", "tag": "EXPLAIN", "facts": {}}
+    assert shown(columns, {"type": "rows", "rows": [[picture]]}, done) == picture + "\n"
+    both = shown(columns, {"type": "rows", "rows": [[picture]]}, done, COLUMNS, done)
+    assert both.endswith("EXPLAIN\n")

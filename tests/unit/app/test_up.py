@@ -7,15 +7,29 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streams.app import environment
+from streams.app import environment, up
 from streams.app.environment import Environment, Settings, reach
 from streams.app.main import app
+from streams.app.replica import config_of
 from streams.app.service import Service, read_service
 from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
 
 SECRET = "hunter2"
+
+
+class Unborn:
+    """A service's process that is never started."""
+
+    def __init__(self, *facts: object) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
 
 
 def test_the_last_of_a_name_counts_and_values_are_taken_as_they_are() -> None:
@@ -85,6 +99,26 @@ def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> Non
     told.write(file)
     assert read_service(file) == told
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_the_size_of_a_slice_reaches_the_replica(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, _: found.append(settings))
+    options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
+    assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
+    asked = Environment(found[0])
+    asked._kafka = ClientSettings("a:1")
+    monkeypatch.setattr(environment, "Child", Unborn)
+    asked._start_service("replica", 0)
+    told = read_service(tmp_path / "replica.json")
+    assert config_of(told).budgets.slice_bytes == 700
+
+
+def test_a_slice_of_nothing_is_refused() -> None:
+    done = CliRunner().invoke(app, ["up", "--slice-bytes", "0"])
+    assert done.exit_code == 2
 
 
 def test_an_environment_that_does_not_run_can_be_reached(tmp_path: Path) -> None:

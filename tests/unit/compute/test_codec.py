@@ -12,6 +12,7 @@ from streams.compute.protocol import (
     CreateDataflow,
     Frontiers,
     Hello,
+    Hydration,
     Reconciled,
     ResponseMessage,
     Status,
@@ -43,6 +44,8 @@ def test_sources_and_sinks_come_back_as_they_were(description) -> None:
         Frontiers(CollectionId("u1"), EMPTY, EMPTY),
         Frontiers(CollectionId("u1"), None, frontier(0)),
         Status(CollectionId("u1"), "hydrating", "", "3 of 8 slices"),
+        Hydration(CollectionId("u1"), 0, 10, None),
+        Hydration(CollectionId("u1"), 3 << 40, 8 << 40, 12),
     ],
 )
 def test_every_response_comes_back_as_it_was(response) -> None:

@@ -22,6 +22,7 @@ from streams.compute.stepping import (
 )
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
+from streams.storage.read import LAST
 
 
 def batch(lower: int, upper: int, size: int = 1) -> InputBatch:
@@ -84,6 +85,15 @@ def test_a_sealed_import_is_final_for_ever() -> None:
     assert next_step(frontier(10), inputs) == Step(frontier(10), frontier(15))
     assert next_step(frontier(15), [inputs[0]]) == Idle(frontier(15), EMPTY)
     assert next_step(EMPTY, [inputs[0]]) == Wait()
+
+
+def test_the_last_step_of_all_ends_at_the_last_time() -> None:
+    """What arrives, or is scheduled, has a time: the step that brings it needs an upper."""
+    inputs = [shard("a", None, batch(5, 12))]
+    assert next_step(frontier(10), inputs) == Step(frontier(10), frontier(LAST))
+    due = next_step(frontier(12), inputs, scheduled=frontier(30))
+    assert due == Step(frontier(12), frontier(LAST))
+    assert next_step(frontier(LAST), inputs) == Idle(frontier(LAST), EMPTY)
 
 
 @pytest.mark.parametrize(

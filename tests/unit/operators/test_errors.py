@@ -158,3 +158,13 @@ def test_a_sum_out_of_range_is_an_error_and_heals() -> None:
         assert history.at(1) == Counter({(2, one, 1.0, 1): 1})
         assert history.at(2) == Counter({fine: 1, (2, one, 1.0, 1): 1})
         assert history.errors_at(2) == Counter()
+
+
+def test_when_no_row_is_left_the_errors_are() -> None:
+    failing = Expression("(10 // c0) > 1", "BOOLEAN", "10 // x0 > 1")
+    whole = tuple(Expression(f"c{i}", kind, f"x{i}") for i, kind in enumerate(TYPES))
+    flow = dataflow([TYPES], (Linear(0, (failing,), whole), TYPES, 0))
+    history = run(flow, [[((0, "1"), 0, 1), ((0, "1"), 1, -1)]], [1, 2])
+    assert history.at(0) == Counter()
+    assert history.errors_at(0) == Counter({"cannot evaluate 10 // x0 > 1": 1})
+    assert history.errors_at(1) == Counter()

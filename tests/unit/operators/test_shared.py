@@ -1,5 +1,6 @@
 """What is computed for many dataflows at once is what each would compute alone."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from streams.operators.context import Context, Interval
 from streams.operators.engine import start
 from streams.plan.physical import Dataflow, Expression, Linear
 from streams.trace import kernel as door
+from streams.trace.functions import Function
 from streams.trace.kernel import arrow_schema
 from streams.trace.updates import flatten
 from tests.support.flows import dataflow, kernel, table
@@ -43,6 +45,11 @@ def test_only_what_is_computed_over_an_import_itself_is_wanted() -> None:
     )
     assert shared.wanted(flow, 0) == {("c0 + 1", "INTEGER"), ("upper(c1)", "VARCHAR")}
     assert shared.wanted(flow, 1) == frozenset()
+
+
+def test_what_calls_a_users_function_is_not_wanted() -> None:
+    function = Function("f", ("x",), ("BIGINT",), "BIGINT", "def f(x): return x")
+    assert shared.wanted(replace(adding(1), functions=(function,)), 0) == frozenset()
 
 
 def test_a_step_with_what_was_computed_is_the_step(

@@ -81,6 +81,12 @@ def test_unknown_types_are_refused(type_: str) -> None:
         ("a::DECIMAL(5,1) > 1", True), ("b LIKE 'x%'", False), ("upper(b) = 'X'", False),
         ("b ~ 'x.y'", True), ("p > 1.5", False), ("b > '1'", False), ("v::INTEGER > 1", True),
         ("coalesce(a, 1) IN (1, 2)", False), ("CASE WHEN a > 1 THEN 1 // a END = 1", True),
+        ("substring(b, 1, 2) = 'x'", False), ("substring(b, n, 2) = 'x'", True),
+        ("left(b, -1) = 'x'", True), ("a % 7 = 1", False), ("a // 7 = 1", False),
+        ("a % 0 = 1", True), ("7 % a = 1", True), ("a // -1 = 1", True), ("v % 7 = 1", True),
+        ("a::DECIMAL(12,2) > 1", False), ("a::DECIMAL(11,2) > 1", True),
+        ("p::DECIMAL(9,3) > 1", False), ("p::DECIMAL(8,3) > 1", True),
+        ("p::DECIMAL(9,1) > 1", True), ("concat(b, a) = 'x1'", False),
     ],
 )  # fmt: skip
 def test_what_can_fail_is_known(expression: str, *, fails: bool) -> None:
@@ -89,6 +95,25 @@ def test_what_can_fail_is_known(expression: str, *, fails: bool) -> None:
     logical = compile_view(query, catalog()).logical
     assert isinstance(logical, ir.Project)
     assert isinstance(logical.input, ir.Filter) == fails
+
+
+@pytest.mark.parametrize(
+    ("predicate", "kept"),
+    [
+        ("dt < DATE '1994-01-01' + INTERVAL 1 YEAR", True),
+        ("TIMESTAMP '1994-01-01' - INTERVAL 90 DAYS >= dt", True),
+        ("dt BETWEEN DATE '1994-01-01' AND DATE '1994-01-01' + INTERVAL 60 DAYS", True),
+        ("dt < TIMESTAMP '1994-01-01 00:00:00.000001'", False),
+        ("dt < CAST(NULL AS TIMESTAMP)", False),
+        ("dt < ts", False),
+        ("dt < TIMESTAMPTZ '1994-01-01'", False),
+    ],
+)
+def test_dates_before_a_midnight_are_compared_as_dates(predicate: str, *, kept: bool) -> None:
+    query = f"SELECT s FROM every JOIN (SELECT g FROM k) ON i = g WHERE {predicate}"
+    logical = compile_view(query, catalog()).logical
+    assert isinstance(logical, ir.Project)
+    assert isinstance(logical.input, ir.Filter) != kept
 
 
 def test_constants_that_have_a_value_cannot_fail() -> None:

@@ -12,17 +12,30 @@ from streams.plan.physical import (
     Dataflow,
     Distinct,
     Expression,
+    Groupwise,
     Import,
     Join,
     Linear,
+    Loop,
+    Negate,
     Reduce,
     Source,
+    TopK,
     Union,
     Upsert,
     inputs,
 )
+from streams.trace.functions import Function
 
 X = Expression("(c0 + 'é\n')", "VARCHAR", 'a + "b"')
+GENERAL = Aggregate("list", None, "X", sql="list(c1)", reads=(1,))
+BODY = Dataflow(
+    (Import(CollectionId("input 0"), (Column("x", "INTEGER"),)),),
+    (Source(0), Linear(0, (X,), (X,))),
+    (("INTEGER",), ("VARCHAR",)),
+    (0, 0),
+    (Column("y", "VARCHAR"),),
+)
 EVERY = Dataflow(
     imports=(Import(CollectionId("s1"), (Column("A b", "INTEGER"), Column("x", "VARCHAR"))),),
     nodes=(
@@ -34,10 +47,17 @@ EVERY = Dataflow(
         Distinct(4),
         Union((5, 1, 1)),
         Upsert(6, (1,)),
+        Groupwise(7, (0,), (X,), X),
+        Groupwise(7, (), (X, X)),
+        TopK(8, (1,), "c0, 'ASC NULLS LAST'", 1, 4),
+        Reduce(9, (), (Aggregate("corr", 0, "X", other=1), GENERAL)),
+        Loop((10, 7), BODY, ("a b", "c"), (1, 0), 1, 20, fails=False),
+        Negate(12),
     ),
-    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), ("F",)),
-    levels=(0, 1, 0, 1, 2, 2, 2, 3),
+    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 7),
+    levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4),
     output=(Column("o", "F"),),
+    functions=(Function("f", ("a", "b"), ("X", "Y"), "Z", "def f(a, b):\n  'é'"),),
 )
 
 
@@ -64,6 +84,7 @@ def test_text_of_another_version_is_refused(text: str) -> None:
 
 def test_inputs_are_in_the_order_of_the_ports() -> None:
     assert [inputs(node) for node in EVERY.nodes] == [
-        (), (), (0,), (0, 2), (3,), (4,), (5, 1, 1), (6,),
+        (), (), (0,), (0, 2), (3,), (4,), (5, 1, 1), (6,), (7,), (7,),
+        (8,), (9,), (10, 7), (12,),
     ]  # fmt: skip
-    assert EVERY.depth == 3
+    assert EVERY.depth == 4

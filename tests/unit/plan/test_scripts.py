@@ -9,14 +9,12 @@ import pytest
 
 from streams.errors import InvalidStatement
 from streams.plan import passes
-from streams.plan.bind import bind
 from streams.plan.binder import binder
-from streams.plan.compile import compile_view, explain
+from streams.plan.compile import bound_plan, compile_view, explain
 from streams.plan.explain import explain_logical
-from streams.plan.settle import settle
 from streams.plan.statements import parse
 from tests.support.datadriven import Case, run, scripts
-from tests.support.plan_tables import catalog
+from tests.support.plan_tables import append_only, catalog
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "plans"
 PLANS = sorted(GOLDEN.glob("*.txt"))
@@ -28,7 +26,8 @@ def handle(case: Case) -> str:
         case "pass":
             return before_and_after(case["name"], int(case.get("nth", "1")), case.input)
         case "explain":
-            return explain(case.input, catalog())
+            relations = append_only() if case.get("sources") == "append-only" else catalog()
+            return explain(case.input, relations)
         case "parse":
             return "\n".join(map(str, parse(case.input)))
         case "refuse":
@@ -50,10 +49,7 @@ def refused(case: Case) -> str:
 
 def before_and_after(name: str, nth: int, query: str) -> str:
     """The plan as it reaches the nth pass of this name, and as it leaves it."""
-    columns = {key: relation.columns for key, relation in catalog().items()}
-    names = {key.lower(): (key, relation.id) for key, relation in catalog().items()}
-    with binder(columns) as bound:
-        node = settle(bind(bound.bind(query).plan, names), bound.computable)
+    node = bound_plan(query, catalog())
     for step in passes.PASSES:
         before, node = node, step(node)
         nth -= step.__name__ == name

@@ -14,7 +14,7 @@ from streams.compute.description import (
 from streams.compute.reclocking import Tick
 from streams.compute.stepping import Idle, Input, InputBatch
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.plan.physical import Dataflow, Source
+from streams.plan.physical import Dataflow, Source, Temporal
 from streams.progress import Antichain, frontier
 from streams.replica import chain
 from streams.replica.chain import Chain
@@ -150,6 +150,23 @@ def test_a_view_over_quiet_sources_is_quiet_and_so_are_its_readers() -> None:
     assert moved["v"] == (Idle(at(NOW), at(THEN)), {"s2"})
     assert moved["w"] == (Idle(at(NOW), at(THEN)), {"v"})
     assert shares(made) == {"x": (1, {"s1": 1}, {"w", "s1"})}
+
+
+@pytest.mark.parametrize(("due", "steps"), [(THEN - 1, True), (THEN, False)])
+def test_rule_44_a_view_over_a_quiet_source_steps_when_something_is_due(
+    due: int, *, steps: bool
+) -> None:
+    busy, still, view = flow("s1"), flow("s2"), flow("v", "s2")
+    nodes = (Source(0), Temporal(0, (), (), ()))
+    view.plan = Dataflow((), nodes, ((), ()), (0, 1), ())
+    view.own = OwnState("", at(NOW), {0: {}, 1: {"1.pending": [["r.0", 3, due]]}})
+    assert view.scheduled == at(due)
+    made = chained([ingest(busy)], [view, flow("w", "v")], Shards(), [idle(still)])
+    if steps:
+        assert shares(made) == {"v": (0, {}, {"s2"}), "w": (1, {"v": 0}, {"v"})}
+    else:
+        assert shares(made) == {}
+        assert {each.flow.id for each in made.quiet} == {"s2", "v", "w"}
 
 
 def test_a_view_that_is_behind_reads_what_is_stored_and_takes_the_rest_in_hand() -> None:

@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
+from streams.compute.protocol import (
+    AllowWrites,
+    CreateDataflow,
+    CreateInstance,
+    Hello,
+    InitializationComplete,
+)
+from streams.replica import main
 from streams.replica.main import _Server
-from tests.support.sparkless import Replica, World
+from tests.support.market import Market
+from tests.support.sparkless import BUCKETS, Replica, World
 
 
 @pytest.mark.parametrize("where", ["a thread", "the shards"])
@@ -25,3 +34,39 @@ def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
         scheduler.shards.following.defect = defect
     with pytest.raises(ZeroDivisionError):
         server.hear(nothing)
+
+
+def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    replica.follow()
+    store = replica.scheduler.store
+    for description in market.world.descriptions:
+        store.records(description.export)
+    early, *late, dropped = market.world.descriptions
+    commands = (
+        Hello("n", 1),
+        CreateInstance("sw", BUCKETS),
+        CreateDataflow(early),
+        InitializationComplete(),
+        AllowWrites(),
+        *map(CreateDataflow, late),
+    )
+    server = _server(monkeypatch, replica)
+    server.hear(SimpleNamespace(poll=lambda _: commands))  # type: ignore[arg-type]  # a reader
+    assert store.stored() == {early.export, *(each.export for each in late)}
+    assert dropped.export not in store.stored()
+
+
+def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
+    """One whose machinery does nothing."""
+    ignore = lambda *_: None  # noqa: E731  # short for what nobody looks at
+    answers: Any = SimpleNamespace(nonce="", begin=ignore, reconciled=ignore, tell=ignore)
+    sinks = SimpleNamespace(responses=tuple, repeat=ignore)
+    parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=ignore)
+    monkeypatch.setattr(main, "assemble", lambda *_: parts)
+    nothing: Any = SimpleNamespace()
+    return _Server(replica.scheduler.config, nothing, nothing, answers)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streams.trace import keyed, multiset, order, ordered
 from streams.trace.columns import Words, hash_keys, key_form
 from streams.trace.runs import (
+    PIECE,
     SHARED_FILE,
     SMALL_RUN,
     RunCache,
@@ -35,9 +36,15 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 counter = itertools.count()
 
 
-def files(directory: Path, merge_factor: int = 2) -> RunFiles:
+def files(directory: Path, merge_factor: int = 2, piece: int = PIECE) -> RunFiles:
     """Run files whose cache forgets everything at once, so that files are read back."""
-    return RunFiles(directory, lambda: f"run{next(counter)}", RunCache(limit=1), merge_factor)
+    return RunFiles(
+        directory,
+        lambda: f"run{next(counter)}",
+        RunCache(limit=1),
+        merge_factor,
+        piece=piece,
+    )
 
 
 def hashed(keys: pa.Array, collide: bool) -> Words:
@@ -46,20 +53,22 @@ def hashed(keys: pa.Array, collide: bool) -> Words:
 
 
 factors = st.sampled_from([0, 1, 2, 1000])
+pieces = st.sampled_from([1, 100, PIECE])  # bytes: of a row, of a few, of all
 keys = st.one_of(st.none(), st.integers(0, KEYS - 2))
 
 
 @given(
     st.lists(st.dictionaries(keys, st.tuples(st.integers(0, 9), st.booleans())), max_size=8),
     factors,
+    pieces,
     st.booleans(),
 )
 @examples(30)
 def test_keyed_is_a_dict(
-    directory, steps: list[dict[Any, Any]], factor: int, collide: bool
+    directory, steps: list[dict[Any, Any]], factor: int, piece: int, collide: bool
 ) -> None:
     shape = keyed.schema([pa.int64()], [pa.field("value", pa.int64())])
-    store, names, truth = files(directory, factor), list[RunName](), dict[Any, Any]()
+    store, names, truth = files(directory, factor, piece), list[RunName](), dict[Any, Any]()
     for step in steps:
         column = pa.array(list(step), pa.int64())
         arrays = [
@@ -83,14 +92,15 @@ def test_keyed_is_a_dict(
         st.lists(st.tuples(keys, st.integers(0, 2), st.integers(-2, 2)), max_size=8), max_size=8
     ),
     factors,
+    pieces,
     st.booleans(),
 )
 @examples(30)
 def test_multiset_adds_up(
-    directory, steps: list[list[Any]], factor: int, collide: bool
+    directory, steps: list[list[Any]], factor: int, piece: int, collide: bool
 ) -> None:
     shape = multiset.schema(pa.schema([("c0", pa.int64()), ("c1", pa.int64())]))
-    store, names, truth = files(directory, factor), list[RunName](), Counter[Any]()
+    store, names, truth = files(directory, factor, piece), list[RunName](), Counter[Any]()
     for step in steps:
         key = pa.array([k for k, _, _ in step], pa.int64())
         arrays = [
@@ -130,17 +140,18 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
         max_size=6,
     ),
     factors,
+    pieces,
     st.booleans(),
     st.sampled_from(sorted(VALUES)),
     st.data(),
 )
 @examples(60)
 def test_ordered_counts_and_finds_the_next(
-    directory, steps: list[list[Any]], factor: int, collide: bool, name: str, data
+    directory, steps: list[list[Any]], factor: int, piece: int, collide: bool, name: str, data
 ) -> None:
     kind, samples = VALUES[name]
     shape = ordered.schema([pa.int64()], kind)
-    store, names, truth = files(directory, factor), list[RunName](), Counter[Any]()
+    store, names, truth = files(directory, factor, piece), list[RunName](), Counter[Any]()
     for step in steps:
         key = pa.array([k for k, _, _ in step], pa.int64())
         value = pa.array([samples[v] for _, v, _ in step], kind)

@@ -1,0 +1,1 @@
+"""The internal-consistency test: views that must agree with each other at every moment."""

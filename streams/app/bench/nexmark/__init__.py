@@ -1,0 +1,1 @@
+"""Nexmark: an auction site's events, its queries as views, and other systems beside us."""

@@ -1,0 +1,68 @@
+"""DuckDB over the contents of pairs of a group and a time, and the pairs for which it fails."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.contents import Contents
+from streams.trace.columns import Ints, int64
+from streams.trace.kernel import EvaluationFailed, Kernel, arrow_type
+
+Evaluate = Callable[[pa.RecordBatch], pa.Table]
+"""From the rows of pairs, with `p` and `i` first, to what they come to, `p` first."""
+
+Types = Mapping[str, str]
+"""The columns of a group's rows and their DuckDB types."""
+
+
+def port(types: Types) -> pa.Schema:
+    """The schema of the rows of pairs."""
+    data = [pa.field(name, arrow_type(kind)) for name, kind in types.items()]
+    return pa.schema([("p", pa.int64()), ("i", pa.int64()), *data])
+
+
+def source(types: Types, kernel: Kernel) -> str:
+    """The port `t` with its columns in the types that expressions are bound to."""
+    if all(kernel.round_trips(kind) for kind in types.values()):
+        return "{t}"
+    casts = [f"CAST({name} AS {kind}) AS {name}" for name, kind in types.items()]
+    return f"(SELECT {', '.join(['p', 'i', *casts])} FROM {{t}})"
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What some pairs come to: rows with the pair's number first; and which pairs failed."""
+
+    rows: pa.Table
+    failed: Ints
+    negative: Ints
+
+
+def evaluate(held: Contents, start: int, end: int, statement: Evaluate) -> Evaluated:
+    """What the pairs [start, end) come to; numbers of pairs in the rows are less `start`.
+
+    Where DuckDB raises, the pairs are halved until the one that fails stands alone: one bad
+    group costs no other group its result.
+    """
+    rows, negative = held.at(start, end)
+    numbers = rows.column("p")
+    if len(negative):
+        fine = ~np.isin(int64(numbers), negative - start)
+        rows = rows.filter(pa.array(fine))
+    parts, failed, todo = [], [], [(0, end - start)]
+    while todo:
+        low, high = todo.pop()
+        first, last = np.searchsorted(int64(rows.column("p")), [low, high])
+        try:
+            parts.append(statement(rows.slice(first, last - first)))
+        except EvaluationFailed:
+            if high - low == 1:
+                failed.append(start + low)
+            else:
+                middle = (low + high) // 2
+                todo += [(middle, high), (low, middle)]
+    if not parts:
+        parts.append(statement(rows.slice(0, 0)))
+    return Evaluated(pa.concat_tables(parts), np.array(failed, np.int64), negative)

@@ -1,0 +1,84 @@
+"""Aggregates that have no accumulators: DuckDB computes them anew wherever a group changes.
+
+For each pair of a changed group and a time (`operators.contents`), from the rows that the
+group has then, in an order that the plan pins (rule 39). Of the rows only the columns that the
+aggregates read are kept.
+
+Cost: O(rows of the changed groups * times), in chunks of bounded size. EXPLAIN says so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.contents import Contents
+from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
+from streams.plan.physical import Aggregate
+from streams.trace.columns import Flags
+from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.updates import flatten
+
+ROWS = "rows"
+"""The port and the arrangement of the rows that the aggregates read."""
+
+
+def reads(aggregates: Sequence[Aggregate]) -> tuple[int, ...]:
+    """The columns of the input that these aggregates read."""
+    return tuple(sorted({column for each in aggregates for column in each.reads}))
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputed:
+    """An aggregate before the interval for each group, then at each moment; where it failed."""
+
+    column: pa.Array
+    failed: Flags
+
+
+def recomputed(
+    held: Contents, calls: Sequence[Aggregate], types: Types, kernel: Kernel
+) -> tuple[list[Recomputed], Flags]:
+    """The aggregates, and where a group has some row a negative number of times.
+
+    Of a group without rows an aggregate is what it is over no rows.
+    """
+    size, places = len(held.pairs.owner), held.pairs.places
+    negative, result = np.zeros(size, np.bool_), []
+    for call in calls:
+        statement, empty = _statement(call, types, kernel), _over_nothing(call, types, kernel)
+        parts, failed = [empty.slice(0, 0)], np.zeros(size, np.bool_)
+        for start, end in held.chunks():
+            some = evaluate(held, start, end, statement)
+            failed[some.failed] = True
+            negative[some.negative] = True
+            parts.append(_spread(some, end - start, empty))
+        column = pa.concat_arrays(parts).take(pa.array(places))
+        result.append(Recomputed(column, failed[places]))
+    return result, negative[places]
+
+
+def _statement(call: Aggregate, types: Types, kernel: Kernel) -> Evaluate:
+    text = f"SELECT p, {call.sql} AS v FROM {source(types, kernel)} GROUP BY p"
+    return lambda rows: kernel.prepare(text, t=port(types)).run(rows)
+
+
+def _over_nothing(call: Aggregate, types: Types, kernel: Kernel) -> pa.Array:
+    schema = port(types)
+    statement = kernel.prepare(f"SELECT {call.sql} AS v FROM {source(types, kernel)}", t=schema)
+    found = statement.run(flatten([], schema))["v"]
+    return _cast(pa.table([found], ["v"]), arrow_type(call.type))
+
+
+def _spread(some: Evaluated, size: int, empty: pa.Array) -> pa.Array:
+    """A value for each of the pairs; that over no rows for those without."""
+    pair = some.rows["p"].combine_chunks().to_numpy()
+    found = _cast(some.rows.select(["v"]), empty.type)
+    places = np.full(size, len(found), np.int64)
+    places[pair] = np.arange(len(pair))
+    return pa.concat_arrays([found, empty]).take(pa.array(places))
+
+
+def _cast(table: pa.Table, kind: pa.DataType) -> pa.Array:
+    return flatten([table], pa.schema([("v", kind)])).column(0)

@@ -1,0 +1,151 @@
+"""Groupwise: any function of a group's rows that DuckDB can compute, kept at every time.
+
+Windows, LIMIT by a share, and whatever has no operator of its own. For each pair of a changed
+group and a time (`operators.contents`) DuckDB computes what the group comes to; the difference
+of a pair and the one before it is the change:
+
+    d(t) = f(contents at t) - f(contents just before t)
+
+What was there before the interval is computed again, not remembered: f depends on the contents
+alone, so it is what was emitted, bit for bit (rule 23). A pair for which DuckDB raises, or in
+which a row is there a negative number of times, is an error of that group at that time.
+
+Cost: O(rows of the changed groups * times), in chunks of bounded size. EXPLAIN says so.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators import contents
+from streams.operators.contents import Pairs
+from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
+from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
+from streams.operators.moments import of_rows as moments_of
+from streams.plan.physical import Groupwise
+from streams.trace.columns import Ints, canonical, int64
+from streams.trace.kernel import Kernel, arrow_schema, data_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import consolidate, flatten, settle
+
+_ROWS = "rows"
+
+
+def step(
+    node: Groupwise,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: Sequence[str],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of what the groups come to, the errors, and the new runs.
+
+    Args:
+        node: the operator.
+        ports: updates on port `in`.
+        runs: the operator's runs.
+        types: the DuckDB types of the input's columns.
+        made: those of the output.
+        scope: the worker's means.
+    """
+    rows = flatten(ports.get("in", []), arrow_schema(types))
+    rows = consolidate(rows, scope.kernel)
+    if not rows.num_rows:
+        return Stepped(None, runs=runs)
+    keys = [canonical(rows.column(key)) for key in node.keys]
+    moments, _ = moments_of(keys, int64(rows.column("time")), scope.kernel)
+    shape = contents.schema([key.type for key in keys], list(rows.schema)[:-2])
+    changes = pa.RecordBatch.from_arrays([*keys, *rows.columns], schema=shape)
+    held, kept = contents.of_changes(changes, len(keys), moments, runs.get(_ROWS, []), scope)
+    statement = _statement(node, types, scope.kernel)
+    collected = Collected(held.pairs, made, scope)
+    for start, end in held.chunks():
+        collected.add(evaluate(held, start, end, statement), start)
+    return Stepped(collected.output(), collected.errors(label(node)), {_ROWS: kept})
+
+
+def label(node: Groupwise) -> str:
+    """What its errors call the operator: the names of what it computes."""
+    width = len(node.outputs)
+    computed = [each.label for i, each in enumerate(node.outputs) if each.sql != f"c{i}"]
+    return ", ".join(computed) if computed and width else "LIMIT"
+
+
+def _statement(node: Groupwise, types: Sequence[str], kernel: Kernel) -> Evaluate:
+    named: Types = {f"c{index}": kind for index, kind in enumerate(types)}
+    outputs = [f"{each.sql} AS c{index}" for index, each in enumerate(node.outputs)]
+    where = f" QUALIFY {node.condition.sql}" if node.condition else ""
+    text = f"SELECT {', '.join(['p', *outputs])} FROM {source(named, kernel)}{where}"
+    return lambda rows: kernel.prepare(text, t=port(named)).run(rows)
+
+
+@dataclass(slots=True)
+class Collected:
+    """The differences of consecutive pairs, chunk after chunk."""
+
+    pairs: Pairs
+    made: Sequence[str]
+    scope: Scope
+    parts: list[pa.RecordBatch] = field(default_factory=list)
+    failed: list[Ints] = field(default_factory=list)
+    negative: list[Ints] = field(default_factory=list)
+
+    def add(self, some: Evaluated, start: int) -> None:
+        """What the pairs from `start` on come to: there from their time to the next one's."""
+        pair = some.rows["p"].combine_chunks().to_numpy() + start
+        data = some.rows.select([f"c{index}" for index in range(len(self.made))])
+        columns = flatten([data], data_schema(self.made))
+        changes = [self._moved(columns, *each) for each in self._times(pair)]
+        whole = flatten(changes, arrow_schema(self.made))
+        self.parts.append(consolidate(whole, self.scope.kernel))
+        self.failed.append(some.failed)
+        self.negative.append(some.negative)
+
+    def _times(self, pair: Ints) -> list[tuple[Ints, Ints, int]]:
+        """Which of these come and which go within the interval, when, and by how much."""
+        moment, owner = self.pairs.moment, self.pairs.owner
+        times = self.pairs.moments.times
+        come = np.flatnonzero(moment[pair] >= 0)
+        following = np.minimum(pair + 1, len(owner) - 1)
+        gone = np.flatnonzero((pair + 1 < len(owner)) & (owner[following] == owner[pair]))
+        return [
+            (come, times[moment[pair[come]]], 1),
+            (gone, times[moment[pair[gone] + 1]], -1),
+        ]
+
+    def _moved(
+        self, rows: pa.RecordBatch, places: Ints, times: Ints, diff: int
+    ) -> pa.RecordBatch:
+        arrays = rows.take(pa.array(places)).columns
+        diffs = np.full(len(places), diff, np.int64)
+        schema = arrow_schema(self.made)
+        return pa.RecordBatch.from_arrays(
+            [*arrays, pa.array(times), pa.array(diffs)], schema=schema
+        )
+
+    def output(self) -> pa.RecordBatch | None:
+        """The changes of all chunks."""
+        whole = flatten(self.parts, arrow_schema(self.made))
+        return consolidate(whole, self.scope.kernel) if whole.num_rows else None
+
+    def errors(self, label: str) -> tuple[pa.RecordBatch, ...]:
+        """The errors of the pairs that failed."""
+        found = [
+            self._errors(f"cannot evaluate {label}", self.failed),
+            self._errors(NEGATIVE, self.negative),
+        ]
+        return tuple(each for each in found if each.num_rows)
+
+    def _errors(self, text: str, parts: list[Ints]) -> pa.RecordBatch:
+        pair = np.concatenate([*parts, np.empty(0, np.int64)]).astype(np.int64)
+        changes = []
+        for places, times, diff in self._times(pair):
+            texts = pa.array([text] * len(places), pa.string())
+            diffs = pa.array(np.full(len(places), diff, np.int64))
+            changes.append(
+                pa.RecordBatch.from_arrays([texts, pa.array(times), diffs], schema=ERRORS)
+            )
+        return settle(flatten(changes, ERRORS), self.scope.kernel)

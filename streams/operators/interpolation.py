@@ -1,0 +1,102 @@
+"""Values between two others, as DuckDB's `quantile_cont` has them, bit for bit.
+
+A value at a share d of the way from one to another is computed by DuckDB: in doubles, where a
+product and a sum may or may not be rounded apart, as its compiler chose. Its window function
+`fill` interpolates with the very function that `quantile_cont` uses, at any d: over the rows
+
+    (0, low), (d, NULL), (1, high)
+
+the NULL becomes the value wanted. It passes over values that are not finite; of these no sum
+is rounded, so we compute them. Instants are interpolated as doubles of microseconds.
+
+Source: DuckDB's InterpolateOperator.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.columns import Flags, Ints, canonical, combined
+from streams.trace.kernel import Kernel, arrow_type
+
+Shares = np.ndarray[tuple[int], np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Places of a column: the value at `low`, -1 for NULL, and `share` of the way to `high`."""
+
+    low: Ints
+    high: Ints
+    share: Shares
+
+
+def between(values: pa.Array, places: Between, kind: str, kernel: Kernel) -> pa.Array:
+    """The values, of DuckDB's type `kind`, between those at these places."""
+    wide = _cast(values, kind, kernel)
+    low = wide.take(pa.array(places.low, mask=places.low < 0))
+    apart = np.flatnonzero(places.share > 0)
+    if not len(apart):
+        return canonical(low)
+    high = wide.take(pa.array(places.high[apart]))
+    found = _interpolated(low.take(pa.array(apart)), high, places.share[apart], kernel)
+    at = np.arange(len(low))
+    at[apart] = len(low) + np.arange(len(apart))
+    return canonical(pa.concat_arrays([low, found]).take(pa.array(at)))
+
+
+def _cast(values: pa.Array, kind: str, kernel: Kernel) -> pa.Array:
+    if values.type == arrow_type(kind):
+        return values
+    statement = kernel.prepare(
+        f"SELECT CAST(v AS {kind}) AS v FROM {{t}}", t=pa.schema([("v", values.type)])
+    )
+    return combined(statement.run(pa.table([values], ["v"]))["v"])
+
+
+def _interpolated(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
+    kind = low.type
+    if pa.types.is_timestamp(kind) or pa.types.is_time(kind):
+        one, other = (pa.array(_micros(each).astype(np.float64)) for each in (low, high))
+        exact = _filled(one, other, share, kernel).to_numpy()
+        whole = np.copysign(np.floor(np.abs(exact) + 0.5), exact)
+        return pa.array(whole.astype(np.int64)).view(kind)
+    if pa.types.is_floating(kind):
+        return _of_floats(low, high, share, kernel)
+    return _filled(low, high, share, kernel)
+
+
+def _micros(values: pa.Array) -> Ints:
+    result: Ints = values.view(pa.int64()).to_numpy(zero_copy_only=False)
+    return result
+
+
+def _of_floats(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
+    one, other = (each.to_numpy().astype(np.float64) for each in (low, high))
+    finite: Flags = np.isfinite(one) & np.isfinite(other)
+    with np.errstate(invalid="ignore", over="ignore"):
+        if low.type == pa.float64():
+            made = one * (1.0 - share) + other * share
+        else:
+            made = one + (other - one) * share
+    result = made.astype(low.type.to_pandas_dtype())
+    some = pa.array(np.flatnonzero(finite))
+    filled = _filled(low.take(some), high.take(some), share[finite], kernel)
+    result[finite] = filled.to_numpy()
+    return pa.array(result)
+
+
+def _filled(low: pa.Array, high: pa.Array, share: Shares, kernel: Kernel) -> pa.Array:
+    """The values at these shares of the way; all are finite and no share is 0 or 1."""
+    size = len(low)
+    number = np.arange(size)
+    shares = np.concatenate((np.zeros(size), share, np.ones(size)))
+    values = pa.concat_arrays([low, pa.nulls(size, low.type), high])
+    rows = pa.table([pa.array(np.tile(number, 3)), pa.array(shares), values], ["i", "d", "v"])
+    statement = kernel.prepare(
+        "SELECT v FROM (SELECT i, d, fill(v) OVER (PARTITION BY i ORDER BY d) AS v FROM {t}) "
+        "WHERE d > 0 AND d < 1 ORDER BY i",
+        t=rows.schema,
+    )
+    return combined(statement.run(rows)["v"])

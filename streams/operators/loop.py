@@ -1,0 +1,294 @@
+"""Recursion: a body's values computed anew until none changes, kept as differences.
+
+    X(1) = body(nothing), X(i) = body(X(i - 1)), as long as they differ; the result is the last
+
+All outer times of the interval go through iteration i together: what moves is the change of
+each difference, in (time, iteration). The inputs change at iteration 1, and a variable changes
+where its value did one iteration before. An iteration at which nothing changes, and to which
+no operator wants to come back (`iterated`), is skipped: so a change costs what it makes
+others change, in however deep a recursion. What cancels is taken out where an iteration hands
+over to the next, so that the loop ends when values stop changing.
+
+State keeps the iteration (rule 25): after a cycle lost the edge that led to it, its facts go
+in the order in which they came.
+
+A row that fails in some iteration is missing from all that follow, so its error stays to the
+end, whatever later values are. If the loop may fail, one iteration beyond its limit is
+computed: every difference in it is an error, at the times at which it is there.
+
+State: that of the operators of the body. Cost: O(what they do), and a fixed cost, of the
+order of a millisecond, for each operator at each iteration at which something arrives.
+"""
+
+import itertools
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+
+from streams.operators import nodes
+from streams.operators.context import ERRORS, Interval, Ports, Scope, Stepped
+from streams.operators.iterated import (
+    Evaluate,
+    Input,
+    Joined,
+    Touched,
+    before,
+    distinct,
+    unsettled,
+)
+from streams.operators.layout import Layout, layout
+from streams.plan.physical import (
+    Distinct,
+    Groupwise,
+    Join,
+    Loop,
+    NodeId,
+    Reduce,
+    Source,
+    Threshold,
+    TopK,
+)
+from streams.trace.kernel import arrow_schema
+from streams.trace.runs import RunCache, RunName, SharedFile
+from streams.trace.updates import consolidate, flatten, settle
+
+_ERROR = ("VARCHAR",)
+"""The columns of errors as a collection of their own."""
+
+
+def step(node: Loop, ports: Ports, runs: Mapping[str, list[RunName]], scope: Scope) -> Stepped:
+    """The changes of the loop's result over the interval, the errors, and the new runs.
+
+    Args:
+        node: the loop.
+        ports: updates of each input, by its number.
+        runs: the runs of the body's operators, by node and arrangement.
+        scope: the worker's means.
+    """
+    with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
+        turning = _Turning(node, scope, _apart(node, scope, Path(directory)), runs)
+        turning.begin(ports)
+        turning.run()
+        return turning.stepped()
+
+
+def _apart(node: Loop, scope: Scope, directory: Path) -> Scope:
+    """Where the body's operators compute values: what they keep meanwhile is thrown away."""
+    names = map("scratch{}".format, itertools.count())
+    context = replace(
+        scope.context,
+        directory=directory,
+        new_name=names.__next__,
+        cache=RunCache(limit=1),
+        shared=SharedFile(),
+    )
+    interval = Interval(before(scope.interval), scope.interval.upper, as_of=True)
+    return Scope(node.body, interval, 1, context)
+
+
+Operator = Joined | Touched
+Arriving = dict[NodeId, dict[str, list[pa.RecordBatch]]]
+
+
+@dataclass(slots=True)
+class _Turning:
+    """A loop at work.
+
+    Behind the body's nodes are one that gathers errors, and one for each binding that looks
+    whether it has settled.
+    """
+
+    node: Loop
+    scope: Scope
+    inside: Scope
+    runs: Mapping[str, list[RunName]]
+    layout: Layout = field(init=False)
+    operators: dict[NodeId, Operator] = field(default_factory=dict)
+    arriving: dict[int, Arriving] = field(default_factory=dict)
+    output: list[pa.RecordBatch] = field(default_factory=list)
+    errors: list[pa.RecordBatch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.layout = layout(self.node.body)
+        body = self.node.body
+        for number in range(len(body.nodes)):
+            operator = self._operator(number)
+            if operator is not None:
+                self.operators[number] = operator
+        self.operators[self._failed] = Touched(
+            {"in": Input(_ERROR, (0,))},
+            distinct(_ERROR, self.scope.kernel),
+            self._own(self._failed),
+            self.scope,
+        )
+        for place, name in enumerate(self.node.names):
+            number, types = self._failed + 1 + place, body.types[self.node.values[place]]
+            text = f"recursion {name} still changes after {self.node.limit} iterations"
+            self.operators[number] = Touched(
+                {"in": Input(types, tuple(range(len(types))))},
+                unsettled(text, len(types), self.scope.kernel),
+                self._own(number),
+                self.scope,
+            )
+
+    @property
+    def _failed(self) -> NodeId:
+        return len(self.node.body.nodes)
+
+    @property
+    def _last(self) -> int:
+        return self.node.limit + self.node.fails
+
+    def begin(self, ports: Ports) -> None:
+        """The inputs' updates are there from the first iteration on."""
+        body = self.node.body
+        for number, source in enumerate(body.nodes):
+            if isinstance(source, Source) and str(source.index) in ports:
+                schema = arrow_schema(body.types[number])
+                self._arrive(1, number, "in", flatten(ports[str(source.index)], schema))
+
+    def run(self) -> None:
+        """Go through the iterations at which there is anything to do, in order."""
+        while (iteration := self._next()) <= self._last:
+            for number in range(self._failed + 1 + len(self.node.values)):
+                here = self.arriving.get(iteration, {}).get(number, {})
+                if here or iteration in self._due(number):
+                    for later, stepped in self._step(number, iteration, here):
+                        self._deliver(number, later, stepped)
+            self.arriving.pop(iteration, None)
+
+    def stepped(self) -> Stepped:
+        """What came of it."""
+        body, kernel = self.node.body, self.scope.kernel
+        schema = arrow_schema(body.types[self.node.values[self.node.result]])
+        kept = {
+            f"{number}.{port}": names
+            for number, operator in self.operators.items()
+            for port, names in operator.close().items()
+        }
+        return Stepped(settle(flatten(self.output, schema), kernel), tuple(self.errors), kept)
+
+    def _operator(self, number: NodeId) -> Operator | None:
+        """What keeps differences for a node; None for one that has nothing to remember."""
+        body = self.node.body
+        node, own = body.nodes[number], self._own(number)
+        match node:
+            case Join():
+                types = (body.types[node.left], body.types[node.right])
+                return Joined(node, types, own, self.scope)
+            case Reduce() | Groupwise() | TopK():
+                inputs = {"in": Input(body.types[node.input], node.keys)}
+            case Distinct():
+                types_ = body.types[node.input]
+                evaluate = distinct(types_, self.scope.kernel)
+                return Touched({"in": _whole(types_)}, evaluate, own, self.scope)
+            case Threshold():
+                inputs = {str(i): _whole(body.types[n]) for i, n in enumerate(node.inputs)}
+            case _:
+                return None
+        born = isinstance(node, Reduce) and not node.keys
+        evaluate = self._evaluated(number)
+        return Touched(inputs, evaluate, own, self.scope, born)
+
+    def _own(self, number: NodeId) -> dict[str, list[RunName]]:
+        prefix = f"{number}."
+        return {
+            name.removeprefix(prefix): names
+            for name, names in self.runs.items()
+            if name.startswith(prefix)
+        }
+
+    def _evaluated(self, number: NodeId) -> Evaluate:
+        """A node's operator over updates, without state."""
+        scope, arranged = self.inside, self.layout
+        node = scope.dataflow.nodes[number]
+        birth = isinstance(node, Reduce) and not node.keys
+        edges = {
+            _port(edge.port): edge
+            for each in arranged.edges
+            for edge in each
+            if edge.consumer == number
+        }
+
+        def evaluate(values: Mapping[str, pa.RecordBatch]) -> Stepped:
+            ports: dict[str, list[pa.RecordBatch]] = {}
+            for port, rows in values.items():
+                sent = arranged.prepared(edges[port], scope.dataflow, rows, scope.kernel)
+                ports |= {name: [part] for name, (part, _) in sent.items()}
+            return nodes.step(number, ports, {}, scope, birth=birth)
+
+        return evaluate
+
+    def _due(self, number: NodeId) -> Mapping[int, object]:
+        operator = self.operators.get(number)
+        return {} if operator is None else operator.due
+
+    def _next(self) -> int:
+        due = (
+            min(operator.due, default=self._last + 1) for operator in self.operators.values()
+        )
+        return min(min(self.arriving, default=self._last + 1), *due)
+
+    def _step(
+        self, number: NodeId, iteration: int, ports: Mapping[str, list[pa.RecordBatch]]
+    ) -> Iterator[tuple[int, Stepped]]:
+        operator = self.operators.get(number)
+        if operator is not None:
+            yield from operator.step(iteration, ports)
+            return
+        body = self.node.body
+        source = body.nodes[number]
+        stepped = nodes.step(number, ports, {}, self.inside)
+        if isinstance(source, Source) and source.index >= len(self.node.inputs):
+            assert stepped.output is not None
+            stepped = Stepped(consolidate(stepped.output, self.scope.kernel))
+        yield iteration, stepped
+
+    def _deliver(self, number: NodeId, iteration: int, stepped: Stepped) -> None:
+        """To the consumers at this iteration, to the variables at the next."""
+        if number > self._failed:
+            self.errors += stepped.errors
+            return
+        for errors in stepped.errors:
+            self._arrive(iteration, self._failed, "in", errors)
+        rows = stepped.output
+        if rows is None or not rows.num_rows:
+            return
+        if number == self._failed:
+            self.errors.append(flatten([rows], ERRORS))
+            self._arrive(iteration + 1, self._failed, "in", rows)
+            return
+        for edge in self.layout.edges[number]:
+            self._arrive(iteration, edge.consumer, _port(edge.port), rows)
+        for place, value in enumerate(self.node.values):
+            if value == number:
+                self._bind(place, iteration, rows)
+
+    def _bind(self, place: int, iteration: int, rows: pa.RecordBatch) -> None:
+        """A binding's value changes."""
+        if iteration > self.node.limit:
+            self._arrive(iteration, self._failed + 1 + place, "in", rows)
+            return
+        if place == self.node.result:
+            self.output.append(rows)
+        variable = Source(len(self.node.inputs) + place)
+        for number, node in enumerate(self.node.body.nodes):
+            if node == variable:
+                self._arrive(iteration + 1, number, "in", rows)
+
+    def _arrive(self, iteration: int, number: NodeId, port: str, rows: pa.RecordBatch) -> None:
+        if rows.num_rows and iteration <= self._last:
+            here = self.arriving.setdefault(iteration, {}).setdefault(number, {})
+            here.setdefault(port, []).append(rows)
+
+
+def _whole(types: tuple[str, ...]) -> Input:
+    return Input(types, tuple(range(len(types))))
+
+
+def _port(port: str) -> str:
+    """A Reduce is sent its input whole here; what it makes of it is made for each value."""
+    return "in" if port == "partial" else port

@@ -1,0 +1,124 @@
+"""Which operator steps which kind of node.
+
+Every operator is called alike: what has come to its ports and its runs in, its updates, its
+errors and its runs from now on out. A Loop calls the operators of its body itself.
+"""
+
+from collections.abc import Mapping
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.operators import (
+    groupwise,
+    join,
+    linear,
+    reduce,
+    temporal,
+    threshold,
+    topk,
+    unnest,
+    upsert,
+    windows,
+)
+from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.layout import layout
+from streams.operators.linear import Computed
+from streams.plan.physical import (
+    Constant,
+    Distinct,
+    Groupwise,
+    Join,
+    Linear,
+    Loop,
+    Negate,
+    NodeId,
+    Reach,
+    Reduce,
+    Source,
+    Temporal,
+    Threshold,
+    TopK,
+    Union,
+    Unnest,
+    Upsert,
+)
+from streams.trace.columns import int64
+from streams.trace.kernel import arrow_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten, with_diffs
+
+
+def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
+    number: NodeId,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    scope: Scope,
+    *,
+    known: Computed = linear.NOTHING,
+    birth: bool = False,
+) -> Stepped:
+    """Step one node of the scope's dataflow.
+
+    Args:
+        number: the node.
+        ports: what has come to it, by port.
+        runs: its runs, by arrangement.
+        scope: the dataflow, the interval and the worker's means.
+        known: of a Linear, what is known of its input's rows.
+        birth: whether the row of a Reduce without keys is born here.
+    """
+    dataflow = scope.dataflow
+    node, made = dataflow.nodes[number], dataflow.types[number]
+    match node:
+        case Source() | Union() | Negate() | Linear() | Unnest():
+            return _by_row(number, ports, scope, known)
+        case Constant():
+            return Stepped(_constant(node, made, scope))
+        case Temporal():
+            return temporal.step(ports, runs, made, scope)
+        case Join(left=left, right=right):
+            sides = (dataflow.types[left], dataflow.types[right])
+            return join.step(node, ports, runs, sides, made, scope)
+        case Reduce() | Distinct():
+            shape = layout(dataflow).shapes[number]
+            return reduce.step(shape, ports, runs, made, scope, birth=birth)
+        case Threshold():
+            return threshold.step(node, ports, runs, made, scope)
+        case TopK(input=source):
+            return topk.step(node, ports, runs, dataflow.types[source], scope)
+        case Groupwise(input=source, reach=Reach() as reach):
+            both = (dataflow.types[source], made)
+            return windows.step(node, reach, ports, runs, both, scope)
+        case Groupwise(input=source):
+            return groupwise.step(node, ports, runs, dataflow.types[source], made, scope)
+        case Upsert(input=source):
+            return upsert.step(node, ports, runs, dataflow.types[source], made, scope)
+        case Loop():
+            raise AssertionError("a loop steps the nodes of its body")
+        case _:
+            assert_never(node)
+
+
+def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Stepped:
+    """Step a node without state, whose rows have nothing to do with each other."""
+    dataflow, kernel = scope.dataflow, scope.kernel
+    node, made = dataflow.nodes[number], dataflow.types[number]
+    types = dataflow.types[node.input] if isinstance(node, Linear | Unnest) else made
+    rows = flatten(ports["in"], arrow_schema(types))
+    match node:
+        case Negate():
+            return Stepped(with_diffs(rows, -int64(rows.column("diff"))))
+        case Linear():
+            return linear.step(node, rows, types, made, kernel, known)
+        case Unnest():
+            return unnest.step(node, rows, types, made, kernel)
+        case _:
+            return Stepped(rows)
+
+
+def _constant(node: Constant, made: tuple[str, ...], scope: Scope) -> pa.RecordBatch:
+    rows = scope.kernel.query(
+        f"SELECT *, {int(scope.interval.lower)}::BIGINT, 1::BIGINT FROM ({node.sql})"
+    )
+    return flatten([rows], arrow_schema(made))

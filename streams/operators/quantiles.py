@@ -1,0 +1,376 @@
+"""Quantiles by search: the value at a rank, from the rank of one found before.
+
+Of each argument the operator keeps (key, value) -> count in order (`operators.extremes`). For
+each group and quantile it keeps an *anchor*: a value, mostly the one last found, and beside it
+how many rows the group has, and how many of them are below the anchor:
+
+    below(t) = the sum of the counts, at t, of the group's values that are less than the anchor
+
+Each of these moves by the changes alone. The rank wanted is then a number of rows away from
+the anchor; no more than changed, for a rank moves by less than one with a row. So the *core*
+(values that no change touches) matters only that far on either side, and is read there. With
+the touched values these are the *candidates*, and a rank is looked up among them at all moments
+at once: as in a wavelet tree, questions and changes part by the upper half of the values and
+the lower one, each time in the order of their moments, until a question is left with one value.
+
+While some value has a negative count there is no answer but an error. The anchor stays then,
+and `below` is exact all the same, so that all is well again when the count is.
+
+State: `anchor`, `below`, `count` and `negatives` (values of negative count) for each group.
+Cost: O(changes * log(changes)), and O(log n) places of each run for each touched value.
+Source: Grossi, Gupta, Vitter: High-order entropy-compressed text indexes (SODA 2003), for the
+wavelet tree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators import extremes
+from streams.operators.contents import Pairs, pairs_of
+from streams.operators.extremes import Touched
+from streams.operators.interpolation import Between, between
+from streams.operators.moments import Moments
+from streams.plan.physical import Aggregate
+from streams.trace import order, ordered
+from streams.trace.columns import Flags, Ints, int64
+from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.keyed import Found
+from streams.trace.leading import leading
+from streams.trace.runs import Run
+
+INTERPOLATED = "quantile_cont"
+_NOWHERE = -1
+
+
+def fields(index: int, kind: pa.DataType) -> list[pa.Field]:
+    """The stored columns of a quantile of an argument of this type."""
+    numbers = [f"{name}{index}" for name in ("below", "count", "negatives")]
+    anchor = pa.field(f"anchor{index}", extremes.stored(kind))
+    return [anchor, *(pa.field(name, pa.int64()) for name in numbers)]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """A quantile for each group before the interval, then at each moment.
+
+    `negative` says where a value has a negative count; `state` are the stored columns of each
+    group after the interval.
+    """
+
+    column: pa.Array
+    negative: Flags
+    state: list[pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The rows of state of the groups that changed, and the runs before the interval."""
+
+    found: Found
+    moments: Moments
+    runs: Sequence[Run]
+    kernel: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Which quantile is looked for, and in what; `base` are the entries' counts before."""
+
+    call: Aggregate
+    index: int
+    base: Ints
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class _Anchored:
+    """What is known of each pair (a group and a time), and of each group's anchor.
+
+    `lower` says which of the touched entries are below their group's anchor. Ranks count from
+    0 and `low` to `high` are wanted; only where there is an answer do they mean anything.
+    """
+
+    pairs: Pairs
+    anchor: pa.Array
+    lower: Flags
+    below: Ints
+    count: Ints
+    negatives: Ints
+    low: Ints
+    high: Ints
+    share: "np.ndarray[tuple[int], np.dtype[np.float64]]"
+
+    @property
+    def answered(self) -> Flags:
+        """The pairs that have rows and no negative counts."""
+        answered: Flags = (self.negatives == 0) & (self.count > 0)
+        return answered
+
+
+def of_argument(
+    of: Touched, calls: Sequence[tuple[int, Aggregate]], state: State
+) -> dict[int, Quantile]:
+    """The quantiles of an argument, by their numbers."""
+    if not calls:
+        return {}
+    base = ordered.counts(state.runs, of.entries(state.moments), state.kernel)
+    return {index: quantile(of, Search(call, index, base, state)) for index, call in calls}
+
+
+def quantile(of: Touched, search: Search) -> Quantile:
+    """The quantile at every moment, and the state after the interval."""
+    known = _anchored(of, search)
+    among = _candidates(of, known, search)
+    asked = np.flatnonzero(known.answered)
+    apart = asked[known.high[asked] > known.low[asked]]
+    places, rest = _nth(among, known, np.concatenate((asked, apart)), len(asked))
+    low = np.full(len(known.count), _NOWHERE)
+    low[asked] = places[: len(asked)]
+    high = low.copy()
+    high[apart] = places[len(asked) :]
+    at = known.pairs.places
+    share = np.where(high > low, known.share, 0.0)
+    share[apart] = known.share[apart]
+    column = _column(among.values, Between(low[at], high[at], share[at]), search)
+    passed = np.full(len(known.count), 0)
+    passed[asked] = rest[: len(asked)]
+    return Quantile(column, known.negatives[at] > 0, _state(known, among, low, passed, search))
+
+
+def _anchored(of: Touched, search: Search) -> _Anchored:
+    moments, index = search.state.moments, search.index
+    pairs = pairs_of(moments)
+    anchor = _anchors(of, search)
+    before = [_stored(search, f"{name}{index}") for name in ("below", "count", "negatives")]
+    after = of.counts(search.base)
+    turned = (after < 0).astype(np.int64) - ((after - of.diff) < 0)
+    lower = _lower(of, anchor, search.state.kernel)
+    changes = [np.where(lower[of.entry], of.diff, 0), of.diff, turned]
+    below, count, negatives = (
+        _running(start, change, of.moment, pairs)
+        for start, change in zip(before, changes, strict=True)
+    )
+    low, high, share = _ranks(search.call, count)
+    return _Anchored(pairs, anchor, lower, below, count, negatives, low, high, share)
+
+
+def _anchors(of: Touched, search: Search) -> pa.Array:
+    """The anchor of each group: a group without one has no core, and any value will do."""
+    kept = search.state.found.rows_or_null(f"anchor{search.index}")
+    first = np.searchsorted(of.owner, np.arange(len(kept)))
+    met = first < len(of.owner)
+    met[met] = of.owner[first[met]] == np.flatnonzero(met)
+    new = kept.is_null().to_numpy(zero_copy_only=False)
+    touched = of.values.take(pa.array(of.place))
+    places = np.where(new, len(kept) + first, np.arange(len(kept)))
+    return pa.concat_arrays([kept, touched]).take(pa.array(places, mask=new & ~met))
+
+
+def _stored(search: Search, name: str) -> Ints:
+    return int64(search.state.found.rows_or_null(name).fill_null(0))
+
+
+def _lower(of: Touched, anchor: pa.Array, kernel: Kernel) -> Flags:
+    """The touched entries that are below their group's anchor; each such group has one."""
+    own = np.cumsum(anchor.is_valid().to_numpy(zero_copy_only=False)) - 1
+    there = order.comparable(anchor.drop_null(), kernel)
+    both = pa.concat_arrays([of.compared.take(pa.array(of.place)), there])
+    ranks = order.ranks(both)
+    lower: Flags = ranks[: len(of.place)] < ranks[len(of.place) + own[of.owner]]
+    return lower
+
+
+def _running(start: Ints, change: Ints, moment: Ints, pairs: Pairs) -> Ints:
+    """A number at each pair: that of its group before the interval, and the changes since."""
+    size, at = len(start), pairs.places
+    steps = np.zeros(len(pairs.owner), np.int64)
+    steps[at[:size]] = start
+    np.add.at(steps, at[size + moment], change)
+    running = np.cumsum(steps)
+    return running - (running - steps)[at[:size]][pairs.owner]
+
+
+def _ranks(
+    call: Aggregate, count: Ints
+) -> "tuple[Ints, Ints, np.ndarray[tuple[int], np.dtype[np.float64]]]":
+    """The ranks between which the quantile of so many rows lies, and how far from the lower."""
+    share = Decimal(call.share)
+    if call.function == INTERPOLATED:
+        exact = (count - 1) * float(share)
+        low = np.floor(exact)
+        return low.astype(np.int64), np.ceil(exact).astype(np.int64), exact - low
+    scale = -min(int(share.as_tuple().exponent), 0)
+    whole, unit = int(share.scaleb(scale)), 10**scale
+    rank = np.maximum(count - (count * unit - count * whole) // unit, 1) - 1
+    return rank, rank, np.zeros(len(rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidates:
+    """Values among which the ranks are looked up: those of group g from `begin[g]` on.
+
+    Within a group they ascend. A change i adds `weight[i]` to the count of value `place[i]` at
+    pair `pair[i]`; what was there before the interval comes with the group's first pair.
+    `outside` are the rows of each group's core that are below all of it that was read.
+    """
+
+    values: pa.Array
+    begin: Ints
+    place: Ints
+    pair: Ints
+    weight: Ints
+    outside: Ints
+
+
+def _candidates(of: Touched, known: _Anchored, search: Search) -> _Candidates:
+    down, up = _core(of, known, search)
+    size, entries = len(known.anchor), len(of.owner)
+    owner = np.concatenate((of.owner, down.owner, up.owner))
+    base = np.concatenate((search.base, down.counts, up.counts))
+    touched = pa.array(of.place)
+    values = pa.concat_arrays([of.values.take(touched), down.values, up.values])
+    compared = pa.concat_arrays([of.compared.take(touched), down.compared, up.compared])
+    by_value, _ = order.sort([owner, order.ranks(compared)], nearly=True)
+    place = np.empty(len(by_value), np.int64)
+    place[by_value] = np.arange(len(by_value))
+    at, there = known.pairs.places, np.flatnonzero(base)
+    outside = known.below[at[:size]].copy()
+    np.subtract.at(outside, down.owner, down.counts)
+    np.subtract.at(outside, of.owner[known.lower], search.base[known.lower])
+    return _Candidates(
+        values.take(pa.array(by_value)),
+        np.searchsorted(owner[by_value], np.arange(size + 1)),
+        np.concatenate((place[there], place[:entries][of.entry])),
+        np.concatenate((at[owner[there]], at[size + of.moment])),
+        np.concatenate((base[there], of.diff)),
+        outside,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """Values of the core on one side of the anchors: whose, and how many of each."""
+
+    owner: Ints
+    counts: Ints
+    values: pa.Array
+    compared: pa.Array
+
+
+def _core(of: Touched, known: _Anchored, search: Search) -> tuple[_Side, _Side]:
+    """The core as far below the anchors and, with them, above as any rank wanted may lie."""
+    moments, kernel = search.state.moments, search.state.kernel
+    groups = np.flatnonzero(known.anchor.is_valid().to_numpy(zero_copy_only=False))
+    values = known.anchor.drop_null()
+    hashes, compared = moments.hashes[groups], order.comparable(values, kernel)
+    start = ordered.Entries(moments.forms, groups, hashes, values, compared)
+    passed = of.entries(moments)
+    sides = []
+    for last in (True, False):
+        reach = known.below - known.low if last else known.high - known.below + 1
+        most = np.where(known.answered, reach, 0)
+        first = known.pairs.places[: len(known.anchor)]
+        wanted = np.maximum.reduceat(most, first)[groups]
+        but = _both(passed, start) if last else passed
+        found = leading(search.state.runs, start, but, wanted, kernel, last=last)
+        if found is None:
+            none = np.empty(0, np.int64)
+            sides.append(_Side(none, none, values.slice(0, 0), compared.slice(0, 0)))
+            continue
+        rows = found.rows
+        column = ordered.compared(rows)
+        sides.append(_Side(groups[found.which], found.counts, rows.column("v"), column))
+    return sides[0], sides[1]
+
+
+def _both(one: ordered.Entries, other: ordered.Entries) -> ordered.Entries:
+    return ordered.Entries(
+        one.keys,
+        np.concatenate((one.owner, other.owner)),
+        np.concatenate((one.hashes, other.hashes)),
+        pa.concat_arrays([one.values, other.values]),
+        pa.concat_arrays([one.compared, other.compared]),
+    )
+
+
+def _nth(among: _Candidates, known: _Anchored, asked: Ints, lows: int) -> tuple[Ints, Ints]:
+    """For each pair asked for the place of the value at its rank, and the rank among equals.
+
+    The first `lows` of them are asked for their lower rank, the others for the higher one.
+    """
+    owner = known.pairs.owner
+    rank = np.where(np.arange(len(asked)) < lows, known.low[asked], known.high[asked])
+    rank -= among.outside[owner[asked]]
+    pair = np.concatenate((among.pair, asked))
+    question = np.repeat([False, True], [len(among.pair), len(asked)])
+    sorting = np.argsort(pair * 2 + question, kind="stable")
+    begin = among.begin[owner[pair]]
+    within = np.concatenate((among.place, begin[len(among.pair) :])) - begin
+    found, rest = _descend(
+        owner[pair[sorting]],
+        within[sorting],
+        np.concatenate((among.weight, rank))[sorting],
+        question[sorting],
+        int(np.diff(among.begin).max(initial=1)).bit_length(),
+    )
+    number = np.empty(len(sorting), np.int64)
+    number[sorting] = np.arange(len(sorting))
+    mine = number[len(among.pair) :]
+    return found[mine] + begin[len(among.pair) :], rest[mine]
+
+
+def _descend(
+    node: Ints, value: Ints, weight: Ints, question: Flags, height: int
+) -> tuple[Ints, Ints]:
+    """The value that each question finds, and what is left of its rank; aligned.
+
+    An item is a change of a value's count by its weight, or a question for the value at the
+    rank that is its weight, given the changes of its node that come before it. Items come node
+    by node; a node's values have `height` bits.
+    """
+    place = np.arange(len(node))
+    for bit in reversed(range(height)):
+        right = (value >> bit & 1) == 1
+        running = np.cumsum(np.where(question | right, 0, weight))
+        begin = order.starts([node])
+        sizes = np.diff(np.append(begin, len(node)))
+        before = np.repeat(np.append([0], running)[begin], sizes)
+        left = running - before
+        further = question & (weight >= left)
+        right |= further
+        value = np.where(further, value | 1 << bit, value)
+        weight = np.where(further, weight - left, weight)
+        node = node * 2 + right
+        parted = np.concatenate((np.flatnonzero(~right), np.flatnonzero(right)))
+        node, value, weight = node[parted], value[parted], weight[parted]
+        question, place = question[parted], place[parted]
+    found, rest = np.empty_like(value), np.empty_like(weight)
+    found[place], rest[place] = value, weight
+    return found, rest
+
+
+def _column(values: pa.Array, places: Between, search: Search) -> pa.Array:
+    kind = arrow_type(search.call.type)
+    low = values.take(pa.array(places.low, mask=places.low < 0))
+    if search.call.function != INTERPOLATED:
+        return low.cast(kind) if pa.types.is_boolean(kind) else low
+    return between(values, places, search.call.type, search.state.kernel)
+
+
+def _state(
+    known: _Anchored, among: _Candidates, low: Ints, rest: Ints, search: Search
+) -> list[pa.Array]:
+    """The stored columns: where there is an answer, the value found is the new anchor."""
+    size = len(known.anchor)
+    last = known.pairs.places[size + search.state.moments.last]
+    answered = known.answered[last]
+    empty = (known.count[last] == 0) & (known.negatives[last] == 0)
+    pool = pa.concat_arrays([known.anchor, among.values])
+    places = np.where(answered, size + low[last], np.arange(size))
+    anchor = pool.take(pa.array(places, mask=empty))
+    below = np.where(answered, known.low[last] - rest[last], known.below[last])
+    return [anchor, *map(pa.array, (below, known.count[last], known.negatives[last]))]

@@ -1,0 +1,247 @@
+"""Temporal: filter and project row by row, while the logical time is within the row's bounds.
+
+    contents(t) = { outputs(row) : row in input(t), predicates(row), enters <= t < leaves }
+
+A row's *life* [enters, leaves) comes from its bounds, each a comparison of the time with a
+value of the row: `t <= v` lets it leave just after v, `t >= v` enter at v; of several the
+latest entry and the earliest end count. A NULL is never true. Values are timestamps, finer than
+a time, or milliseconds; the first and last moments are the integers that satisfy the
+comparison. Then an update (row, s, d) of the input stands for two of the output:
+
+    (row, max(s, enters), d)  and  (row, leaves, -d)      if max(s, enters) < leaves, else none
+
+This is linear in updates: what is retracted takes back its own end, and at birth, where s is
+as_of, whoever entered before enters then and whoever left before never does. Updates of the
+interval go out; those of later times are *pending*, and the step that reaches them puts them
+out though nothing may arrive.
+
+Nothing is evaluated twice: predicates, bounds and outputs are computed with the producer
+(`partial`), and only rows that will live are sent. Where something fails for a row, it is an
+error as long as all else that is known of it lets it live (rule 38: false beats an error, now
+and later), and so it leaves with the row.
+
+State: the pending updates by time (`trace.pending`). Cost: one call of DuckDB for the rows that
+arrive, and O(arrivals + due): what is pending for later is not looked at.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.linear import flags, outputs_of, source_of, tried
+from streams.plan.physical import Bound, Expression, Temporal
+from streams.trace import pending
+from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.kernel import EvaluationFailed, Kernel, data_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+PENDING = "pending"
+"""The arrangement's name."""
+
+_NEVER = np.iinfo(np.int64).max
+_ALWAYS = np.iinfo(np.int64).min
+_PER_MS = {"ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+def shape(made: Sequence[str]) -> pa.Schema:
+    """What is sent: outputs or, where something failed, its text; the end; time and diff."""
+    last = [(name, pa.int64()) for name in ("leaves", "time", "diff")]
+    return pa.schema([*data_schema(made), ("error", pa.string()), *last])
+
+
+def sent_by(made: Sequence[str]) -> tuple[int, ...]:
+    """The columns that an update and its retraction agree on, and many rows do not."""
+    return (*range(len(made)), len(made) + 1)
+
+
+def partial(
+    node: Temporal,
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    made: Sequence[str],
+    kernel: Kernel,
+) -> pa.RecordBatch:
+    """The updates of rows that will live, at the time of their entry (`shape`).
+
+    Args:
+        node: what to compute.
+        rows: the input's updates.
+        types: the DuckDB types of the input's columns.
+        made: those of the output.
+        kernel: the worker's DuckDB.
+    """
+    if not rows.num_rows:
+        return flatten([], shape(made))
+    try:
+        return _plainly(node, rows, types, made, kernel)
+    except EvaluationFailed:
+        return _tolerantly(node, rows, types, made, kernel)
+
+
+def step(
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The updates of the interval, the errors, and the pending runs from now on.
+
+    Args:
+        ports: what `partial` made of updates, on port `in`.
+        runs: the operator's runs.
+        made: the DuckDB types of the output.
+        scope: the worker's means.
+    """
+    files, upper = scope.context.files, int(scope.interval.upper)
+    arrived = _updates(flatten(ports.get("in", []), shape(made)))
+    due, names = pending.take(files, runs.get(PENDING, []), upper)
+    later = int64(arrived.column("time")) >= upper
+    names = pending.insert(files, names, arrived.filter(pa.array(later)), scope.kernel)
+    now = flatten([arrived.filter(pa.array(~later)), *due], arrived.schema)
+    failed = now.column("error").is_valid()
+    errors = now.filter(failed).select(ERRORS.names)
+    width = len(made)
+    fine = now.filter(pc.invert(failed)).select([*range(width), width + 1, width + 2])
+    return Stepped(fine, (errors,) if errors.num_rows else (), {PENDING: names})
+
+
+def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The updates that lives stand for: at the entry, and at the end if there is one."""
+    width = rows.num_columns - 3
+    leaves, diffs = int64(rows.column("leaves")), int64(rows.column("diff"))
+    ending = np.flatnonzero(leaves != _NEVER)
+    place = pa.array(np.concatenate((np.arange(rows.num_rows), ending)))
+    times = np.concatenate((int64(rows.column("time")), leaves[ending]))
+    arrays = [rows.column(i).take(place) for i in range(width)]
+    arrays += [pa.array(times), pa.array(np.concatenate((diffs, -diffs[ending])))]
+    fields = [rows.schema.field(i) for i in range(width)]
+    schema = pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lives:
+    """Of some rows [enters, leaves); where not `known` a bound is NULL, and there is none."""
+
+    enters: Ints
+    leaves: Ints
+    known: Flags
+
+
+def _plainly(
+    node: Temporal,
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    made: Sequence[str],
+    kernel: Kernel,
+) -> pa.RecordBatch:
+    parts = [f"{output.sql} AS c{i}" for i, output in enumerate(node.outputs)]
+    parts += [f"{bound.value.sql} AS b{i}" for i, bound in enumerate(node.bounds)]
+    where = " AND ".join(f"({each.sql})" for each in node.predicates)
+    sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types, kernel)}"
+    statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
+    found = statement.run(rows)
+    values = [combined(found[f"b{i}"]) for i in range(len(node.bounds))]
+    lives = _lives(node.bounds, values, found.num_rows)
+    columns = [found[f"c{i}"] for i in range(len(made))]
+    data = flatten([pa.table(columns, names=data_schema(made).names)], data_schema(made))
+    errors = pa.nulls(found.num_rows, pa.string())
+    return _living([*data.columns, errors], lives, combined(found["time"]), found["diff"], made)
+
+
+def _living(
+    columns: Sequence[pa.Array],
+    lives: _Lives,
+    time: pa.Array,
+    diff: pa.Array | pa.ChunkedArray,
+    made: Sequence[str],
+) -> pa.RecordBatch:
+    """The rows that will be there at some time."""
+    times = np.maximum(int64(time), lives.enters)
+    there = pa.array(np.flatnonzero(lives.known & (times < lives.leaves)))
+    arrays = [*columns, pa.array(lives.leaves), pa.array(times), diff]
+    picked = [
+        combined(array) if isinstance(array, pa.ChunkedArray) else array for array in arrays
+    ]
+    return pa.RecordBatch.from_arrays([each.take(there) for each in picked], schema=shape(made))
+
+
+def _tolerantly(
+    node: Temporal,
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    made: Sequence[str],
+    kernel: Kernel,
+) -> pa.RecordBatch:
+    """As `_plainly`, each row for itself: first what decides on its life, then the outputs."""
+    width = len(node.predicates)
+    judged = (*node.predicates, *(bound.value for bound in node.bounds))
+    found = tried(judged, rows, types, kernel)
+    failed = np.stack([flags(found[f"f{i}"]) for i in range(len(judged))])
+    passed = np.ones(rows.num_rows, np.bool_)
+    for i in range(width):
+        passed &= flags(found[f"v{i}"]) | failed[i]
+    values = [combined(found[f"v{width + i}"]) for i in range(len(node.bounds))]
+    lives = _lives(node.bounds, values, rows.num_rows, failed[width:])
+    times = np.maximum(int64(rows.column("time")), lives.enters)
+    there = np.flatnonzero(passed & lives.known & (times < lives.leaves))
+    kept = rows.take(pa.array(there))
+    columns, first = outputs_of(node.outputs, kept, types, kernel)
+    first = np.where(first >= 0, first + len(judged), first)
+    broken = failed[:, there]
+    first = np.where(broken.any(axis=0), broken.argmax(axis=0), first)
+    data = flatten([pa.table(columns)], data_schema(made))
+    place = pa.array(np.arange(len(there)), mask=first >= 0)
+    arrays = [
+        *(column.take(place) for column in data.columns),
+        _texts([*judged, *node.outputs], first),
+    ]
+    arrays += [pa.array(lives.leaves[there]), pa.array(times[there]), kept.column("diff")]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape(made))
+
+
+def _texts(expressions: Sequence[Expression], first: Ints) -> pa.Array:
+    """For each row the text of its error; NULL where nothing failed."""
+    texts = pa.array([f"cannot evaluate {each.label}" for each in expressions], pa.string())
+    return texts.take(pa.array(first, mask=first < 0))
+
+
+def _lives(
+    bounds: Sequence[Bound],
+    values: Sequence[pa.Array],
+    rows: int,
+    failed: Flags | None = None,
+) -> _Lives:
+    """What the bounds make of their values; one that failed says nothing."""
+    enters, leaves = np.full(rows, _ALWAYS), np.full(rows, _NEVER)
+    known = np.ones(rows, np.bool_)
+    for index, (bound, value) in enumerate(zip(bounds, values, strict=True)):
+        silent = np.zeros(rows, np.bool_) if failed is None else failed[index]
+        known &= value.is_valid().to_numpy(zero_copy_only=False) | silent
+        least, past = _moments(value)
+        if bound.comparison in {">", ">=", "="}:
+            lowest = past if bound.comparison == ">" else least
+            enters = np.where(silent, enters, np.maximum(enters, lowest))
+        if bound.comparison in {"<", "<=", "="}:
+            end = least if bound.comparison == "<" else past
+            leaves = np.where(silent, leaves, np.minimum(leaves, end))
+    return _Lives(enters, leaves, known)
+
+
+def _moments(value: pa.Array) -> tuple[Ints, Ints]:
+    """For each value the first time that is not before it, and the first that is after it.
+
+    Infinity, and the greatest integer, are never reached.
+    """
+    unit = _PER_MS[value.type.unit] if pa.types.is_timestamp(value.type) else 1
+    raw = int64(value.cast(pa.int64()).fill_null(0))
+    whole = raw // unit
+    end = raw == _NEVER
+    past = np.where(end, _NEVER, whole + ~end)
+    least = np.where(end, _NEVER, np.where(whole * unit == raw, whole, past))
+    return least, past

@@ -1,0 +1,179 @@
+"""Threshold: how often a row is there, as a function of how often it is in several inputs.
+
+    contents(t) = { row: rule(n0(t), n1(t), ..) },  ni(t) the count of the row in input i
+
+This is INTERSECT and EXCEPT; and of every outer, semi, anti, mark and single join it is the
+part that depends on what did not match. There the first input has a side's rows and another
+has each row as often as the join found a partner for it, so that with multiplicity m and c
+partners the counts are m and m * c: the row with NULLs is there m times iff the second is zero
+(rule 41), and more than one partner shows as n1 > n0: such rows come out marked, for the join
+to take back their pairs. Inputs change at their own times; counts are followed over all (row,
+time) of the interval at once, and a row is emitted only where the rule's value changes.
+
+A negative count is an error as long as it lasts, and counts as zero.
+
+State: for each row its counts (`trace.keyed`). Cost: O(changes), and a search in the state for
+each row that changed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators.context import ERRORS, Ports, Scope, Stepped
+from streams.operators.moments import Moments
+from streams.operators.moments import of_rows as moments_of
+from streams.plan.physical import MARKED, Rule, Threshold
+from streams.trace import keyed
+from streams.trace.columns import Ints, int64
+from streams.trace.kernel import arrow_schema, data_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+MOST = 1 << 40
+NEGATIVE = "row has a negative multiplicity"
+BEYOND = f"a row is there more than {MOST} times"
+SEVERAL = "a scalar subquery returned more than one row"
+
+_COUNTS = "counts"
+_MARKS = (True, None, False)
+
+
+def _either(condition: Ints, value: Ints) -> Ints:
+    return np.where(condition, value, 0)
+
+
+def _marks(n: Ints) -> tuple[Ints, ...]:
+    known = n[1] > 0
+    unknown = n[2] > 0 if len(n) > 2 else np.zeros_like(known)  # noqa: PLR2004 - its inputs
+    return tuple(_either(w, n[0]) for w in (known, ~known & unknown, ~known & ~unknown))
+
+
+def _single(n: Ints) -> tuple[Ints, ...]:
+    return np.zeros_like(n[0]), _either(n[1] > n[0], n[0]), _either(n[1] == 0, n[0])
+
+
+_RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
+    Rule.INTERSECT_ALL: lambda n: (np.minimum(n[0], n[1]),),
+    Rule.EXCEPT_ALL: lambda n: (np.maximum(n[0] - n[1], 0),),
+    Rule.INTERSECT: lambda n: (((n[0] > 0) & (n[1] > 0)).astype(np.int64),),
+    Rule.EXCEPT: lambda n: (((n[0] > 0) & (n[1] == 0)).astype(np.int64),),
+    Rule.WITH: lambda n: (_either(n[1] > 0, n[0]),),
+    Rule.WITHOUT: lambda n: (_either(n[1] == 0, n[0]),),
+    Rule.MARK: _marks,
+    Rule.SINGLE: _single,
+    Rule.BOUNDED: lambda n: (_either(n[0] <= MOST, n[0]),),
+}
+"""From counts, one row an input, to multiplicities: of the row, or with each of `_MARKS`."""
+
+
+def step(
+    node: Threshold,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of the rows' multiplicities over the interval, the errors, the new runs.
+
+    Args:
+        node: the operator.
+        ports: updates of each input, by its number.
+        runs: the operator's runs.
+        made: the DuckDB types of the output.
+        scope: the worker's means.
+    """
+    types = made[:-1] if node.rule in MARKED else made
+    schema = arrow_schema(types)
+    parts = [flatten(ports.get(str(i), []), schema) for i in range(len(node.inputs))]
+    rows = flatten(parts, schema)
+    if not rows.num_rows:
+        return Stepped(None, runs=runs)
+    kernel, files, width = scope.kernel, scope.context.files, len(types)
+    shape = _shape(types, len(parts))
+    moments, groups = moments_of(rows.columns[:width], int64(rows.column("time")), kernel)
+    changes = np.zeros((len(parts), groups.count), np.int64)
+    which = np.repeat(np.arange(len(parts)), [part.num_rows for part in parts])
+    np.add.at(changes, (which, groups.ids), int64(rows.column("diff")))
+    names = runs.get(_COUNTS, [])
+    found = keyed.find(files, names, moments.forms, moments.hashes, shape, kernel)
+    old = _read(found, len(parts))
+    before, after = _followed(old, changes, moments)
+    kept = keyed.insert(
+        files, names, _state(moments, old, after[:, moments.last], shape), width, kernel
+    )
+    output = _changed(node.rule, moments, before, after, made)
+    return Stepped(output, _errors(node.rule, moments.times, before, after), {_COUNTS: kept})
+
+
+def _shape(types: Sequence[str], inputs: int) -> pa.Schema:
+    counts = [pa.field(f"n{i}", pa.int64()) for i in range(inputs)]
+    return keyed.schema([field.type for field in data_schema(types)], counts)
+
+
+def _read(found: keyed.Found, inputs: int) -> Ints:
+    """The counts of every row that changed, one row an input."""
+    counts = np.zeros((inputs, len(found.places)), np.int64)
+    there = found.places >= 0
+    for i in range(inputs):
+        counts[i, there] = int64(found.rows.column(f"n{i}"))[found.places[there]]
+    return counts
+
+
+def _followed(old: Ints, changes: Ints, moments: Moments) -> tuple[Ints, Ints]:
+    """The counts before and after each moment."""
+    first, _ = moments.bounds
+    running = np.cumsum(changes, axis=1)
+    start = running[:, first] - changes[:, first]
+    after = running + (old - start)[:, moments.owner]
+    return after - changes, after
+
+
+def _state(moments: Moments, old: Ints, last: Ints, shape: pa.Schema) -> pa.RecordBatch:
+    """The rows of state whose counts are others than before. One of zeros is not live."""
+    moved = np.flatnonzero((old != last).any(axis=0))
+    at, counts = pa.array(moved), last[:, moved]
+    columns = [pa.array(moments.hashes[moved]), *(key.take(at) for key in moments.keys)]
+    columns += [pa.array(counts.any(axis=0)), *map(pa.array, counts)]
+    return pa.RecordBatch.from_arrays(columns, schema=shape)
+
+
+def _changed(
+    rule: Rule, moments: Moments, before: Ints, after: Ints, made: Sequence[str]
+) -> pa.RecordBatch:
+    """The rows whose multiplicity, under some mark, changes at a moment."""
+    was, now = (_RULES[rule](np.maximum(counts, 0)) for counts in (before, after))
+    diffs = np.stack(now) - np.stack(was)
+    variant, moment = np.nonzero(diffs)
+    at = pa.array(moments.owner[moment])
+    columns = [key.take(at) for key in moments.keys]
+    if rule in MARKED:
+        columns.append(pa.array(_MARKS).take(pa.array(variant)))
+    columns += [pa.array(moments.times[moment]), pa.array(diffs[variant, moment])]
+    return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(made))
+
+
+def _errors(rule: Rule, times: Ints, before: Ints, after: Ints) -> tuple[pa.RecordBatch, ...]:
+    texts = [NEGATIVE, SEVERAL, BEYOND]
+    diffs = np.stack(_failing(rule, after)) - np.stack(_failing(rule, before))
+    which, moment = np.nonzero(diffs)
+    if not len(which):
+        return ()
+    arrays = [
+        pa.array(texts).take(pa.array(which)),
+        pa.array(times[moment]),
+        pa.array(diffs[which, moment]),
+    ]
+    return (pa.RecordBatch.from_arrays(arrays, schema=ERRORS),)
+
+
+def _failing(rule: Rule, counts: Ints) -> tuple[Ints, Ints, Ints]:
+    """How often each error is there at each moment."""
+    negative: Ints = np.any(counts < 0, axis=0).astype(np.int64)
+    several = beyond = np.zeros_like(negative)
+    if rule is Rule.SINGLE:
+        several = _either(counts[1] > counts[0], np.maximum(counts[0], 0))
+    if rule is Rule.BOUNDED:
+        beyond = (counts[0] > MOST).astype(np.int64)
+    return negative, several, beyond

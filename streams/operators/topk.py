@@ -1,0 +1,190 @@
+"""Top-k: of each group's rows in order, those at [offset, upto), at every time.
+
+The state holds each group's rows in order (`trace.ordered`, by DuckDB's sort key of the row).
+A change touches some rows; all others, the *core*, are as they were. What can be among the
+first `upto` rows at a time t of the interval is
+
+    the touched rows that are there at t,  and  the first `upto` rows of the core
+
+Nothing below the first row that was there before the interval can be in the core, so the
+search for it begins there (rule 37): a prefix of rows long gone is not walked again. Of these
+candidates the counts at every moment are added up in order; a row is emitted as often as its
+places fall into the range. A long interval is cut into pieces: of the rows that a piece does
+not touch only the first `upto` count again, so the price is that of its changes.
+
+A group in which some row is there a negative number of times is an error at that time.
+
+State: the sorted rows, and of each group the first that is there and how many are negative.
+Cost: O(changes * sqrt(times) + times * upto), and O(log n + upto) places of each run for each
+group.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from streams.operators import extremes, ranked
+from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.evaluation import Evaluated
+from streams.operators.extremes import Touched
+from streams.operators.groupwise import Collected
+from streams.operators.moments import Moments
+from streams.operators.moments import of_rows as moments_of
+from streams.operators.ranked import Candidates, Core
+from streams.plan.physical import TopK
+from streams.trace import keyed, ordered
+from streams.trace.columns import Flags, Ints, canonical, int64, spans
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.leading import leading
+from streams.trace.runs import Run, RunName
+from streams.trace.updates import consolidate, flatten
+
+_ROWS, _FIRST = "rows", "first"
+_MOST_CELLS = 1 << 18
+"""Candidates of pairs that are looked at together."""
+
+
+def step(
+    node: TopK,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of the first rows, the errors, and the new runs.
+
+    Args:
+        node: the operator.
+        ports: updates on port `in`.
+        runs: the operator's runs.
+        types: the DuckDB types of the rows.
+        scope: the worker's means.
+    """
+    rows = consolidate(flatten(ports.get("in", []), arrow_schema(types)), scope.kernel)
+    if not rows.num_rows:
+        return Stepped(None, runs=runs)
+    kernel, files = scope.kernel, scope.context.files
+    keys = [canonical(rows.column(key)) for key in node.keys]
+    moments, _ = moments_of(keys, int64(rows.column("time")), kernel)
+    changes = ranked.changes(node.order, rows, keys, types, kernel)
+    touched = extremes.touched(changes, moments, kernel)
+    before = files.open(runs.get(_ROWS, []))
+    base = ordered.counts(before, touched.entries(moments), kernel)
+    shape = keyed.schema(
+        [key.type for key in keys], [pa.field("v", pa.binary()), pa.field("below", pa.int64())]
+    )
+    found = keyed.find(
+        files, runs.get(_FIRST, []), moments.forms, moments.hashes, shape, kernel
+    )
+    core = _core(node, before, found, touched, moments, kernel)
+    held = ranked.candidates(rows, touched, base, core, moments)
+    below = ranked.below(touched, base, moments, found)
+    collected = Collected(held.pairs, types, scope)
+    for start, end in _pieces(held):
+        negative = np.flatnonzero(below[start:end] > 0) + start
+        collected.add(_chosen(held, node, start, end, negative), start)
+    first = _first(held, below, moments, shape)
+    sorted_rows = ranked.added(rows, touched, moments)
+    kept = {
+        _ROWS: ordered.insert(files, runs.get(_ROWS, []), sorted_rows, kernel),
+        _FIRST: keyed.insert(files, runs.get(_FIRST, []), first, len(keys), kernel),
+    }
+    return Stepped(collected.output(), collected.errors("LIMIT"), kept)
+
+
+def _core(
+    node: TopK,
+    runs: Sequence[Run],
+    found: keyed.Found,
+    touched: Touched,
+    moments: Moments,
+    kernel: Kernel,
+) -> list[Core]:
+    """The first rows that no change touches."""
+    low = found.rows_or_null("v")
+    groups = np.flatnonzero(low.is_valid().to_numpy(zero_copy_only=False))
+    if not len(groups) or not runs:
+        return []
+    values = low.take(pa.array(groups))
+    start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
+    enough = np.full(len(start.owner), max(node.upto, 1), np.int64)
+    some = leading(runs, start, touched.entries(moments), enough, kernel)
+    return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
+
+
+def _pieces(held: Candidates) -> Iterator[tuple[int, int]]:
+    """Ranges of pairs that are looked at together.
+
+    A piece looks at all candidates once, and for each of its pairs at what it changes: of n
+    candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
+    """
+    owner, size = held.pairs.owner, len(held.pairs.owner)
+    sizes, times = np.bincount(held.owner, minlength=size), np.bincount(owner)
+    changes = np.bincount(held.owner[held.entry], minlength=size)
+    best = np.sqrt(times * sizes[: len(times)] / np.maximum(changes[: len(times)], 1))
+    cells = np.minimum(sizes[: len(times)], _MOST_CELLS // (best.astype(np.int64) + 1))
+    ends, start = np.cumsum(cells[owner] + 1), 0
+    while start < len(owner):
+        before = int(ends[start - 1]) if start else 0
+        end = int(np.searchsorted(ends, before + _MOST_CELLS, "right"))
+        end = max(end, start + 1)
+        yield start, end
+        start = end
+
+
+def _chosen(held: Candidates, node: TopK, start: int, end: int, negative: Ints) -> Evaluated:
+    """The rows that the pairs [start, end) come to; none of the `negative` ones."""
+    owner = held.pairs.owner[start:end]
+    entries = _piece(held, node, start, end)
+    first = np.searchsorted(held.owner[entries], owner)
+    sizes = np.searchsorted(held.owner[entries], owner, "right") - first
+    entry, pair = entries[spans(first, sizes)], np.repeat(np.arange(end - start), sizes)
+    counts = np.maximum(held.counts(entry, held.pairs.moment[start:end][pair]), 0)
+    running = np.cumsum(counts)
+    begin = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    upto = running - (running - counts)[begin] if len(entry) else running
+    low, high = node.offset, node.upto
+    times = np.clip(upto, low, high) - np.clip(upto - counts, low, high)
+    times[np.isin(pair + start, negative)] = 0
+    places = np.repeat(entry, times)
+    columns = [pa.array(np.repeat(pair, times)), *held.rows.take(pa.array(places)).columns]
+    names = ["p", *(f"c{index}" for index in range(held.rows.num_columns))]
+    table = pa.Table.from_arrays(columns, names=names)
+    return Evaluated(table, np.empty(0, np.int64), negative)
+
+
+def _piece(held: Candidates, node: TopK, start: int, end: int) -> Ints:
+    """The entries that matter to these pairs: those they change, and the first others."""
+    owners = held.pairs.owner[start:end]
+    low, high = np.searchsorted(held.owner, [owners[0], owners[-1] + 1])
+    entries = np.arange(low, high)
+    moments = held.pairs.moment[start:end]
+    inside = moments[moments >= 0]
+    changed = np.zeros(len(entries), np.bool_)
+    if len(inside):
+        mine = (held.moment >= inside[0]) & (held.moment <= inside[-1])
+        changed[held.entry[mine] - low] = True
+    at = np.full(len(held.pairs.owner), -1, np.int64)
+    at[owners[::-1]] = moments[::-1]  # the first of these pairs of each group
+    counts = np.maximum(held.counts(entries, at[held.owner[entries]]), 0)
+    still = np.where(changed, 0, counts)
+    running = np.cumsum(still) - still
+    group = np.searchsorted(held.owner[entries], held.owner[entries])
+    ahead = running - running[group] if len(entries) else running
+    return entries[changed | ((still > 0) & (ahead < node.upto))]
+
+
+def _first(held: Candidates, below: Ints, moments: Moments, shape: pa.Schema) -> pa.RecordBatch:
+    """Of each group the first row that is there from now on, and how many are negative."""
+    entries = np.arange(len(held.owner))
+    alive: Flags = held.counts(entries, moments.last[held.owner]) > 0
+    there = np.flatnonzero(alive)
+    groups, at = np.unique(held.owner[there], return_index=True)
+    place = np.full(len(moments.hashes), -1, np.int64)
+    place[groups] = there[at]
+    values = held.values.take(pa.array(place, mask=place < 0))
+    pairs = moments.last + np.arange(len(moments.hashes)) + 1
+    live = pa.array((place >= 0) | (below[pairs] != 0))
+    columns = [pa.array(moments.hashes), *moments.keys, live, values, pa.array(below[pairs])]
+    return pa.RecordBatch.from_arrays(columns, schema=shape)

@@ -1,0 +1,41 @@
+"""Unnest: each row once for each element of its lists. Linear: no state, no exchange.
+
+DuckDB takes the lists apart, and continues the shorter ones by NULL. The lists are columns,
+so nothing can fail here. Cost: one call of DuckDB for all rows of an interval.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streams.operators.context import Stepped
+from streams.operators.linear import source_of
+from streams.plan.physical import Unnest
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.updates import flatten
+
+
+def step(
+    node: Unnest,
+    rows: pa.RecordBatch,
+    types: Sequence[str],
+    made: Sequence[str],
+    kernel: Kernel,
+) -> Stepped:
+    """The updates of the elements.
+
+    Args:
+        node: which columns are lists.
+        rows: the input's updates.
+        types: the DuckDB types of the input's columns.
+        made: those of the output.
+        kernel: the worker's DuckDB.
+    """
+    if not rows.num_rows:
+        return Stepped(None)
+    width = len(types)
+    columns = [f"c{i}" for i in range(width)]
+    columns += [f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)]
+    text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types, kernel)}"
+    found = kernel.prepare(text, t=rows.schema).run(rows)
+    return Stepped(flatten([found], arrow_schema(made)))

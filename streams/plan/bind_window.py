@@ -1,0 +1,165 @@
+"""Window functions, ORDER BY and LIMIT of a bound plan."""
+
+from collections.abc import Callable
+
+from streams.plan.bind_group import bind_arguments, bind_orders, refused_or_named, storable
+from streams.plan.bind_scalar import bind_scalar, row_scope
+from streams.plan.ir import (
+    Frame,
+    Project,
+    Relational,
+    TopK,
+    Window,
+    WindowCall,
+    columns,
+)
+from streams.plan.record import Record
+from streams.plan.refusals import Refusal
+from streams.plan.scalar import Ref, Scalar
+from streams.plan.typenames import stored, type_name
+
+Bind = Callable[[Record], Relational]
+
+_FUNCTIONS = {
+    "WINDOW_ROW_NUMBER": "row_number",
+    "WINDOW_RANK": "rank",
+    "WINDOW_RANK_DENSE": "dense_rank",
+    "WINDOW_PERCENT_RANK": "percent_rank",
+    "WINDOW_CUME_DIST": "cume_dist",
+    "WINDOW_NTILE": "ntile",
+    "WINDOW_LAG": "lag",
+    "WINDOW_LEAD": "lead",
+    "WINDOW_FIRST_VALUE": "first_value",
+    "WINDOW_LAST_VALUE": "last_value",
+    "WINDOW_NTH_VALUE": "nth_value",
+    "WINDOW_FILL": "fill",
+}
+_UNBOUNDED = {"UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"}
+_EXCLUDED = {"NO_OTHER": "", "CURRENT_ROW": "CURRENT ROW", "GROUP": "GROUP", "TIES": "TIES"}
+_ALL = 9_223_372_036_854_775_807
+
+
+def bind_window(record: Record, source: Relational) -> Relational:
+    """The input's columns, then one for each call: a Window for each way to partition."""
+    inside = row_scope(columns(source))
+    partitions: dict[tuple[Scalar, ...], list[int]] = {}
+    calls = []
+    for place, each in enumerate(record.records("expressions")):
+        keys = tuple(storable(bind_scalar(e, inside)) for e in each.records("partitions"))
+        partitions.setdefault(keys, []).append(place)
+        calls.append(_call(each, source))
+    node, order = source, []
+    for keys, places in partitions.items():
+        some = tuple(calls[place] for place in places)
+        node = Window(node, keys, some, tuple(call.function for call in some))
+        order += places
+    width, own = len(columns(source)), columns(node)
+    back = [*range(width), *(width + order.index(place) for place in range(len(calls)))]
+    if back == list(range(len(own))):
+        return node
+    outputs = tuple(Ref(i, own[i].type, own[i].name) for i in back)
+    return Project(node, outputs, tuple(own[i].name for i in back))
+
+
+def _call(record: Record, source: Relational) -> WindowCall:
+    inside = row_scope(columns(source))
+    function = _FUNCTIONS.get(record.text("type"), "")
+    if record.text("type") == "WINDOW_AGGREGATE":
+        function = refused_or_named(record.record("qname").texts("path")[-1])
+    if not function:
+        raise Refusal(f"window function {record.text('type')}").raised()
+    inner = bind_orders(record.records("arg_orders"), source)
+    placed = function == "row_number" and not inner  # in the partition, whatever the frame
+    return WindowCall(
+        function,
+        bind_arguments(record, source),
+        stored(type_name(record.record("return_type"))),
+        bind_orders(record.records("orders"), source),
+        None if placed else _frame(record, source),
+        inner,
+        bind_scalar(record.record("filters"), inside) if record.has("filters") else None,
+        record.flag("distinct"),
+        record.flag("ignore_nulls"),
+    )
+
+
+def _frame(record: Record, source: Relational) -> Frame | None:
+    """The frame; None for the one that SQL supplies."""
+    start, end = record.text("start"), record.text("end")
+    exclude = _EXCLUDED[record.text("exclude_clause")]
+    if (start, end, exclude) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE", ""):
+        return None
+    kinds = {bound.rpartition("_")[2] for bound in (start, end) if bound not in _UNBOUNDED}
+    kind = kinds.pop() if kinds else "ROWS"
+    if kind == "ROWS" and exclude in {"GROUP", "TIES"}:
+        hint = "use GROUPS or RANGE: among rows of one order nothing says which are in ROWS"
+        raise Refusal(f"ROWS with EXCLUDE {exclude}", hint).raised()
+    one, other = (_offset(record, name, source, kind) for name in ("start_expr", "end_expr"))
+    return Frame(kind, _bound(start), one, _bound(end), other, exclude)
+
+
+def _bound(name: str) -> str:
+    if name in _UNBOUNDED:
+        return name.replace("_", " ")
+    return "CURRENT ROW" if name.startswith("CURRENT") else name.split("_")[1]
+
+
+def _offset(record: Record, name: str, source: Relational, kind: str) -> Scalar | None:
+    """How far a bound lies from the row. For RANGE DuckDB adds it to the order's value."""
+    if not record.has(name):
+        return None
+    found = record.record(name)
+    while kind == "RANGE" and found.text("type") == "OPERATOR_CAST":
+        (found,) = found.records("children")
+    if kind == "RANGE":
+        found = found.records("children")[1]
+    return bind_scalar(found, row_scope(columns(source)))
+
+
+def bind_limit(record: Record, bind: Bind) -> Relational:
+    """LIMIT and OFFSET over the order of what lies below."""
+    (child,) = record.records("children")
+    limit, percent = _limit(record.record("limit_val"))
+    offset, _ = _limit(record.record("offset_val"))
+    if not offset and limit is None and percent is None:
+        return bind(child)
+    return _limited(child, bind, (offset or 0, limit, percent))
+
+
+def _limited(
+    record: Record, bind: Bind, bounds: tuple[int, int | None, float | None]
+) -> Relational:
+    kind = record.text("type").removeprefix("LOGICAL_")
+    if kind == "ORDER_BY":
+        (child,) = record.records("children")
+        source = bind(child)
+        return TopK(source, (), bind_orders(record.records("orders"), source), *bounds)
+    if kind == "PROJECTION" and _is_ordered(record):
+        (child,) = record.records("children")
+        below = _limited(child, bind, bounds)
+        inside = row_scope(columns(below))
+        outputs = [storable(bind_scalar(e, inside)) for e in record.records("expressions")]
+        names = tuple(e.text("alias") or "column" for e in record.records("expressions"))
+        return Project(below, tuple(outputs), names)
+    return TopK(bind(record), (), (), *bounds)
+
+
+def _is_ordered(record: Record) -> bool:
+    """Whether rows come out of projections of an ORDER BY: DuckDB keeps its order."""
+    (child,) = record.records("children") or (record,)
+    kind = child.text("type").removeprefix("LOGICAL_")
+    return kind == "ORDER_BY" or (kind == "PROJECTION" and _is_ordered(child))
+
+
+def _limit(record: Record) -> tuple[int | None, float | None]:
+    """A number of rows, or a percentage of them."""
+    match record.text("type"):
+        case "UNSET":
+            return None, None
+        case "CONSTANT_VALUE":
+            count = int(str(record.fields.get("constant_integer", 0)))
+            return (None if count == _ALL else count), None
+        case "CONSTANT_PERCENTAGE":
+            return None, float(str(record.raw("constant_percentage")))
+        case _:
+            raise Refusal("LIMIT by a value that is computed", "write a number").raised()

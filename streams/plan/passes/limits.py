@@ -1,0 +1,75 @@
+"""Take the first rows of a partition where a predicate lets no others through.
+
+`row_number() <= 3` above a window means that the window need not see the rest: it is then
+computed over three rows, and a search finds them (TopK). So it is where every call of the
+window has the value for a row that the rows before it decide. The predicate has nothing left
+to do then; and where nobody reads the number, as of a correlated LIMIT, `prune` drops it.
+"""
+
+from dataclasses import replace
+
+from streams.plan.ir import (
+    Filter,
+    Relational,
+    TopK,
+    Window,
+    children,
+    columns,
+    with_children,
+)
+from streams.plan.scalar import Call, Literal, Ref, Scalar
+
+_DECIDED_BEFORE = frozenset({"row_number", "rank", "dense_rank", "lag"})
+_MOST = {"<=": 0, "<": -1, "=": 0}
+_MIRRORED = {">=": "<=", ">": "<", "=": "="}
+
+
+def limits(node: Relational) -> Relational:
+    """Limit every such window in the tree."""
+    node = with_children(node, tuple(limits(child) for child in children(node)))
+    if isinstance(node, Filter) and isinstance(node.input, Window):
+        return _limited(node.input, node.predicates)
+    return node
+
+
+def _limited(window: Window, predicates: tuple[Scalar, ...]) -> Relational:
+    width, orders = len(columns(window.input)), window.calls[0].orders
+    alike = all(
+        call.function in _DECIDED_BEFORE and call.orders == orders and not call.inner
+        for call in window.calls
+    )
+    numbers = {
+        width + place
+        for place, call in enumerate(window.calls)
+        if call.function == "row_number" and call.frame is None
+    }
+    bounds = [bound for each in predicates if (bound := _bound(each, numbers)) is not None]
+    if not alike or not bounds:
+        return Filter(window, predicates)
+    most = max(min(bounds), 0)
+    first = TopK(window.input, window.keys, orders, 0, most, shared=window.shared)
+    rest = tuple(each for each in predicates if not _holds(each, numbers, most))
+    limited = replace(window, input=first)
+    return Filter(limited, rest) if rest else limited
+
+
+def _holds(predicate: Scalar, numbers: set[int], most: int) -> bool:
+    """Whether all the first `most` row numbers pass."""
+    bound = _bound(predicate, numbers)
+    exact = isinstance(predicate, Call) and predicate.name == "="
+    return bound is not None and bound >= most and not (exact and most != 1)
+
+
+def _bound(predicate: Scalar, numbers: set[int]) -> int | None:
+    """The greatest row number that the predicate lets through, if it is about one."""
+    if not isinstance(predicate, Call) or len(predicate.arguments) != 2:  # noqa: PLR2004 - a comparison
+        return None
+    one, other = predicate.arguments
+    name: str | None = predicate.name
+    if isinstance(one, Literal):
+        one, other, name = other, one, _MIRRORED.get(predicate.name)
+    if not isinstance(one, Ref) or one.index not in numbers or name not in _MOST:
+        return None
+    if not isinstance(other, Literal) or not other.label.isdigit():
+        return None
+    return int(other.label) + _MOST[name]

@@ -1,0 +1,279 @@
+"""Put the inputs of every Product into the order in which to join them.
+
+A join of n inputs is maintained as n - 1 joins one after the other, each of which keeps what
+the one before made. The order is the one whose largest such intermediate result is guessed to
+be smallest, then whose second largest is, and so on; among equals the query's (`estimates`
+says how we guess). An input that nothing connects to what is joined already waits until nothing
+else is left: no cross product arises where the query has none. What is one row does not begin.
+
+An input that refers to another's key is guessed to be the larger one of the two. What is more
+than columns and filters of a collection joins last: it is there some exchanges later; and
+beside a subquery that was unnested the others stand twice in the plan, to be computed once.
+
+Up to `EVERY_ORDER` inputs the best order is found among all; of more, the best of those that
+begin anywhere and go on with what makes the least. Leaves behind: products as they were, with
+inputs in the order in which `joins` takes them.
+
+Source: P. G. Selinger et al., Access path selection in a relational database management system,
+SIGMOD 1979, section 5 (the best order ends with the best order of one input less).
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from streams.plan.estimates import (
+    Decibels,
+    is_guess,
+    looks_unique,
+    rows,
+    selectivity,
+    unfiltered,
+    values,
+)
+from streams.plan.ir import (
+    Filter,
+    Get,
+    Product,
+    Project,
+    Relational,
+    Values,
+    children,
+    columns,
+    with_children,
+)
+from streams.plan.passes.prune import pick
+from streams.plan.scalar import Call, Form, Scalar, refs, remap
+from streams.plan.unique import is_one_row, same_column
+
+EVERY_ORDER = 8
+_REFERS: Decibels = 5
+_EQUAL = ("=", "IS NOT DISTINCT FROM")
+
+Cost = tuple[Decibels, ...]
+"""The sizes of the intermediate results, the largest first: less is less state."""
+
+
+def order(node: Relational) -> Relational:
+    """Order every product in the tree."""
+    node = with_children(node, tuple(order(child) for child in children(node)))
+    if not isinstance(node, Product) or len(node.inputs) < 3:  # noqa: PLR2004 - two make no intermediate result
+        return node
+    best = _best(_Inputs(node))
+    return node if best == tuple(range(len(best))) else _reordered(node, best)
+
+
+def _reordered(node: Product, places: Sequence[int]) -> Relational:
+    starts = _starts(node)
+    moved = dict[int, int]()
+    for place in places:
+        for column in range(len(columns(node.inputs[place]))):
+            moved[starts[place] + column] = len(moved)
+    inputs = tuple(node.inputs[place] for place in places)
+    predicates = tuple(remap(predicate, moved) for predicate in node.predicates)
+    return pick(Product(inputs, predicates), [moved[i] for i in range(len(moved))])
+
+
+def _starts(node: Product) -> list[int]:
+    """The first column of each input in the product's row."""
+    starts, start = [], 0
+    for part in node.inputs:
+        starts.append(start)
+        start += len(columns(part))
+    return starts
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """An expression over some inputs, and the column of one of them that it is, if any."""
+
+    inputs: frozenset[int]
+    column: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A predicate: the inputs it reads, what it lets through, and what it equates."""
+
+    inputs: frozenset[int]
+    kept: Decibels
+    sides: tuple[_Term, _Term] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """Inputs in the order in which they were joined."""
+
+    order: tuple[int, ...]
+    size: Decibels
+    cost: Cost
+
+    @property
+    def rank(self) -> tuple[Cost, tuple[int, ...]]:
+        """What to compare by."""
+        return self.cost, self.order
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What there is to know about the inputs of a product."""
+
+    product: Product
+
+    @cached_property
+    def every(self) -> list[Decibels]:
+        """The guessed number of rows of each before it was filtered."""
+        inputs = self.product.inputs
+        found = [unfiltered(part) for part in inputs]
+        references = list(self._references())
+        for _ in inputs:  # as long as a chain of them can be
+            for one, other in references:
+                found[one] = max(found[one], min(found[other] + _REFERS, found[one] + _REFERS))
+        return found
+
+    def _references(self) -> Iterator[tuple[int, int]]:
+        """Pairs of inputs of which the first one refers to a key of the second."""
+        inputs, equal = self.product.inputs, dict[tuple[int, int], set[tuple[int, int]]]()
+        for asked in self.asked:
+            if asked.sides is None:
+                continue
+            (one, other) = (term.column for term in asked.sides)
+            if one is not None and other is not None:
+                equal.setdefault((one[0], other[0]), set()).add((one[1], other[1]))
+                equal.setdefault((other[0], one[0]), set()).add((other[1], one[1]))
+        for (refers, referred), pairs in equal.items():
+            by, to = frozenset(at for at, _ in pairs), frozenset(at for _, at in pairs)
+            if looks_unique(inputs[referred], to) and not looks_unique(inputs[refers], by):
+                yield refers, referred
+
+    @cached_property
+    def sizes(self) -> list[Decibels]:
+        """The guessed number of rows of each."""
+        pairs = zip(self.product.inputs, self.every, strict=True)
+        return [max(rows(part) + every - unfiltered(part), 0) for part, every in pairs]
+
+    @cached_property
+    def plain(self) -> frozenset[int]:
+        """The inputs that are collections, but for columns and filters."""
+        return frozenset(n for n, part in enumerate(self.product.inputs) if _is_plain(part))
+
+    @cached_property
+    def single(self) -> frozenset[int]:
+        """The inputs that are one row."""
+        found = self.product.inputs
+        return frozenset(n for n, part in enumerate(found) if is_one_row(part))
+
+    @cached_property
+    def asked(self) -> list[_Asked]:
+        """The predicates."""
+        starts = _starts(self.product)
+        return [_asked(predicate, starts) for predicate in self.product.predicates]
+
+    def connected(self, known: frozenset[int]) -> list[int]:
+        """The inputs to join next: those that an equality connects, or else all the others."""
+        others = [n for n in range(len(self.sizes)) if n not in known]
+        found = [n for n in others if self._keys(known, n)] or others
+        return [n for n in found if n in self.plain] or found
+
+    def _keys(self, known: frozenset[int], new: int) -> list[tuple[_Term, _Term]]:
+        found = []
+        for asked in self.asked:
+            if asked.sides is None or new not in asked.inputs:
+                continue
+            one, other = asked.sides
+            if other.inputs != {new}:
+                one, other = other, one
+            if other.inputs == {new} and one.inputs and one.inputs <= known:
+                found.append((one, other))
+        return found
+
+    def join(self, made: _Joined, new: int) -> _Joined:
+        """The inputs with one more behind them."""
+        known = frozenset(made.order)
+        keys = self._keys(known, new)
+        size = made.size + self.sizes[new] - self._values(keys, new)
+        for asked in self.asked:
+            if asked.sides is None and new in asked.inputs and asked.inputs <= known | {new}:
+                size -= asked.kept
+        size = max(size, 0)
+        last = len(made.order) + 1 == len(self.sizes)
+        cost = made.cost if last else tuple(sorted((*made.cost, size), reverse=True))
+        return _Joined((*made.order, new), size, cost)
+
+    def _values(self, keys: Sequence[tuple[_Term, _Term]], new: int) -> Decibels:
+        """The distinct values of the keys, on the side that has more."""
+        if not keys:
+            return 0
+        by_input: dict[int, set[int]] = {new: set()}
+        for term in (term for pair in keys for term in pair):
+            if term.column is not None:
+                by_input.setdefault(term.column[0], set()).add(term.column[1])
+        found = [(n, frozenset(places)) for n, places in by_input.items()]
+        inputs, every = self.product.inputs, self.every
+        if all(is_guess(inputs[n], places) for n, places in found):
+            return min(every[n] for n, _ in found)  # one of them is no key
+        return max(values(inputs[n], places, every[n]) for n, places in found)
+
+
+def _asked(predicate: Scalar, starts: Sequence[int]) -> _Asked:
+    inputs = _inputs(predicate, starts)
+    sides = None
+    if (
+        isinstance(predicate, Call)
+        and predicate.form is Form.INFIX
+        and predicate.name in _EQUAL
+    ):
+        one, other = (_term(side, starts) for side in predicate.arguments)
+        if one.inputs and other.inputs and not one.inputs & other.inputs:
+            sides = (one, other)
+    return _Asked(inputs, selectivity(predicate), sides)
+
+
+def _term(scalar: Scalar, starts: Sequence[int]) -> _Term:
+    column = same_column(scalar)
+    if column is None:
+        return _Term(_inputs(scalar, starts), None)
+    home = _home(column, starts)
+    return _Term(frozenset({home}), (home, column - starts[home]))
+
+
+def _inputs(scalar: Scalar, starts: Sequence[int]) -> frozenset[int]:
+    return frozenset(_home(column, starts) for column in refs(scalar))
+
+
+def _home(column: int, starts: Sequence[int]) -> int:
+    return max(n for n, start in enumerate(starts) if start <= column)
+
+
+def _is_plain(node: Relational) -> bool:
+    while isinstance(node, Project | Filter):
+        node = node.input
+    return isinstance(node, Get | Values)
+
+
+def _best(inputs: _Inputs) -> tuple[int, ...]:
+    count = len(inputs.sizes)
+    many = [n for n in range(count) if n not in inputs.single] or range(count)
+    first = [_Joined((n,), inputs.sizes[n], ()) for n in many]
+    first = [each for each in first if each.order[0] in inputs.plain] or first
+    if count > EVERY_ORDER:
+        return min((_greedy(inputs, each) for each in first), key=lambda made: made.rank).order
+    best = {frozenset(each.order): each for each in first}
+    for _ in range(count - 1):
+        longer: dict[frozenset[int], _Joined] = {}
+        for known, made in best.items():
+            for new in inputs.connected(known):
+                joined = inputs.join(made, new)
+                found = longer.get(known | {new})
+                if found is None or joined.rank < found.rank:
+                    longer[known | {new}] = joined
+        best = longer
+    (joined,) = best.values()
+    return joined.order
+
+
+def _greedy(inputs: _Inputs, made: _Joined) -> _Joined:
+    while len(made.order) < len(inputs.sizes):
+        each = [inputs.join(made, new) for new in inputs.connected(frozenset(made.order))]
+        made = min(each, key=lambda joined: (joined.size, joined.order))
+    return made

@@ -1,0 +1,115 @@
+"""Read a collection once where a product joins it with itself on its key.
+
+Equal keys mean the same row, so the second reading adds nothing but its filters. Generated
+queries are full of these. Only keys that an operator keeps count (`plan.unique`). What can fail
+is left alone: which rows it would have been asked for is not ours to change. Relies on
+`flatten`: a reading is a Get, or a Filter of one. Leaves behind: no two readings in a Product
+that are equated by a key.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from streams.plan.fallible import can_fail
+from streams.plan.ir import (
+    Filter,
+    Get,
+    Product,
+    Project,
+    Relational,
+    children,
+    columns,
+    with_children,
+)
+from streams.plan.scalar import Call, Form, Ref, Scalar, remap
+
+_EQUAL = {"=": False, "IS NOT DISTINCT FROM": True}
+
+
+def selfjoins(node: Relational) -> Relational:
+    """Merge such readings in every product of the tree."""
+    node = with_children(node, tuple(selfjoins(child) for child in children(node)))
+    return _once(node) if isinstance(node, Product) else node
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """An input of the product that reads a collection, and where its columns begin."""
+
+    place: int
+    start: int
+    get: Get
+    predicates: tuple[Scalar, ...]
+
+
+def _once(node: Product) -> Relational:
+    readings = list(_readings(node))
+    for number, first in enumerate(readings):
+        for second in readings[number + 1 :]:
+            keys = _equated(first, second, node.predicates)
+            if keys is not None:
+                return _merged(node, first, second, keys)
+    return node
+
+
+def _readings(node: Product) -> Iterator[_Reading]:
+    start = 0
+    for place, part in enumerate(node.inputs):
+        source, predicates = part, tuple[Scalar, ...]()
+        if isinstance(part, Filter):
+            source, predicates = part.input, part.predicates
+        if isinstance(source, Get) and not any(map(can_fail, predicates)):
+            yield _Reading(place, start, source, predicates)
+        start += len(columns(part))
+
+
+def _equated(
+    first: _Reading, second: _Reading, predicates: tuple[Scalar, ...]
+) -> dict[Scalar, Ref] | None:
+    """The predicates that equate a key of the readings, with the column of the key."""
+    if first.get != second.get:
+        return None
+    pairs = dict(_pairs(first, second, predicates))
+    for key in first.get.keys:
+        found = {predicate: ref for predicate, ref in pairs.items() if ref.index in key}
+        if {ref.index for ref in found.values()} == set(key):
+            return found
+    return None
+
+
+def _pairs(
+    first: _Reading, second: _Reading, predicates: tuple[Scalar, ...]
+) -> Iterator[tuple[Scalar, Ref]]:
+    """The predicates that equate a column with itself, and this column of the collection."""
+    for place, own in enumerate(first.get.columns):
+        one = Ref(first.start + place, own.type, own.name)
+        other = Ref(second.start + place, own.type, own.name)
+        for each in predicates:
+            if not isinstance(each, Call) or each.form is not Form.INFIX:
+                continue
+            if each.name in _EQUAL and set(each.arguments) == {one, other}:
+                yield each, Ref(place, own.type, own.name)
+
+
+def _merged(
+    node: Product, first: _Reading, second: _Reading, keys: dict[Scalar, Ref]
+) -> Relational:
+    width = len(columns(second.get))
+    end = second.start + width
+    total = sum(len(columns(part)) for part in node.inputs)
+    moved = {column: column if column < end else column - width for column in range(total)}
+    moved |= {second.start + place: first.start + place for place in range(width)}
+    there = tuple(
+        Call(Form.IS_NOT_NULL, Form.IS_NOT_NULL.value, (ref,), "BOOLEAN")
+        for predicate, ref in keys.items()
+        if isinstance(predicate, Call) and not _EQUAL[predicate.name]
+    )
+    asked = tuple(dict.fromkeys(first.predicates + second.predicates + there))
+    inputs = list(node.inputs)
+    inputs[first.place] = Filter(first.get, asked) if asked else first.get
+    del inputs[second.place]
+    rest = tuple(remap(each, moved) for each in node.predicates if each not in keys)
+    own = columns(node)
+    outputs = tuple(Ref(moved[i], column.type, column.name) for i, column in enumerate(own))
+    names = tuple(column.name for column in own)
+    return Project(_once(Product(tuple(inputs), rest)), outputs, names)

@@ -1,0 +1,63 @@
+"""Subtrees that a plan has several times, so that passes leave them alike.
+
+Equal subtrees are computed once (`lower`). A common table, and the outer side of a subquery
+that was unnested, are equal as they are bound, until passes fit each copy to its reader: then
+the same join would be kept twice, with other columns. So passes keep equal what is `repeated`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from streams.plan.ir import (
+    Filter,
+    Get,
+    Negate,
+    Product,
+    Project,
+    Relational,
+    Union,
+    Values,
+    Variable,
+    children,
+)
+
+
+def repeated(node: Relational) -> frozenset[Relational]:
+    """The subtrees with state that occur more than once, without the parts of larger ones."""
+    counts = Counter(_subtrees(node))
+    if not any(count > 1 for count in counts.values()):
+        return frozenset()
+    return frozenset(_largest(node, counts))
+
+
+def states(node: Relational) -> int:
+    """How many parts of the subtree have state."""
+    return sum(1 for _ in _subtrees(node))
+
+
+def _subtrees(node: Relational) -> Iterator[Relational]:
+    if _has_state(node):
+        yield node
+        for child in children(node):
+            yield from _subtrees(child)
+
+
+def _largest(node: Relational, counts: Counter[Relational]) -> Iterator[Relational]:
+    if counts[node] > 1:
+        yield node
+    else:
+        for child in children(node):
+            yield from _largest(child, counts)
+
+
+def _has_state(node: Relational) -> bool:
+    """Whether computing the subtree once saves more than reading a collection once."""
+    match node:
+        case Get() | Values() | Variable():
+            return False
+        case Product(inputs=(only,)):
+            return _has_state(only)
+        case Project() | Filter() | Negate() | Union():
+            return any(map(_has_state, children(node)))
+        case _:
+            return True

@@ -1,0 +1,161 @@
+"""Comparisons of a row with the logical time: `mz_now() <= expires_at + INTERVAL '1 hour'`.
+
+A *temporal conjunct* is a part of WHERE, HAVING, QUALIFY or of an inner join's condition, one
+of those that must all be true, which compares `mz_now()` with an expression free of it. Each
+gives a row bounds within which it is there; at a time t the query is the same query with t in
+the place of `mz_now()`, so every pass may move such a conjunct as it moves any other predicate.
+
+`mz_now()` takes the type that it is compared with: milliseconds since 1970 as an integer, or
+that point in time as a timestamp. To DuckDB's binder it is a macro for a text that has no other
+use, because there a text alone becomes whatever it is compared with. Anywhere else the time
+would change values all the time, and not just when a row comes and goes: it is refused.
+"""
+
+from streams.plan import ir
+from streams.plan.binder import NOW_TEXT
+from streams.plan.physical import Bound, Expression
+from streams.plan.refusals import Refusal
+from streams.plan.render import label, sql
+from streams.plan.scalar import Call, Form, Literal, Scalar, walk
+
+NOW = Literal(NOW_TEXT, "VARCHAR", "mz_now()")
+
+_MIRRORED = {"<": ">", "<=": ">=", "=": "=", ">=": "<=", ">": "<"}
+_TIMESTAMPS = frozenset(
+    {"TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_MS", "TIMESTAMP_NS"}
+)
+_NARROW = frozenset({
+    "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER",
+})  # fmt: skip
+_WIDE = frozenset({"UBIGINT", "HUGEINT", "UHUGEINT"})
+_CARRIED = _TIMESTAMPS | _NARROW | _WIDE
+_GREATEST = (1 << 63) - 1
+_ALONE = "compare mz_now() alone, as in WHERE mz_now() <= ts + INTERVAL '1 hour' AND ..."
+
+_OUTSIDE = "filter in a view of its own, and let the recursion read that"
+_SIDE = "filter a side of the join in a subquery of its own"
+
+
+def conjunct(predicate: Scalar) -> Scalar:
+    """The predicate, in its own form if it compares the logical time with something.
+
+    Errors: InvalidStatement for any other use of `mz_now()`.
+    """
+    if not _mentions(predicate):
+        return predicate
+    if not isinstance(predicate, Call) or len(predicate.arguments) != 2:  # noqa: PLR2004 - a comparison
+        raise Refusal(f"mz_now() in {_words(predicate)}", _ALONE).raised()
+    one, other = predicate.arguments
+    name = "=" if predicate.name == "IS NOT DISTINCT FROM" else predicate.name
+    if not _mentions(one):
+        one, other, name = other, one, _MIRRORED.get(name, "")
+    if name not in _MIRRORED or _mentions(other):
+        raise Refusal(f"mz_now() in {_words(predicate)}", _ALONE).raised()
+    return Call(Form.TEMPORAL, name, (_checked(one, other),), "BOOLEAN")
+
+
+def is_temporal(predicate: Scalar) -> bool:
+    """Whether it is a temporal conjunct."""
+    return isinstance(predicate, Call) and predicate.form is Form.TEMPORAL
+
+
+def bound(predicate: Scalar) -> Bound:
+    """A temporal conjunct as the physical plan has it."""
+    assert isinstance(predicate, Call), predicate
+    (value,) = predicate.arguments
+    carried = _milliseconds(value)
+    return Bound(predicate.name, Expression(sql(carried), carried.type, label(value)))
+
+
+def refuse_elsewhere(node: ir.Relational) -> None:
+    """Refuse the logical time wherever it is not a temporal conjunct.
+
+    Errors: InvalidStatement that names the place.
+    """
+    place, scalars = _place(node)
+    if any(_mentions(scalar) for scalar in scalars):
+        hint = _SIDE if isinstance(node, ir.Match) else _ALONE
+        raise Refusal(f"mz_now() in {place}", hint).raised()
+    if isinstance(node, ir.Loop) and any(map(_has_conjunct, node.values)):
+        raise Refusal("mz_now() in a recursion", _OUTSIDE).raised()
+    for part in ir.parts(node):
+        refuse_elsewhere(part)
+
+
+def _has_conjunct(node: ir.Relational) -> bool:
+    predicates = node.predicates if isinstance(node, ir.Filter | ir.Product) else ()
+    return any(map(is_temporal, predicates)) or any(map(_has_conjunct, ir.parts(node)))
+
+
+def _mentions(scalar: Scalar) -> bool:
+    return any(part == NOW for part in walk(scalar))
+
+
+def _words(predicate: Scalar) -> str:
+    """What stands around the logical time, as a person would call it."""
+    if isinstance(predicate, Call):
+        forms = {Form.OR: "OR", Form.NOT: "NOT", Form.CASE: "CASE", Form.IN: "IN"}
+        return forms.get(predicate.form, f"an expression with {predicate.name}")
+    return "an expression"
+
+
+def _checked(now: Scalar, value: Scalar) -> Scalar:
+    """The value that the logical time is compared with.
+
+    The time's own type must not round it, and so cut off what makes the comparison exact.
+    """
+    while isinstance(now, Call) and now.form is Form.CAST:
+        if now.type not in _CARRIED:
+            raise Refusal(f"mz_now() as {now.type}", _OTHERS.get(now.type, _CAST)).raised()
+        (now,) = now.arguments
+    if now != NOW:
+        raise Refusal(f"mz_now() in {_words(now)}", _ALONE).raised()
+    if value.type not in _CARRIED:
+        hint = _OTHERS.get(value.type, _CAST)
+        raise Refusal(f"comparing mz_now() with {value.type}", hint).raised()
+    return value
+
+
+_CAST = "cast the other side to TIMESTAMP, or to BIGINT for milliseconds since 1970"
+_OTHERS = {"DATE": "cast the date to TIMESTAMP: that is its first moment"}
+
+
+def _milliseconds(value: Scalar) -> Scalar:
+    """The value as a timestamp, or as milliseconds in a BIGINT; beyond its range the end."""
+    if value.type in _TIMESTAMPS:
+        return value
+    plain = value if value.type == "BIGINT" else Call(Form.CAST, "cast", (value,), "BIGINT")
+    if value.type in _NARROW:
+        return plain
+    parts: list[Scalar] = []
+    ends = [(">", _GREATEST)] + ([("<", -_GREATEST)] if value.type == "HUGEINT" else [])
+    for comparison, end in ends:
+        there = Literal(f"CAST('{end}' AS {value.type})", value.type, str(end))
+        parts.append(Call(Form.INFIX, comparison, (value, there), "BOOLEAN"))
+        parts.append(Literal(f"CAST('{end}' AS BIGINT)", "BIGINT", str(end)))
+    return Call(Form.CASE, "case", (*parts, plain), "BIGINT")
+
+
+def _place(  # noqa: PLR0911 - one case a node
+    node: ir.Relational,
+) -> tuple[str, tuple[Scalar, ...]]:
+    """The expressions of a node that are no conjuncts, and how a person calls their place."""
+    match node:
+        case ir.Project():
+            return "the select list", node.outputs
+        case ir.Group():
+            return "a grouped query", node.keys + _all(node.calls)
+        case ir.Window():
+            return "a window", node.keys + _all(node.calls)
+        case ir.TopK():
+            return "ORDER BY", node.keys + tuple(order.scalar for order in node.orders)
+        case ir.Values():
+            return "VALUES", tuple(cell for row in node.rows for cell in row)
+        case ir.Match():
+            return "the condition of an outer join or a subquery", node.predicates
+        case _:
+            return "", ()
+
+
+def _all(calls: tuple[ir.AggregateCall, ...] | tuple[ir.WindowCall, ...]) -> tuple[Scalar, ...]:
+    return tuple(scalar for call in calls for scalar in call.scalars)

@@ -1,0 +1,66 @@
+"""How far a build has come, in rows, and how long the rest of it will take. Pure.
+
+Rows are counted as they are stored, before any predicate; of raw messages offsets are counted.
+What an earlier process had done counts as done, and says nothing of the pace of this one.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+from typing import assert_never
+
+from streams.replica.descriptor import ChunkLoad, Load, RawLoad, Undo
+from streams.replica.flow import Build
+from streams.replica.ingest import ranges
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """A build as this process has seen it.
+
+    `began_s` and `began_rows` are when it was first seen and what was done then; `slices` are
+    done by now. Units: seconds of a monotonic clock, rows.
+    """
+
+    incarnation: str
+    began_s: float
+    began_rows: int
+    slices: int
+    done: int
+    total: int
+    seconds_left: int | None = None
+
+
+def follow(known: Pace | None, build: Build, now_s: float) -> Pace:
+    """The pace after another look; the same one while no other slice is done."""
+    if known is None or known.incarnation != build.incarnation or build.done < known.slices:
+        done = rows_of(build.slices[: build.done])
+        return Pace(
+            incarnation=build.incarnation,
+            began_s=now_s,
+            began_rows=done,
+            slices=build.done,
+            done=done,
+            total=rows_of(build.slices),
+        )
+    if build.done == known.slices:
+        return known
+    done = rows_of(build.slices[: build.done])
+    spent_s, read = now_s - known.began_s, done - known.began_rows
+    left = ceil(spent_s * (known.total - done) / read) if read else None
+    return replace(known, slices=build.done, done=done, seconds_left=left)
+
+
+def rows_of(slices: Sequence[Sequence[Load]]) -> int:
+    """How many rows, or messages, these slices read."""
+    return sum(_rows(load) for loads in slices for load in loads)
+
+
+def _rows(load: Load) -> int:
+    match load:
+        case ChunkLoad(pieces=pieces) | Undo(pieces=pieces):
+            return sum(piece.ref.rows for piece in pieces)
+        case RawLoad(slices=slices):
+            return ranges.length(slices)
+        case _:
+            assert_never(load)

@@ -1,0 +1,194 @@
+"""Functions that a user wrote in Python: values, and what DuckDB calls in their place.
+
+A function is its text, which is all that travels: it is made anew in every process that calls
+it, and no object is pickled. In plans it goes by its *symbol*, its name and a hash of its text
+(`score@3fa9c1d2e4b50617`), so that two functions of one name never meet: a plan's text, and
+with it the fingerprint of its state, says which code it calls, and a kernel may know any
+number of functions. For people the hash is left out (`without_hash`).
+
+Whoever declares a function promises that it is deterministic and that each value depends on
+its own row alone. Rows come in batches of any size and are retracted by computing them again,
+so a function that breaks the promise gives wrong answers, which nothing here can notice but
+for a result of the wrong length or type.
+"""
+
+import hashlib
+import inspect
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import pyarrow as pa
+
+from streams.errors import InvalidStatement
+
+_HASH = re.compile(r'"((?:[^"]|"")*)@[0-9a-f]{16}"|@[0-9a-f]{16}(?![0-9a-f])')
+_BOOL8 = pa.bool8()
+
+UNFIT = "this process cannot run function"
+"""What is said of a failure that is the process's: in another one the row might not fail."""
+
+
+class Vectorised(Protocol):
+    """Columns of one length to an array of that length."""
+
+    def __call__(self, *columns: pa.ChunkedArray) -> pa.Array:
+        """The values, one a row."""
+        ...
+
+
+class Written(Protocol):
+    """What the user wrote; whether its result is an array remains to be seen."""
+
+    def __call__(self, *columns: pa.Array) -> object:
+        """The values, one a row."""
+        ...
+
+
+@dataclass(frozen=True)  # no slots: the symbol is computed once
+class Function:
+    """A scalar function over Arrow arrays: `body` is Python source that defines `name`.
+
+    `types` and `returns` are DuckDB's names of types; `parameters` the names, one a type.
+    """
+
+    name: str
+    parameters: tuple[str, ...]
+    types: tuple[str, ...]
+    returns: str
+    body: str
+
+    @cached_property
+    def symbol(self) -> str:
+        """What the function is called in plans and kernels: equal for equal functions alone."""
+        parts = [self.name, self.parameters, self.types, self.returns, self.body]
+        text = json.dumps(parts).encode()
+        return f"{self.name.lower()}@{hashlib.sha256(text).hexdigest()[:16]}"
+
+    @property
+    def macro(self) -> str:
+        """SQL that lets queries of a connection call the function by its name."""
+        names = ", ".join(map(_quoted, self.parameters))
+        called = f"{_quoted(self.symbol)}({names})"
+        return f"CREATE OR REPLACE TEMP MACRO {_quoted(self.name)}({names}) AS {called}"
+
+    @property
+    def signature(self) -> str:
+        """The arguments for people: `a BIGINT, b VARCHAR`."""
+        pairs = zip(self.parameters, self.types, strict=True)
+        return ", ".join(f"{name} {kind}" for name, kind in pairs)
+
+
+def without_hash(text: str) -> str:
+    """The text with functions by their names instead of their symbols."""
+    return _HASH.sub(lambda found: found[1] or "", text)
+
+
+def compiled(function: Function) -> Written:
+    """The Python function that the text defines.
+
+    Errors: InvalidStatement when the text is no Python, fails when it is run, or defines no
+        function of the name that takes the parameters.
+    """
+    refused = f"function {function.name} cannot be made"
+    namespace: dict[str, object] = {"__name__": function.name}
+    try:
+        code = compile(function.body, f"<function {function.name}>", "exec")
+        exec(code, namespace)  # noqa: S102 - to run what the user wrote is what was asked for
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise InvalidStatement(refused, f"its text fails with {said}") from error
+    made = namespace.get(function.name)
+    if not callable(made):
+        raise InvalidStatement(
+            refused,
+            f"its text defines no function {function.name}",
+            f"the body must have a line def {function.name}({', '.join(function.parameters)}):",
+        )
+    try:
+        inspect.signature(made).bind(*function.parameters)
+    except (TypeError, ValueError) as error:
+        raise InvalidStatement(
+            refused,
+            f"the Python function does not take {len(function.types)} arguments by position",
+            f"it is declared as {function.name}({function.signature})",
+        ) from error
+    return made
+
+
+def vectorised(function: Function, returns: pa.DataType) -> Vectorised:
+    """What DuckDB calls: hands on plain arrays, and holds the function to its signature.
+
+    Args:
+        function: the function.
+        returns: the Arrow type in which values of its result travel.
+
+    Errors: InvalidStatement as `compiled`; a call raises what the function does, TypeError for
+        a result that is no array of the type, ValueError for one of another length.
+    """
+    made = compiled(function)
+
+    def call(*columns: pa.ChunkedArray) -> pa.Array:
+        arrays = [_plain(column) for column in columns]
+        rows = len(arrays[0])
+        if rows == 1:
+            # Of one row a result that is no longer than that proves nothing: an aggregate, say.
+            arrays = [pa.concat_arrays([array, array]) for array in arrays]
+        try:
+            result = made(*arrays)
+        except (ImportError, MemoryError) as error:
+            raise RuntimeError(f"{UNFIT} {function.name}: {error!r}") from error
+        return _checked(function, result, returns, len(arrays[0]))[:rows]
+
+    return call
+
+
+def positional(count: int) -> inspect.Signature:
+    """The signature of a function of so many arguments."""
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    return inspect.Signature([inspect.Parameter(f"p{i}", kind) for i in range(count)])
+
+
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    merged = column.combine_chunks()
+    return merged if isinstance(merged, pa.Array) else pa.concat_arrays(merged.chunks)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.Array:
+    """One array, its booleans Arrow's own."""
+    whole = _whole(column)
+    return whole.storage.cast(pa.bool_()) if whole.type == _BOOL8 else whole
+
+
+def _checked(function: Function, result: object, returns: pa.DataType, rows: int) -> pa.Array:
+    """The result, if it is what was declared."""
+    if not isinstance(result, pa.Array | pa.ChunkedArray):
+        raise TypeError(
+            f"expected a pyarrow array from {function.name}, got {type(result).__name__}"
+        )
+    if len(result) != rows:
+        raise ValueError(
+            f"expected {rows} values from {function.name}, one a row, got {len(result)}"
+        )
+    if pa.types.is_null(result.type):
+        return pa.nulls(rows, returns)
+    if result.type != returns:
+        raise TypeError(
+            f"expected {returns} from {function.name}, declared to return"
+            f" {function.returns}, got {result.type}"
+        )
+    return _whole(result)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def named(functions: Sequence[Function], text: str) -> tuple[Function, ...]:
+    """The functions whose symbols a text has."""
+    return tuple(each for each in functions if each.symbol in text)

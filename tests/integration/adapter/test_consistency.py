@@ -1,0 +1,28 @@
+"""The bank's books are right at every moment, though one of its two topics lags."""
+
+import pytest
+
+from streams.app.bench.consistency.bank import CHECKS, IN_TIME, OPENING, VIEWS, sources
+from streams.app.bench.consistency.command import working_bank
+from streams.app.bench.consistency.watching import observe
+from streams.ids import Topic
+from tests.integration.adapter.support import raw_topic
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
+
+
+def test_no_observation_of_the_bank_is_wrong(environment, broker) -> None:
+    topics = raw_topic(broker.bootstrap), raw_topic(broker.bootstrap)
+    for statement in sources(*topics):
+        environment.sql(statement)
+    bank = working_bank(environment.kafka, Topic(topics[0]), Topic(topics[1]), rate=100)
+    watch = observe(environment.client, bank, 20, lambda _: None)
+    seen = [*watch.subscribed.items(), *watch.selected.items()]
+    assert [each for each in seen if each[1].wrong] == []
+    assert all(watch.subscribed[name].observations >= 2 for name in (*CHECKS, IN_TIME))
+    assert all(watch.selected[name].observations >= 1 for name in CHECKS)
+    assert bank.transfers.sent > OPENING
+    assert len(bank.transfers.unconfirmed) > 100, "one topic was to lag"
+    for name in reversed(list(VIEWS)):
+        environment.sql(f"DROP MATERIALIZED VIEW {name}")
+    environment.sql("DROP SOURCE transactions; DROP SOURCE confirmations")

@@ -1,0 +1,187 @@
+"""`kill -9` of drivers and workers while a view of five stages is stepped.
+
+Join, group, join, window, top-k: five exchanges in each micro-batch, and state behind each.
+Whatever dies in between, the updates are afterwards, bit for bit, those of a run in which
+nothing died: `streams.testing.maintain` over the same updates of the sources.
+"""
+
+import random
+import signal
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from streams.kafka.embedded import EmbeddedBroker
+from streams.testing import maintain
+from tests.integration.replica import process
+from tests.integration.replica.producing import Feed
+from tests.integration.replica.support import Bench, now_ms
+
+pytestmark = pytest.mark.integration
+
+SOURCES = {
+    "orders": (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "DOUBLE")),
+    "people": (("id", "BIGINT"), ("name", "VARCHAR")),
+    "places": (("id", "BIGINT"), ("land", "VARCHAR")),
+}
+QUERY = """
+    WITH spent AS (
+        SELECT p.name, count(*) AS n, sum(o.amount) AS total, min(o.id) AS first
+        FROM orders o JOIN people p ON o.customer = p.id GROUP BY p.name),
+    placed AS (
+        SELECT l.land, s.* FROM spent s JOIN places l ON s.n % 7 = l.id),
+    ranked AS (
+        SELECT land, name, n, total,
+            sum(total) OVER (PARTITION BY land ORDER BY first, name) AS so_far
+        FROM placed)
+    SELECT land, name, n, total, so_far FROM ranked
+    QUALIFY row_number() OVER (PARTITION BY n ORDER BY so_far DESC, name) <= 2
+"""
+
+
+class Deep:
+    """Three sources, a feed that moves them while it is told to, and the view over all."""
+
+    def __init__(self, bench: Bench, bootstrap: str) -> None:
+        self.bench, self.feed, self.rng = bench, Feed(bootstrap), random.Random(5)
+        self.topics = {name: bench.raw_topic() for name in SOURCES}
+        self.sent = 0
+        self.stopping = threading.Event()
+        self.thread: threading.Thread | None = None
+        self.write()
+        for name, columns in SOURCES.items():
+            keys = () if name == "orders" else ("id",)
+            bench.source(name, columns, self.topics[name], keys=keys)
+
+    def view(self) -> None:
+        """Born with all that is there by now as one snapshot."""
+        self.bench.view("deep", QUERY, min(map(self.bench.upper, SOURCES)) - 1)
+
+    def write(self) -> None:
+        rng = self.rng
+        amounts = [rng.choice([0.1, 0.7, 1e16, -1e16, rng.random()]) for _ in range(20)]
+        rows = [
+            {"id": self.sent + i, "customer": rng.randrange(30), "amount": amount}
+            for i, amount in enumerate(amounts)
+        ]
+        self.feed.send(self.topics["orders"], rows)
+        self.sent += len(rows)
+        people = [
+            ({"id": i}, None if rng.random() < 0.2 else {"name": f"p{rng.randrange(20)}"})
+            for i in rng.sample(range(32), 3)
+        ]
+        self.feed.put(self.topics["people"], people)
+        place = rng.randrange(7)
+        self.feed.put(self.topics["places"], [({"id": place}, {"land": f"l{place % 3}"})])
+
+    def begin(self) -> None:
+        def keep_writing() -> None:
+            while not self.stopping.wait(0.15):
+                self.write()
+
+        self.stopping.clear()
+        self.thread = threading.Thread(target=keep_writing, daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        self.stopping.set()
+        if self.thread is not None:
+            self.thread.join()
+
+    def wait(self, *names: str) -> None:
+        moment = now_ms()
+        for name in names:
+            self.bench.wait_upper(name, moment, 300)
+
+    def check(self) -> None:
+        """Each message counts once, and every update is there that should be, and no other."""
+        self.end()
+        self.wait(*SOURCES, "deep")
+        bench, as_of = self.bench, self.bench.descriptions["deep"].as_of
+        assert sorted(bench.table("orders")["id"].to_pylist()) == list(range(self.sent))
+        upper = min(bench.upper(name) for name in (*SOURCES, "deep"))
+        given = {name: history(bench.table(name), as_of, upper) for name in SOURCES}
+        definitions = {
+            name: ", ".join(f"{column} {kind}" for column, kind in columns)
+            for name, columns in SOURCES.items()
+        }
+        view = maintain(QUERY, definitions, given, [as_of + 1, upper])
+        found = bits(history(bench.table("deep"), as_of, upper))
+        wanted = bits(view.updates)
+        assert found == wanted, (found - wanted, wanted - found)
+        assert len({row[-1] for row in wanted}) >= 10, "too few times to prove a thing"
+
+
+def history(table: pa.Table, as_of: int, upper: int) -> pa.Table:
+    """The updates before upper, of those up to as_of what they come to then."""
+    times = pc.max_element_wise(table["_time"], as_of)
+    index = table.schema.get_field_index("_time")
+    return table.set_column(index, "_time", times).filter(pc.less(times, upper))
+
+
+def bits(table: pa.Table) -> Counter[tuple[str, ...]]:
+    """The consolidated updates: (columns and time, every bit of them) -> diff."""
+    diffs = table["_diff"].to_pylist()
+    names = [name for name in table.column_names if name != "_diff"]
+    rows = zip(*(map(repr, table[name].to_pylist()) for name in names), strict=True)
+    found: Counter[tuple[str, ...]] = Counter()
+    for row, diff in zip(rows, diffs, strict=True):
+        found[row] += diff
+    return Counter({row: diff for row, diff in found.items() if diff})
+
+
+@pytest.fixture
+def deep(bench: Bench, broker: EmbeddedBroker) -> Iterator[Deep]:
+    made = Deep(bench, broker.bootstrap)
+    yield made
+    made.stopping.set()
+
+
+def until_killed(running: "subprocess.Popen[bytes]", state: Path, point: str, nth: int) -> None:
+    try:
+        running.wait(400)
+    except subprocess.TimeoutExpired:
+        pytest.fail(f"the replica did not reach {point} {nth} times")
+    finally:
+        process.kill(running)
+    assert running.returncode == -signal.SIGKILL, f"it ended by itself before {point}"
+    assert reached(state, point) >= nth, f"it was killed at something else than {point}"
+
+
+def reached(state: Path, point: str) -> int:
+    file = state / f"crash-{point}"
+    return file.stat().st_size if file.exists() else 0
+
+
+@pytest.mark.timeout(1500)
+def test_drivers_and_workers_die_in_the_middle_of_micro_batches(
+    deep: Deep, tmp_path: Path
+) -> None:
+    state, bench = tmp_path / "r1", deep.bench
+    deep.view()
+    deep.begin()
+    for point, nth in [
+        ("after-state", 23),
+        ("before-chunks", 9),
+        ("after-chunks", 7),
+        ("after-append", 7),
+    ]:
+        until_killed(process.start(bench, state, {point: nth}), state, point, nth)
+    alone = {"after-state@worker": 17, "before-chunks@worker": 7}
+    running = process.start(bench, state, alone)
+    try:
+        deadline = time.monotonic() + 400
+        while any(reached(state, point) < nth + 9 for point, nth in alone.items()):
+            assert running.poll() is None, "the driver did not outlive its worker"
+            assert time.monotonic() < deadline, "the replica stands still"
+            time.sleep(0.5)
+        deep.check()
+    finally:
+        process.kill(running)

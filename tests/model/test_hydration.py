@@ -1,0 +1,161 @@
+"""A view over much is hydrated in slices, each within the budget, through deaths as well."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CollectionId
+from streams.replica import pace
+from streams.replica.answers import Answers, condition
+from streams.replica.config import Budgets
+from streams.replica.descriptor import ChunkLoad
+from streams.replica.flow import Build, Phase
+from streams.replica.spread import size_of
+from tests.support.market import VIEWS, Market, settle
+from tests.support.sparkless import Dead, Replica
+
+pytestmark = pytest.mark.slow
+
+SLICE_BYTES = 6_000
+RANKED = CollectionId("ranked")
+
+
+@pytest.fixture
+def market(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Market:
+    """Much has been stored before there are views: in chunks of some 1 kB each."""
+    made = Market(monkeypatch, 11)
+    feeder = Replica(made.world, "a", tmp_path / "a", budgets=Budgets(messages=7))
+    for _ in range(12):
+        made.produce(30)
+        settle(made, feeder)
+    made.views(as_of=min(made.world.upper(each) for each in ("orders", "people")) - 1)
+    return made
+
+
+def begin(market: Market, state: Path) -> Replica:
+    replica = Replica(market.world, "a", state, budgets=Budgets(slice_bytes=SLICE_BYTES))
+    replica.follow()
+    replica.start()
+    return replica
+
+
+def build_of(replica: Replica) -> Build | None:
+    return replica.scheduler.flows[RANKED].build
+
+
+def batches(replica: Replica) -> Iterator[int]:
+    """Work through the builds; the bytes of chunks that each micro-batch reads."""
+    while replica.begin("hydrate"):
+        batch = replica.scheduler.current("hydrate")
+        assert batch is not None
+        loads = [load for unit in batch.units for load in unit.loads]
+        yield sum(size_of(load) for load in loads if isinstance(load, ChunkLoad))
+        replica.commit("hydrate")
+        replica.sync()
+
+
+def test_no_micro_batch_of_a_hydration_is_larger_than_the_budget(
+    market: Market, tmp_path: Path
+) -> None:
+    replica = begin(market, tmp_path / "a")
+    build = build_of(replica)
+    assert build is not None
+    largest = max(
+        piece.ref.size
+        for loads in build.slices
+        for load in loads
+        for piece in getattr(load, "pieces", ())
+    )
+    assert largest < SLICE_BYTES, "a single chunk is never divided, and would prove nothing"
+    assert len(build.slices) >= 5
+    taken = list(batches(replica))
+    assert len(taken) > len(build.slices), "this view alone has so many"
+    assert max(taken) <= SLICE_BYTES
+    assert replica.scheduler.flows[RANKED].phase is Phase.RUNNING
+    settle(market, replica)
+    market.check()
+
+
+def test_every_row_of_the_snapshot_is_in_one_slice(market: Market, tmp_path: Path) -> None:
+    build = build_of(begin(market, tmp_path / "a"))
+    assert build is not None
+    world = market.world
+    stored = sum(
+        chunk.rows
+        for name in VIEWS["ranked"][1]
+        for batch in world.shards.state(CollectionId(name)).batches
+        for chunk in batch.chunks
+    )
+    assert pace.rows_of(build.slices) == stored
+
+
+def test_a_hydration_that_is_killed_again_and_again_does_no_slice_twice(
+    market: Market, tmp_path: Path
+) -> None:
+    done, incarnations = [], set()
+    for point in ("after-state", "before-chunks", "after-chunks", "after-append"):
+        replica = begin(market, tmp_path / "a")
+        build = build_of(replica)
+        assert build is not None
+        done.append(build.done)
+        incarnations |= {build.incarnation} if build.done else set()
+        while (now := build_of(replica)) is not None and now.done == build.done:
+            replica.step("hydrate")
+        replica.die_at(point)
+        with pytest.raises(Dead):
+            exhaust(replica)
+    assert done[0] == 0
+    assert len(incarnations) == 1
+    assert all(one < other for one, other in pairwise(done)), "what is done stays done"
+    last = begin(market, tmp_path / "a")
+    settle(market, last)
+    market.check()
+
+
+def exhaust(replica: Replica) -> None:
+    while replica.step("hydrate"):
+        pass
+
+
+class Written:
+    """Keeps what is answered."""
+
+    def __init__(self) -> None:
+        self.responses: list[object] = []
+
+    def write(self, _: str, responses: list[object]) -> None:
+        self.responses += responses
+
+
+def told(answers: Answers, replica: Replica) -> list[tuple[int, int]]:
+    writer = Written()
+    answers.writer, answers.nonce = writer, "n"  # type: ignore[assignment]
+    answers.tell(replica.scheduler, [])
+    return [(each.done, each.total) for each in writer.responses if _is_of_ranked(each)]  # type: ignore[attr-defined]
+
+
+def _is_of_ranked(response: object) -> bool:
+    return type(response).__name__ == "Hydration" and response.id == RANKED  # type: ignore[attr-defined]
+
+
+def test_progress_is_told_in_rows_and_goes_on_after_a_death(
+    market: Market, tmp_path: Path
+) -> None:
+    replica, answers = begin(market, tmp_path / "a"), Answers(Written())  # type: ignore[arg-type]
+    ((nothing, total),) = told(answers, replica)
+    assert nothing == 0
+    heard: list[tuple[int, int]] = []
+    while not heard:
+        replica.step("hydrate")
+        heard = told(answers, replica)
+    ((some, same),) = heard
+    assert 0 < some < total == same
+    assert told(answers, replica) == [], "what is known is not told again"
+    again = begin(market, tmp_path / "a")
+    assert told(Answers(Written()), again) == [(some, total)]  # type: ignore[arg-type]
+    settle(market, again)
+    status = condition(again.scheduler.flows[RANKED], market.world.now)
+    assert (status.state, status.progress) == ("running", "")
+    assert told(Answers(Written()), again) == []  # type: ignore[arg-type]

@@ -1,0 +1,246 @@
+"""DuckDB's word on a maintained view: its contents, and whether errors exist, at every time.
+
+Compared are the rows, as a multiset and by type, at every time from the view's since to its
+upper; or, where DuckDB fails over the contents of that time, that the view has an error then.
+What a view's errors say, how many there are, and the rows that a view still has beside an
+error are not compared: DuckDB has only one answer.
+
+The query that DuckDB answers is the *pinned* one: its ties are broken by the whole row, as the
+engine does (rule 39). It is answered without DuckDB's optimiser, which moves and drops
+expressions that fail: only as they are written do they have a meaning. Where the view
+disagrees with that about a failure, DuckDB is asked again with its optimiser, and with parts of
+it. If it ever says what the view says, its answer depends on how it plans, and the time counts
+as undetermined: neither right nor wrong. So it does where the view fails by a scalar subquery
+with several rows and DuckDB does not: which rows ask for one is a matter of the plan.
+
+Not told apart: floats that differ beyond nine digits, a zero by its sign, NaN by its bits, and
+intervals of one length.
+"""
+
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import duckdb
+import pyarrow as pa
+
+from streams.errors import InvalidStatement
+from streams.testing import Maintained, maintain
+from streams.testing.maintain import defined
+from streams.trace.functions import vectorised
+from streams.trace.kernel import arrow_type, create
+from tests.random_sql.case import Case
+from tests.random_sql.tables import Table
+from tests.support.plan_tables import as_text, connect
+from tests.support.recursive import naive
+
+SEVERAL = "a scalar subquery returned more than one row"
+_WITHOUT = ("", "join_order,build_side_probe_side", "filter_pullup,filter_pushdown")
+"""What DuckDB's optimiser goes without: which side of a join is read first, and what is
+filtered before it, decides whether an expression that fails is computed at all."""
+_FAILS = (
+    duckdb.OutOfRangeException,
+    duckdb.ConversionException,
+    duckdb.InvalidInputException,
+)
+
+
+class Refused(Exception):
+    """A query that no view can have; `unbound` if DuckDB does not take it either."""
+
+    def __init__(self, why: str, unbound: bool) -> None:
+        super().__init__(why)
+        self.unbound = unbound
+
+
+@dataclass
+class Judge:
+    """A DuckDB to ask; one serves many cases.
+
+    `undetermined` counts the times of the last case at which DuckDB has no one answer, and
+    `failure` is how its last answer failed, if it did.
+    """
+
+    connection: duckdb.DuckDBPyConnection = field(default_factory=connect)
+    undetermined: int = 0
+    failure: str = ""
+
+    def __post_init__(self) -> None:
+        self.connection.execute("SET arrow_lossless_conversion = true")
+        self.connection.execute("PRAGMA disable_optimizer")
+
+    def judge(self, case: Case, engine: str = "local") -> Maintained:
+        """The view of a case, compared at every time.
+
+        Errors: Refused; AssertionError where the view is wrong; what the engine raises.
+        """
+        updates = self.load(case)
+        definitions = {table.name: table.definition for table in case.tables}
+        try:
+            view = maintain(
+                case.query,
+                definitions,
+                updates,
+                case.cuts,
+                "spark" if engine == "spark" else "local",
+                buckets=case.buckets,
+                merge_factor=case.merge_factor,
+                functions=case.functions,
+            )
+        except InvalidStatement as refusal:
+            raise Refused(_why(refusal), self._is_unbound(case)) from refusal
+        self.compare(case, view)
+        return view
+
+    def load(self, case: Case) -> dict[str, pa.Table]:
+        """Make the case's tables views of their contents at the time `now`; their updates."""
+        for each in defined(case.functions):
+            with suppress(duckdb.NotImplementedException):  # it is there from another case
+                create(self.connection, each, vectorised(each, arrow_type(each.returns)))
+            self.connection.execute(each.macro)
+        stamps = any("TIMESTAMP" in table.definition for table in case.tables)
+        now = "getvariable('now')::BIGINT"
+        now = f"make_timestamp({now} * 1000)" if stamps else now
+        self.connection.execute(f"CREATE OR REPLACE TEMP MACRO mz_now() AS {now}")
+        return {table.name: self._load(table, case.last) for table in case.tables}
+
+    def compare(self, case: Case, view: Maintained) -> None:
+        """Ask DuckDB at every time. Errors: AssertionError."""
+        self.undetermined = 0
+        types = [column.type for column in view.columns]
+        histories = self._contents(view, types)
+        moved = {view.since, *(each.time for table in case.tables for each in table.updates)}
+        want = None
+        for time in range(view.since, view.upper):
+            got = None if view._errors.num_rows and view.errors_at(time) else histories[time]
+            if time in moved or "mz_now" in case.pinned:  # else DuckDB says what it said
+                want = self.answer(case.pinned, types, time)
+            if got == want:
+                continue
+            assert self._is_undetermined(case, view, time, types, got, want), (
+                f"at {time}\nview:   {_text(got)} {view.errors_at(time)}"
+                f"\nDuckDB: {_text(want)} {self.failure}"
+            )
+            self.undetermined += 1
+
+    def _is_undetermined(
+        self, case: Case, view: Maintained, time: int, types: list[str],
+        got: Counter[str] | None, want: Counter[str] | None,
+    ) -> bool:  # fmt: skip
+        if want is not None and got is not None:
+            return False  # rows stand against rows
+        if SEVERAL in view.errors_at(time):
+            return True
+        try:
+            self.connection.execute("PRAGMA enable_optimizer")
+            return any(
+                self._planned(case.pinned, types, time, without) == got for without in _WITHOUT
+            )
+        finally:
+            self.connection.execute("SET disabled_optimizers = ''")
+            self.connection.execute("PRAGMA disable_optimizer")
+
+    def _planned(
+        self, query: str, types: list[str], time: int, without: str
+    ) -> Counter[str] | None:
+        self.connection.execute(f"SET disabled_optimizers = '{without}'")
+        return self.answer(query, types, time)
+
+    def answer(self, query: str, types: list[str], time: int) -> Counter[str] | None:
+        """DuckDB's rows at a time, or None if it fails."""
+        self.connection.execute(f"SET VARIABLE now = {time}")
+        self.failure = ""
+        try:
+            if "MUTUALLY" in query.upper():
+                return Counter(naive(self.connection, query))
+            return Counter(map(str, self.connection.execute(_shown(query, types)).fetchall()))
+        except _FAILS as error:
+            self.failure = str(error)
+            return None
+
+    def _contents(self, view: Maintained, types: list[str]) -> list[Counter[str]]:
+        """The view's rows at each time from 0 on."""
+        self.connection.register("changes", view.updates)
+        shown = ", ".join(
+            as_text(f'CAST("{each.name}" AS {each.type})', each.type) for each in view.columns
+        )
+        rows = self.connection.execute(f"SELECT _time, _diff, {shown} FROM changes").fetchall()
+        histories = []
+        for time in range(view.upper):
+            counts: Counter[str] = Counter()
+            for at, diff, *row in rows:
+                if at <= time:
+                    counts[str(tuple(row))] += diff
+            assert all(count >= 0 for count in counts.values()), f"a negative count at {time}"
+            histories.append(+counts)
+        return histories
+
+    def _is_unbound(self, case: Case) -> bool:
+        try:
+            self.connection.execute(f"EXPLAIN {case.pinned}")
+        except duckdb.Error:
+            return True
+        return False
+
+    def _load(self, table: Table, last: int) -> pa.Table:
+        """Make the table a view of its contents at the time `now`; its updates."""
+        rows = list(dict.fromkeys(update.row for update in table.updates))
+        places = {row: place for place, row in enumerate(rows)}
+        kept, live = f"rows_{table.name}", f"live_{table.name}"
+        execute = self.connection.execute
+        execute(f"CREATE OR REPLACE TABLE {kept} ({table.definition})")
+        if rows:
+            kinds = [
+                f"::{kind}" if len(table.columns) > 1 else "" for kind in table.columns.values()
+            ]
+            listed = [
+                ", ".join(
+                    f"({cell}){kind}" if kind else cell
+                    for cell, kind in zip(row, kinds, strict=True)
+                )
+                for row in rows
+            ]
+            if len(table.columns) > 1:
+                execute(f"INSERT INTO {kept} VALUES {', '.join(f'({row})' for row in listed)}")
+            else:  # each row on its own: its cells have no casts
+                for row in listed:
+                    execute(f"INSERT INTO {kept} VALUES ({row})")
+        found = self.connection.sql(f"FROM {kept} ORDER BY rowid").to_arrow_table()
+        self.connection.register(live, _lives(table, places, last))
+        names = ", ".join(f'"{name}"' for name in found.column_names)
+        execute(
+            f"CREATE OR REPLACE VIEW {table.name} AS SELECT {names} FROM"
+            f" (SELECT *, rowid AS _id FROM {kept}) k JOIN {live} l ON k._id = l.place"
+            " WHERE l.time = getvariable('now')"
+        )
+        updates = found.take(pa.array([places[each.row] for each in table.updates], pa.int64()))
+        times = pa.array([each.time for each in table.updates], pa.int64())
+        diffs = pa.array([each.diff for each in table.updates], pa.int64())
+        return updates.append_column("_time", times).append_column("_diff", diffs)
+
+
+def _lives(table: Table, places: dict[tuple[str, ...], int], last: int) -> pa.Table:
+    """Which rows are there at which time, once for each copy."""
+    counts: Counter[int] = Counter()
+    found = []
+    for time in range(last + 1):
+        for update in table.updates:
+            if update.time == time:
+                counts[places[update.row]] += update.diff
+        found += [(place, time) for place in counts.elements()]
+    columns = {"place": [place for place, _ in found], "time": [time for _, time in found]}
+    return pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
+
+
+def _shown(query: str, types: list[str]) -> str:
+    names = ", ".join(f"c{i}" for i in range(len(types)))
+    shown = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
+    return f"SELECT {shown} FROM ({query}) AS q({names})"
+
+
+def _why(refusal: InvalidStatement) -> str:
+    return str(refusal).splitlines()[0]
+
+
+def _text(rows: Counter[str] | None) -> str:
+    return "an error" if rows is None else " ".join(sorted(rows.elements())) or "no rows"

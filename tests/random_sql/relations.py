@@ -1,0 +1,144 @@
+"""What stands behind FROM: tables, subqueries, series, and joins of every kind."""
+
+from tests.random_sql.scalars import constant, link, of_kind, predicate
+from tests.random_sql.tables import KINDS, Table, Term
+from tests.random_sql.writer import Writer, columns_of, pinned
+
+From = tuple[str, list[Term]]
+"""Text, and the terms it offers."""
+
+_JOINS = ("INNER", "LEFT", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "CROSS")
+
+
+def source(writer: Writer, depth: int) -> From:
+    """Relations, joined."""
+    chance = writer.chance
+    text, terms = relation(writer, depth)
+    for _ in range(chance.pick(0, 0, 1, 1, 2) if depth else chance.pick(0, 0, 1)):
+        pick = chance.below(100)
+        if pick < 68:
+            text, terms = _joined(writer, (text, terms), depth)
+        elif pick < 76:
+            other, offered = relation(writer, 0)
+            text, terms = f"{text}, {other}", terms + offered
+        elif pick < 84:
+            text, terms = _series(writer, (text, terms))
+        else:
+            text, terms = _lateral(writer, (text, terms), depth)
+    return text, terms
+
+
+def relation(writer: Writer, depth: int) -> From:
+    """One relation with a name."""
+    chance = writer.chance
+    alias = writer.alias("r")
+    pick = chance.below(100)
+    if writer.named and 60 <= pick < 85:
+        name = chance.among(list(writer.named))
+        return f"{name} {alias}", _under(alias, writer.named[name])
+    if depth and 70 <= pick < 90:
+        # FROM does not see the outer query's columns unless it says LATERAL
+        text, columns = writer.nested(depth - 1)
+        return f"({text}) {alias}", _under(alias, columns)
+    if pick >= 97:
+        values = ", ".join(f"({constant(writer, 'number')}, 'x')" for _ in range(2))
+        offered = [Term(f"{alias}.x", "number"), Term(f"{alias}.y", "text")]
+        return f"(SELECT x, y FROM (VALUES {values}) v(x, y)) {alias}", offered
+    if pick >= 92:
+        return _shared(writer, alias)
+    table = chance.among(writer.tables)
+    return f"{table.name} {alias}", columns_of(table, alias)
+
+
+def _under(alias: str, columns: list[Term]) -> list[Term]:
+    return [Term(f"{alias}.{each.sql}", each.kind) for each in columns]
+
+
+def _shared(writer: Writer, alias: str) -> From:
+    """Two tables joined by the names they share: NATURAL, or USING some of them."""
+    chance = writer.chance
+    left, right = chance.among(writer.tables), chance.among(writer.tables)
+    one, other = writer.alias("r"), writer.alias("r")
+    both = [name for name in left.columns if name in right.columns]
+    kind = chance.pick("", "LEFT ", "RIGHT ", "FULL ")
+    if chance.maybe(50):
+        joined = f"{left.name} {one} NATURAL {kind}JOIN {right.name} {other}"
+        names = both
+    else:
+        names = sorted(chance.several(both, 1, 2))  # as they stand in the tables, as ties are
+        using = ", ".join(names)
+        joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
+    offered = [(name, name, left) for name in names]
+    for table, side in ((left, one), (right, other)):
+        offered += [
+            (f"{side}.{n}", f"{side}_{n}", table) for n in table.columns if n not in names
+        ]
+    listed = ", ".join(f"{sql} AS {name}" for sql, name, _ in offered)
+    terms = [Term(f"{alias}.{name}", _kind(table, sql)) for sql, name, table in offered]
+    return f"(SELECT {listed} FROM {joined}) {alias}", terms
+
+
+def _kind(table: Table, column: str) -> str:
+    type_ = table.columns[column.rpartition(".")[2]]
+    return KINDS.get(type_, type_)
+
+
+def _joined(writer: Writer, left: From, depth: int) -> From:
+    text, terms = left
+    other, offered = relation(writer, depth)
+    kind = writer.chance.among(_JOINS)
+    if kind == "CROSS":
+        return f"{text} CROSS JOIN {other}", terms + offered
+    joined = f"{text} {kind} JOIN {other} ON {_condition(writer, terms, offered)}"
+    return joined, terms if kind in {"SEMI", "ANTI"} else terms + offered
+
+
+def _condition(writer: Writer, left: list[Term], right: list[Term]) -> str:
+    """Keys, what is left beside keys, or no key at all."""
+    parts = [link(writer, left, right)]
+    while writer.chance.maybe(30) and len(parts) < 4:
+        side = writer.chance.pick(left, right)
+        parts.append(link(writer, left, right))
+        if writer.chance.maybe(50):
+            parts[-1] = predicate(writer, side)
+    return writer.chance.pick(" AND ", " AND ", " AND ", " OR ").join(parts)
+
+
+def _series(writer: Writer, left: From) -> From:
+    text, terms = left
+    chance, name = writer.chance, writer.alias("s")
+    number = of_kind(writer, terms, "number").sql
+    lists = [term.sql for term in terms if term.kind == "list"]
+    calls = [
+        "generate_series(1, 2)",
+        f"generate_series(1, {number}::INTEGER)",
+        f"range({number}::INTEGER)",
+        f"unnest([{number}, 1, {number}])",
+        *[f"unnest({each})" for each in lists],
+    ]
+    call = chance.among(calls)
+    verb = chance.pick(", ", ", ", " CROSS JOIN ", " LEFT JOIN ")
+    on = " ON true" if "LEFT" in verb else ""
+    return f"{text}{verb}{call} {name}(x){on}", [*terms, Term(f"{name}.x", "number")]
+
+
+def _lateral(writer: Writer, left: From, depth: int) -> From:
+    """A subquery in FROM that sees what stands before it."""
+    text, terms = left
+    alias = writer.alias("l")
+    with writer.within(terms):
+        inner, columns = writer.write(writer, max(depth - 1, 0))
+    verb = writer.chance.pick(", LATERAL", " CROSS JOIN LATERAL", " LEFT JOIN LATERAL")
+    on = " ON true" if "LEFT" in verb else ""
+    joined = f"{text}{verb} ({pinned(inner)}) {alias}{on}"
+    return joined, terms + _under(alias, columns)
+
+
+def where(writer: Writer, terms: list[Term], conditions: list[str]) -> str:
+    """WHERE with these conditions and others, the first one to the outer query."""
+    parts = list(conditions)
+    if writer.outer and writer.chance.maybe(80):
+        parts.append(link(writer, terms, writer.outer))
+    for _ in range(writer.chance.pick(0, 0, 1)):
+        parts.append(predicate(writer, terms))
+    return f" WHERE {' AND '.join(parts)}" if parts else ""

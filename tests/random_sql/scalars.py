@@ -1,0 +1,165 @@
+"""Expressions and conditions over terms in scope, without subqueries."""
+
+from tests.random_sql.tables import RARE, SIMPLE, Term
+from tests.random_sql.writer import Writer
+
+_CONSTANTS = {
+    "number": ["1", "0", "2", "3"],
+    "float": ["0.0::DOUBLE", "1.5::DOUBLE", "'nan'::DOUBLE"],
+    "text": ["'x'", "'xy'", "''"],
+    "bool": ["true", "false"],
+    "date": ["DATE '2024-03-01'"],
+    "stamp": ["TIMESTAMP '2024-03-01 00:00:00'"],
+    "list": ["[1]", "[2, 1, 2]"],
+}
+_COMPUTED = {
+    "number": [
+        "{0} + 1", "{0} * 2", "-{0}", "{0} // 2", "{0} % 2", "abs({0})", "{0}::BIGINT",
+        "coalesce({0}, {1})", "nullif({0}, 1)", "greatest({0}, {1})",
+        "CASE WHEN {p} THEN {0} ELSE {1} END", "CASE {0} WHEN 1 THEN 10 WHEN 2 THEN {1} END",
+        "TRY_CAST({0}::VARCHAR AS INTEGER)", "({0} - {1})",
+    ],
+    "float": [
+        "-{0}", "{0} * 2", "{0} + 0.5", "abs({0})", "coalesce({0}, {1})",
+        "CASE WHEN {p} THEN {0} ELSE {1} END",
+    ],
+    "text": [
+        "{0} || 'z'", "upper({0})", "{0}[1]", "coalesce({0}, {1})", "reverse({0})",
+        "CASE WHEN {p} THEN {0} ELSE {1} END", "substr({0}, 2)", "replace({0}, 'x', '')",
+        "concat({0}, {1})", "concat_ws('-', {0}, {1})",
+    ],
+    "bool": ["NOT {0}", "{0} IS NOT TRUE", "coalesce({0}, {1})", "({0} OR {1})", "({p})"],
+    "date": ["{0} + 1", "coalesce({0}, {1})", "CASE WHEN {p} THEN {0} END"],
+    "stamp": ["{0} + INTERVAL '1 day'", "date_trunc('day', {0})", "coalesce({0}, {1})"],
+    "list": ["list_sort({0})", "{0} || [7]", "coalesce({0}, {1})",
+             "list_transform({0}, lambda e: e + 1)", "list_filter({0}, lambda e: e > 1)",
+             "list_transform({0}, lambda e: e + len({1}))"],
+}  # fmt: skip
+_CONVERTED = {
+    "number": [
+        ("text", "length({0})"), ("date", "year({0})"), ("list", "len({0})"),
+        ("list", "{0}[1]"), ("stamp", "date_part('hour', {0})"), ("bool", "{0}::INTEGER"),
+        ("list", "list_sum({0})"), ("list", "len(list_filter({0}, lambda e: e > 1))"),
+        ("number", "list_sum(list_transform([{0}, 2], lambda e: e * {0}))"),
+    ],
+    "text": [("number", "{0}::VARCHAR"), ("bool", "{0}::VARCHAR"), ("date", "{0}::VARCHAR"),
+             ("list", "{0}::VARCHAR")],
+    "float": [("number", "{0}::DOUBLE")],
+    "date": [("stamp", "{0}::DATE")],
+    "stamp": [("date", "{0}::TIMESTAMP")],
+    "list": [("number", "[{0}::INTEGER, 1]")],
+}  # fmt: skip
+_FAILING = {
+    "number": [
+        ("number", "10 // {0}"), ("text", "{0}::INTEGER"), ("number", "{0}::UTINYINT"),
+        ("number", "{0}::BIGINT + 9223372036854775806"), ("number", "sqrt({0})::INTEGER"),
+        ("number", "10 % {0}"), ("number", "({0}::DECIMAL(4,1) * 400)::DECIMAL(4,1)"),
+    ],
+    "date": [("text", "{0}::DATE"), ("number", "make_date(2024, {0}::INTEGER, 1)")],
+    "bool": [("text", "{0}::BOOLEAN")],
+    "stamp": [("text", "{0}::TIMESTAMP")],
+}  # fmt: skip
+
+
+def output(writer: Writer, terms: list[Term]) -> Term:
+    """Something to show: mostly a column, sometimes computed of columns."""
+    chance, term = writer.chance, writer.chance.among(terms)
+    if writer.fails and chance.maybe(50):
+        return failing(writer, terms, chance.pick("number", *_FAILING)) or term
+    if chance.maybe(45):
+        return computed(writer, terms, term)
+    return term
+
+
+def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
+    """An expression of the term's kind."""
+    chance = writer.chance
+    found = [
+        (source.sql, pattern)
+        for kind, pattern in _CONVERTED.get(term.kind, [])
+        for source in terms
+        if source.kind == kind
+    ]
+    if found and chance.maybe(25):
+        sql, pattern = chance.among(found)
+        return Term(pattern.format(sql), term.kind)
+    if term.kind not in _COMPUTED:
+        return term
+    pattern = chance.among(_COMPUTED[term.kind])
+    other = of_kind(writer, terms, term.kind).sql
+    test = predicate(writer, terms) if "{p}" in pattern else ""
+    return Term(pattern.format(term.sql, other, p=test), term.kind)
+
+
+def failing(writer: Writer, terms: list[Term], kind: str) -> Term | None:
+    """An expression that fails for some rows, if there is a term to make it of."""
+    found = [
+        (term.sql, pattern)
+        for source, pattern in _FAILING[kind]
+        for term in terms
+        if term.kind == source
+    ]
+    if not found:
+        return None
+    sql, pattern = writer.chance.among(found)
+    text = pattern.format(sql)
+    if writer.chance.maybe(30):
+        text = f"CASE WHEN {predicate(writer, terms)} THEN {text} END"
+    return Term(text, kind)
+
+
+def of_kind(writer: Writer, terms: list[Term], kind: str) -> Term:
+    """A term of the kind, or a constant."""
+    found = [term for term in terms if term.kind == kind]
+    if found and not writer.chance.maybe(10):
+        return writer.chance.among(found)
+    return Term(constant(writer, kind), kind)
+
+
+def constant(writer: Writer, kind: str) -> str:
+    if kind in _CONSTANTS:
+        return writer.chance.among(_CONSTANTS[kind])
+    values = RARE.get(kind) or SIMPLE.get(kind)
+    if values is None:  # of a kind that has no constants
+        return "NULL"
+    return f"({writer.chance.among(values[1:])})::{kind}"
+
+
+def predicate(writer: Writer, terms: list[Term]) -> str:
+    """A condition that no row makes fail."""
+    chance = writer.chance
+    term = chance.among(terms)
+    one, other = constant(writer, term.kind), constant(writer, term.kind)
+    peer = of_kind(writer, terms, term.kind).sql
+    options = [
+        f"{term.sql} = {one}",
+        f"{term.sql} > {one}",
+        f"{term.sql} IS NULL",
+        f"{term.sql} IS NOT NULL",
+        f"{term.sql} <> {peer}",
+        f"{term.sql} IS DISTINCT FROM {peer}",
+        f"coalesce({term.sql}, {one}) <= {other}",
+        f"{term.sql} BETWEEN {one} AND {other}",
+        f"{term.sql} IN ({one}, {other})",
+        f"{term.sql} NOT IN ({one}, NULL)",
+        f"({term.sql} <= {one} OR {peer} IS NULL)",
+        f"NOT ({term.sql} = {one} AND {peer} >= {other})",
+    ]
+    if term.kind == "text":
+        options += [f"{term.sql} LIKE 'x%'", f"regexp_matches({term.sql}, '[xz]')"]
+    if term.kind == "bool":
+        options += [term.sql, f"{term.sql} IS TRUE"]
+    if term.kind == "list":
+        options.append(f"list_contains({term.sql}, 1)")
+    return chance.among(options)
+
+
+def link(writer: Writer, left: list[Term], right: list[Term]) -> str:
+    """What connects two sides, mostly as a key."""
+    pairs = [(one, other) for one in left for other in right if one.kind == other.kind]
+    if not pairs:
+        return predicate(writer, left)
+    one, other = writer.chance.among(pairs)
+    verb = writer.chance.pick("=", "=", "=", "=", "<", "<>", "IS NOT DISTINCT FROM", ">=")
+    plus = " + 1" if one.kind == "number" and writer.chance.maybe(15) else ""
+    return f"{one.sql}{plus} {verb} {other.sql}"

@@ -1,0 +1,144 @@
+"""Whole queries: SELECT over a FROM, set operations, common tables, recursion."""
+
+from tests.random_sql import groups, relations, subqueries, windows
+from tests.random_sql.chance import Chance
+from tests.random_sql.scalars import failing, link, of_kind, output
+from tests.random_sql.tables import Table, Term
+from tests.random_sql.writer import Select, Writer, asked, pinned, shown
+
+_SETS = ("number", "text", "bool")
+
+
+def query(chance: Chance, tables: list[Table]) -> tuple[str, str]:
+    """A query as a user writes it, and with its ties broken."""
+    writer = Writer(chance, tables, select, fails=chance.maybe(20))
+    text, _ = _whole(writer, chance.pick(1, 1, 1, 2))
+    return asked(text), pinned(text)
+
+
+def _whole(writer: Writer, depth: int) -> Select:
+    chance = writer.chance
+    kinds = {kind for table in writer.tables for kind in table.columns.values()}
+    if chance.maybe(6) and not any("TIMESTAMP" in kind for kind in kinds):
+        return _temporal(writer)
+    if chance.maybe(6):
+        return _recursive(writer)
+    if not chance.maybe(15):
+        return select(writer, depth)
+    text, columns = writer.nested(depth)
+    name = writer.alias("c")
+    writer.named[name] = columns
+    body, shown_ = select(writer, depth)
+    kept = chance.pick("", "", " MATERIALIZED", " NOT MATERIALIZED")
+    return f"WITH {name} AS{kept} ({text}) {body}", shown_
+
+
+def select(writer: Writer, depth: int) -> Select:
+    """A SELECT of any form."""
+    pick = writer.chance.below(100)
+    if depth and 57 <= pick < 68:
+        return _set(writer, depth - 1)
+    if not writer.outer and 68 <= pick < 78:
+        return windows.windowed(writer, depth)
+    if not writer.outer and 78 <= pick < 91:
+        return windows.first_rows(writer, depth)
+    source, terms = relations.source(writer, depth)
+    text = f" FROM {source}{_where(writer, terms, depth)}"
+    if 40 <= pick < 57 or pick >= 95:
+        return groups.grouped(writer, text, terms)
+    outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
+    listed, columns = shown(writer, outputs)
+    distinct = "DISTINCT " if writer.chance.maybe(12) else ""
+    if writer.outer and writer.chance.maybe(15):
+        names = ", ".join(each.sql for each in columns)
+        text += f" ORDER BY {names} LIMIT 1"
+    return f"SELECT {distinct}{listed}{text}", columns
+
+
+def _where(writer: Writer, terms: list[Term], depth: int) -> str:
+    conditions = []
+    if depth and writer.chance.maybe(25):
+        conditions.append(subqueries.condition(writer, terms, depth - 1))
+    if writer.fails and not writer.inner and writer.chance.maybe(20):
+        found = failing(writer, terms, "number")
+        return f" WHERE {found.sql} > 0" if found else ""
+    return relations.where(writer, terms, conditions)
+
+
+def _output(writer: Writer, terms: list[Term], depth: int) -> Term:
+    chance = writer.chance
+    if depth and chance.maybe(12):
+        kind = chance.pick("number", "text")
+        return Term(subqueries.scalar(writer, terms, kind), kind)
+    if depth and chance.maybe(8):
+        test = subqueries.condition(writer, terms, depth - 1)
+        return Term(f"CASE WHEN {test} THEN 'yes' ELSE 'no' END", "text")
+    if chance.maybe(8):
+        lists = [term for term in terms if term.kind == "list"]
+        listed = chance.among(lists).sql if lists else "[2, 1, 2]"
+        return Term(f"unnest({listed})", "number")
+    return output(writer, terms)
+
+
+def _set(writer: Writer, depth: int) -> Select:
+    """Two or three queries under set operations."""
+    chance = writer.chance
+    kinds = [chance.among(_SETS) for _ in range(chance.pick(1, 2))]
+    text, columns = _of_kinds(writer, kinds, depth)
+    for _ in range(chance.pick(1, 1, 2)):
+        verb = chance.pick("UNION", "INTERSECT", "EXCEPT") + chance.pick(" ALL", "")
+        text = f"({text}) {verb} ({_of_kinds(writer, kinds, depth)[0]})"
+    return text, columns
+
+
+def _of_kinds(writer: Writer, kinds: list[str], depth: int) -> Select:
+    source, terms = relations.source(writer, depth)
+    listed, columns = shown(writer, [of_kind(writer, terms, kind) for kind in kinds])
+    return f"SELECT {listed} FROM {source}{_where(writer, terms, depth)}", columns
+
+
+def _recursive(writer: Writer) -> Select:
+    """WITH RECURSIVE over numbers, a few iterations deep."""
+    chance, name = writer.chance, writer.alias("q")
+    with writer.within():
+        source, terms = relations.source(writer, 0)
+        start = of_kind(writer, terms, "number").sql
+        where = relations.where(writer, terms, [])
+    base = f"SELECT {start}::BIGINT, 0 FROM {source}{where}"
+    own = [Term(f"{name}.x", "number"), Term(f"{name}.n", "number")]
+    other, offered = relations.relation(writer, 0)
+    join = chance.pick("JOIN", "JOIN", "LEFT JOIN")
+    joined = f"{name} {join} {other} ON {link(writer, own[:1], offered)}"
+    step = chance.pick(f"{name}.x + 1", of_kind(writer, offered, "number").sql, f"{name}.x")
+    bound = f"{name}.n < {chance.pick(1, 2, 3)}"
+    term = chance.pick(
+        f"SELECT ({step})::BIGINT, {name}.n + 1 FROM {joined} WHERE {bound}",
+        f"SELECT {name}.x + 1, {name}.n + 1 FROM {name} WHERE {bound}",
+        f"SELECT max({step})::BIGINT, {name}.n + 1 FROM {joined}"
+        f" WHERE {bound} GROUP BY {name}.n",
+    )
+    verb = chance.pick("UNION", "UNION ALL")
+    head = f"WITH RECURSIVE {name}(x, n) AS ({base} {verb} {term})"
+    writer.named[name] = [Term("x", "number"), Term("n", "number")]
+    body, columns = select(writer, 0)
+    if chance.maybe(50):
+        body = f"SELECT x, n, count(*) AS m FROM {name} GROUP BY x, n"
+        columns = [Term(each, "number") for each in ("x", "n", "m")]
+    return f"{head} {body}", columns
+
+
+def _temporal(writer: Writer) -> Select:
+    """Rows that come and go by themselves as time passes."""
+    source, terms = relations.source(writer, 0)
+    number = of_kind(writer, terms, "number").sql
+    plain = relations.where(writer, terms, [])
+    test = writer.chance.pick(
+        f"mz_now() <= {number} + 2",
+        f"mz_now() > {number} + 1",
+        f"mz_now() BETWEEN {number} AND {number} + 2",
+    )
+    text = f" FROM {source}{plain or ' WHERE true'} AND {test}"
+    if writer.chance.maybe(40):
+        return groups.grouped(writer, text, terms)
+    listed, columns = shown(writer, [output(writer, terms) for _ in range(2)])
+    return f"SELECT {listed}{text}", columns

@@ -1,0 +1,109 @@
+"""Random histories of relations, a view over them, and DuckDB's answer at every time."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import duckdb
+
+from streams.testing import Maintained, maintain
+from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, connect
+
+POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
+Literals = list[str]
+History = list[tuple[Literals, int, int]]
+TIMES = 5
+
+
+class Tables:
+    """Relations that change, and DuckDB tables with their contents at a time."""
+
+    def __init__(
+        self,
+        columns: dict[str, dict[str, str]],
+        chance: random.Random,
+        histories: dict[str, History] | None = None,
+        keys: dict[str, list[str]] | None = None,
+    ) -> None:
+        self.columns, self.keys = columns, keys
+        self.connection = connect()
+        self.definitions = {
+            name: ", ".join(f'"{column}" {kind}' for column, kind in of.items())
+            for name, of in columns.items()
+        }
+        self.histories = histories or {
+            name: list(history(chance, list(of.values()))) for name, of in columns.items()
+        }
+
+    def load(self, name: str, more: str, rows: list[Literals]) -> None:
+        """Make a table hold these rows; `more` defines columns beside the relation's."""
+        kinds = [*self.columns[name].values(), *["BIGINT"] * more.count("BIGINT")]
+        body = f"{self.definitions[name]}{more}"
+        self.connection.execute(f'CREATE OR REPLACE TABLE "{name}" ({body})')
+        if rows:
+            # each literal with its own cast: a list of them would have one type first
+            cells = [
+                ", ".join(f"({cell})::{kind}" for cell, kind in zip(row, kinds, strict=True))
+                for row in rows
+            ]
+            values = ", ".join(f"({cell})" for cell in cells)
+            self.connection.execute(f'INSERT INTO "{name}" VALUES {values}')
+
+    def maintain(
+        self, query: str, chance: random.Random, engine: Literal["local", "spark"] = "local"
+    ) -> Maintained:
+        updates = {}
+        self.connection.execute("SET arrow_lossless_conversion = true")
+        for name in self.columns:
+            rows = [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
+            self.load(name, ", _time BIGINT, _diff BIGINT", rows)
+            updates[name] = self.connection.sql(f'FROM "{name}"').to_arrow_table()
+        cuts = [*sorted(chance.sample(range(1, TIMES), chance.randrange(TIMES - 1))), TIMES]
+        return maintain(
+            query,
+            self.definitions,
+            updates,
+            chance.choice([None, cuts]),
+            engine,
+            buckets=chance.randint(1, 4),
+            merge_factor=chance.choice([0, 1, 2, 1000]),
+            keys=self.keys,
+        )
+
+    def fill(self, time: int) -> None:
+        """Make the tables what the relations are at a time."""
+        for name in self.columns:
+            counts: Counter[tuple[str, ...]] = Counter()
+            for row, at, diff in self.histories[name]:
+                if at <= time:
+                    counts[tuple(row)] += diff
+            self.load(name, "", [list(row) for row in counts.elements()])
+
+
+def history(chance: random.Random, kinds: list[str]) -> Iterator[tuple[Literals, int, int]]:
+    live: list[Literals] = []
+    for at in sorted(chance.choices(range(TIMES), k=chance.randrange(14))):
+        if live and chance.random() < 0.4:
+            yield live.pop(chance.randrange(len(live))), at, -1
+        else:
+            row = [chance.choice(POOL[kind]) for kind in kinds]
+            count = chance.choice([1, 1, 2])
+            live += [row] * count
+            yield row, at, count
+
+
+def compare(tables: Tables, view: Maintained, query: str, every: int = 1) -> None:
+    for time in range(view.since, view.upper)[::-every]:
+        tables.fill(time)
+        try:
+            want = answer(tables.connection, query)
+        except (duckdb.OutOfRangeException, duckdb.ConversionException):
+            continue
+        assert not view.errors_at(time), (query, time)
+        tables.connection.register("got", view.at(time))
+        casts = [
+            f'CAST("{each.name}" AS {each.type}) AS c{i}' for i, each in enumerate(view.columns)
+        ]
+        got = answer(tables.connection, f"SELECT {', '.join(casts)} FROM got")
+        assert got == want, (query, time)

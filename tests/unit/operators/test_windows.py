@@ -1,0 +1,195 @@
+"""Windows over neighbours: exact at every time, at the price of what a change moves."""
+
+import random
+from collections import Counter
+from pathlib import Path
+from unittest.mock import patch
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streams.ids import CollectionId
+from streams.operators import neighbours
+from streams.operators.context import Interval
+from streams.plan.compile import Relation, compile_view
+from streams.plan.physical import Column, Groupwise
+from streams.testing import maintain
+from streams.testing.local import LocalDataflow
+from tests.support.examples import examples
+from tests.support.work import counted
+
+Row = tuple[int | None, int | None, str | None]
+History = list[tuple[Row, int, int]]
+TYPES = (pa.int32(), pa.int32(), pa.string())
+TIMES = 24
+CALLS = (
+    "lag(x) OVER w",
+    "lead(x, 2, 0) OVER w",
+    "lag(s, -1, 'none') OVER w",
+    "first_value(x) OVER (w ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
+    "last_value(s) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW)",
+    "CAST(sum(x) OVER (w ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS BIGINT)",
+    "count(*) OVER (w ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)",
+    "max(s) OVER (w ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING)",
+    "avg(x) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING)",
+)
+
+
+def history(chance: random.Random) -> History:
+    """Inserts, retractions of rows that are there, and at times of rows that are not."""
+    live: list[Row] = []
+    found: History = []
+    for time in sorted(chance.choices(range(TIMES), k=chance.randrange(90))):
+        if live and chance.random() < 0.45:
+            found.append((live.pop(chance.randrange(len(live))), time, -1))
+            continue
+        row = (
+            chance.choice([1, 1, 1, 2, None]),
+            chance.choice([None, *range(12)]),
+            chance.choice(["a", "b", None]),
+        )
+        count = chance.choice([1, 1, 1, 3])
+        live += [row] * count
+        found.append((row, time, count))
+    return found
+
+
+def table(rows: History) -> pa.Table:
+    arrays = [pa.array([row[i] for row, _, _ in rows], kind) for i, kind in enumerate(TYPES)]
+    arrays += [pa.array([row[i] for row in rows], pa.int64()) for i in (1, 2)]
+    return pa.table(arrays, names=["g", "x", "s", "_time", "_diff"])
+
+
+def answer(rows: History, time: int, calls: list[str], by: str) -> list[str] | None:
+    """DuckDB's rows with ties broken by the whole row; None where a count is negative."""
+    counts: Counter[Row] = Counter()
+    for row, when, diff in rows:
+        counts[row] += diff if when <= time else 0
+    if min(counts.values(), default=0) < 0:
+        return None
+    there = list(counts.elements())
+    arrays = [pa.array([row[i] for row in there], kind) for i, kind in enumerate(TYPES)]
+    connection = duckdb.connect()
+    connection.execute("SET default_null_order = 'postgres'")
+    connection.register("t", pa.table(arrays, names=["g", "x", "s"]))
+    source = "(SELECT *, row_number() OVER (PARTITION BY g, x, s) AS i FROM t)"
+    found = connection.sql(
+        f"SELECT * EXCLUDE (i), {', '.join(calls)} FROM {source} WINDOW w AS ({by}, g, x, s, i)"
+    ).fetchall()
+    return sorted(map(str, found))
+
+
+def check(seed: int, *, negative: bool) -> None:
+    chance = random.Random(seed)
+    rows = history(chance)
+    if negative:
+        row, first, count = chance.choice(rows) if rows else ((1, 1, "a"), 0, 1)
+        early = chance.randint(0, first)
+        rows = [((row, early, -count)), *rows, (row, TIMES - 2, count)]
+    calls = chance.sample(CALLS, chance.randint(1, 3))
+    by = f"{chance.choice(['PARTITION BY g ', ''])}ORDER BY x{chance.choice(['', ' DESC'])}"
+    named = ", ".join(f"{call} AS o{i}" for i, call in enumerate(calls))
+    query = f"SELECT *, {named} FROM t WINDOW w AS ({by})"
+    cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
+    columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
+    with patch.object(neighbours, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
+        view = maintain(
+            query, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
+        )
+    for time in range(view.since, view.upper):
+        want = answer(rows, time, calls, by)
+        assert bool(view.errors_at(time)) == (want is None), (query, time)
+        if want is not None:
+            got = sorted(str(tuple(row.values())) for row in view.at(time).to_pylist())
+            assert got == want, (query, time)
+
+
+@given(st.integers(0, 2**32))
+@examples(12)
+def test_neighbours_agree_with_duckdb_at_every_time(seed: int) -> None:
+    check(seed, negative=False)
+
+
+@given(st.integers(0, 2**32))
+@examples(6)
+def test_a_group_is_an_error_while_a_row_is_there_a_negative_number_of_times(
+    seed: int,
+) -> None:
+    check(seed, negative=True)
+
+
+def test_a_group_heals_with_all_its_rows() -> None:
+    rows: History = [((2, 11, None), 2, -1), ((1, 8, "a"), 2, 1), ((2, 11, None), 4, 1)]
+    query = "SELECT x, lag(x) OVER (ORDER BY x) AS o FROM t"
+    columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
+    view = maintain(query, columns, {"t": table(rows)}, [3, 5])
+    assert view.errors_at(2) == view.errors_at(3) != []
+    assert (view.at(4).to_pylist(), view.errors_at(4)) == ([{"x": 8, "o": None}], [])
+
+
+COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"))
+
+
+def updates(values: np.ndarray, times: np.ndarray) -> pa.Table:
+    size = len(values)
+    return pa.table(
+        {
+            "k": np.zeros(size, np.int64),
+            "v": values,
+            "time": times.astype(np.int64),
+            "diff": np.ones(size, np.int64),
+        }
+    )
+
+
+def work(query: str, directory: Path, values: np.ndarray, times: np.ndarray) -> int:
+    """The rows that a step looks at, in a partition of 20,000 rows."""
+    catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
+    local = LocalDataflow(compile_view(query, catalog).dataflow, directory, buckets=1)
+    local.step(Interval(0, 1, as_of=True), {})
+    local.step(Interval(1, 2), {0: updates(np.arange(20_000) * 10, np.ones(20_000))})
+    with counted() as done:
+        local.step(Interval(2, int(times.max()) + 1), {0: updates(values, times)})
+    return done.rows
+
+
+SEEN = (
+    "lag(v, 2) OVER (PARTITION BY k ORDER BY v)",
+    "sum(v) OVER (PARTITION BY k ORDER BY v ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING)",
+    "first_value(v) OVER (PARTITION BY k ORDER BY v ROWS BETWEEN 3 PRECEDING AND CURRENT ROW)",
+)
+
+
+@pytest.mark.parametrize("call", SEEN)
+def test_one_change_looks_at_its_neighbours(call: str, tmp_path: Path) -> None:
+    query = f"SELECT k, v, {call} AS o FROM t"
+    assert work(query, tmp_path, np.array([77_777]), np.array([2])) < 100
+
+
+def test_many_times_look_at_the_neighbours_of_each(tmp_path: Path) -> None:
+    query = f"SELECT k, v, {SEEN[0]} AS o FROM t"
+    values = np.arange(300) * 371 + 1
+    at_once = work(query, tmp_path, values, np.full(300, 2))
+    apart = work(query, tmp_path, values, np.arange(300) + 2)
+    assert apart <= 2 * at_once
+
+
+APART = {
+    "calls that order rows differently": "lag(v) OVER (ORDER BY v), lag(v) OVER (ORDER BY k)",
+    "a frame without an end": "sum(v) OVER (ORDER BY v ROWS UNBOUNDED PRECEDING)",
+    "peers": "sum(v) OVER (ORDER BY v RANGE BETWEEN 1 PRECEDING AND CURRENT ROW)",
+    "an offset that is computed": "lag(v, k) OVER (ORDER BY v)",
+    "NULLs that are passed over": "lag(v IGNORE NULLS) OVER (ORDER BY v)",
+    "sums of floats": "sum(v::DOUBLE) OVER (ORDER BY v ROWS 2 PRECEDING)",
+}
+
+
+@pytest.mark.parametrize("calls", APART.values(), ids=APART)
+def test_what_looks_further_recomputes_the_partition(calls: str) -> None:
+    catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
+    nodes = compile_view(f"SELECT k, v, {calls} FROM t", catalog).dataflow.nodes
+    assert [node.reach for node in nodes if isinstance(node, Groupwise)] == [None]

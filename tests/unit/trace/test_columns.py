@@ -1,0 +1,76 @@
+"""Sorting and numbering of keys: what is quick says what is plain, whatever the keys are."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streams.trace import columns
+from streams.trace.columns import ascending, distinct, encode, first_rows, is_exact, mix
+
+SMALL, LARGE = 100, 200_000
+
+
+def numbers(kind: str, rows: int) -> np.ndarray:
+    rng = np.random.default_rng(rows)
+    return {
+        "hashes": mix(rng.integers(0, rows, rows).astype(np.uint64)),
+        "of equal high bits": rng.integers(0, 50, rows).astype(np.uint64),
+        "in pairs of equal high bits": mix(np.arange(rows, dtype=np.uint64) // np.uint64(2))
+        ^ rng.integers(0, 4, rows).astype(np.uint64),
+        "descending": np.arange(rows, dtype=np.uint64)[::-1] << np.uint64(40),
+        "of all bits": np.full(rows, 2**64 - 1, np.uint64),
+    }[kind]
+
+
+KINDS = [
+    "hashes",
+    "of equal high bits",
+    "in pairs of equal high bits",
+    "descending",
+    "of all bits",
+]
+
+
+@pytest.mark.parametrize("rows", [0, 1, SMALL, 4096, LARGE])
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_are_sorted_stably(kind: str, rows: int) -> None:
+    words = numbers(kind, max(rows, 1))[:rows]
+    assert np.array_equal(ascending(words), np.argsort(words, kind="stable"))
+    assert np.array_equal(distinct(words), np.unique(words))
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint32(), pa.date32()])
+@pytest.mark.parametrize("rows", [SMALL, LARGE])
+def test_values_are_numbered_as_they_appear_however_many_differ(
+    kind: pa.DataType, rows: int
+) -> None:
+    rng = np.random.default_rng(5)
+    for spread in (3, rows * 4):
+        values = pa.array(rng.integers(0, spread, rows).astype(np.int32)).cast(kind)
+        plain = values.dictionary_encode().indices.to_numpy()
+        codes = encode(values)
+        assert np.array_equal(codes, plain)
+        assert np.array_equal(first_rows(codes), np.unique(plain, return_index=True)[1])
+
+
+def test_many_different_values_are_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the promise, the means: a table of them would be six times slower."""
+    asked = []
+    monkeypatch.setattr(columns, "_encode_by_sorting", lambda words: asked.append(len(words)))
+    encode(pa.array(np.arange(LARGE)))
+    encode(pa.array(np.arange(LARGE) % 1000))
+    encode(pa.array([None, *range(LARGE)]))
+    encode(pa.array(np.arange(LARGE).astype(str)))
+    assert asked == [LARGE]
+
+
+def test_only_single_words_have_hashes_of_their_own() -> None:
+    word = pa.array([1, 2])
+    assert is_exact([word])
+    assert is_exact([word.cast(pa.date64())])
+    assert not is_exact([word, word])
+    assert not is_exact([pa.array([1, None])])
+    assert not is_exact([pa.array(["a"])])
+    assert not is_exact([word.cast(pa.decimal128(38, 0))])
+    assert not is_exact([pa.array([True])])
+    assert not is_exact([])
