@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
-from streams.plan.physical import Expression, Join, Linear
+from streams.plan.physical import Arrange, Expression, Join, Linear
 from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
@@ -109,15 +109,18 @@ def product(
     parts: list[pa.RecordBatch] = []
     errors: list[pa.RecordBatch] = []
     for left, right in terms:
-        for pairs in _matches(left, right, node, made):
-            judged = _judged(pairs, node.residual, made, kernel)
+        for match in matches(left, right, in_portions=bool(node.residual)):
+            paired = pairs(left, right, *match, arrow_schema(made))
+            judged = _judged(paired, node.residual, made, kernel)
             errors += judged.errors
             if judged.output is not None:
                 parts.append(judged.output)
     return flatten(parts, arrow_schema(made)), tuple(errors)
 
 
-def changed(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> Side:
+def changed(
+    rows: pa.RecordBatch, keys: Sequence[int], node: Join | Arrange, kernel: Kernel
+) -> Side:
     """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
     forms = [key_form(canonical(rows.column(key)), kernel) for key in keys]
@@ -152,19 +155,22 @@ def arranged(
 
 
 def _judged(
-    pairs: pa.RecordBatch, residual: tuple[Expression, ...], made: Sequence[str], kernel: Kernel
+    paired: pa.RecordBatch,
+    residual: tuple[Expression, ...],
+    made: Sequence[str],
+    kernel: Kernel,
 ) -> Stepped:
     """The pairs for which every residual predicate is true, and the errors."""
     if not residual:
-        return Stepped(pairs)
+        return Stepped(paired)
     whole = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
-    return linear.step(Linear(0, residual, whole), pairs, made, made, kernel)
+    return linear.step(Linear(0, residual, whole), paired, made, made, kernel)
 
 
-def _matches(
-    left: Side, right: Side, node: Join, made: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The pairs of equal keys, as updates; in portions if they are to be judged.
+def matches(
+    left: Side, right: Side, *, in_portions: bool = False
+) -> Iterator[tuple[Ints, Ints]]:
+    """The pairs of rows of equal keys, by their places; in portions if they are to be judged.
 
     Both sides are sorted by the keys' hashes, and the smaller searched for in the larger: the
     search goes forward, through what is in the processor's cache.
@@ -174,13 +180,13 @@ def _matches(
     swapped = left.rows.num_rows > right.rows.num_rows
     (asked, order), (held, places) = map(_sorted, (right, left) if swapped else (left, right))
     starts = np.searchsorted(held, asked, "left")
-    matches = np.searchsorted(held, asked, "right") - starts
-    for begin, end in _portions(matches) if node.residual else [(0, len(asked))]:
-        here = matches[begin:end]
+    counts = np.searchsorted(held, asked, "right") - starts
+    for begin, end in _portions(counts) if in_portions else [(0, len(asked))]:
+        here = counts[begin:end]
         one = np.repeat(order[begin:end], here)
         two = places[spans(starts[begin:end], here)]
-        pairs = (two, one) if swapped else (one, two)
-        yield _pairs(left, right, *_of_equal_keys(left, right, *pairs), arrow_schema(made))
+        both = (two, one) if swapped else (one, two)
+        yield _of_equal_keys(left, right, *both)
 
 
 def _sorted(side: Side) -> tuple[Words, Ints]:
@@ -211,7 +217,7 @@ def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
         begin = max(end, begin + 1)
 
 
-def _pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
+def pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
     """The pairs of left's rows at `one` with right's at `two`, as updates."""
     times = [
         side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None
