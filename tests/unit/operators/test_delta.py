@@ -1,7 +1,6 @@
 """Delta joins against DuckDB at every time: every path, at every cut, with rows that cancel."""
 
 import random
-from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -12,21 +11,9 @@ from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Arrange, Column, Lookup
 from streams.testing import maintain
 from streams.trace.kernel import Kernel
-from tests.support.maintained import TIMES, Literals, Tables, compare
+from tests.support.maintained import compare
+from tests.support.many_to_many import COLUMNS, HOPS, tables
 
-COLUMNS = {
-    "e": {"src": "INTEGER", "dst": "INTEGER"},
-    "a": {"id": "INTEGER", "k": "INTEGER", "v": "DOUBLE"},
-    "b": {"id": "INTEGER", "k": "BIGINT", "l": "INTEGER", "v": "DOUBLE"},
-    "c": {"id": "INTEGER", "l": "INTEGER", "s": "VARCHAR"},
-}
-POOL = {
-    "INTEGER": ["NULL", "0", "1", "2", "3"],
-    "BIGINT": ["NULL", "0", "1", "2"],
-    "DOUBLE": ["NULL", "'nan'", "0.0", "'-0.0'", "1.5"],
-    "VARCHAR": ["NULL", "'x'", "'1'", "'2'"],
-}
-HOPS = "e x JOIN e y ON x.dst = y.src JOIN e z ON y.dst = z.src"
 NULLS = HOPS.replace("=", "IS NOT DISTINCT FROM")
 QUERIES = {
     "paths": (f"SELECT x.src, z.dst FROM {HOPS}", 2),
@@ -73,19 +60,6 @@ QUERIES = {
 """Views, and how many arrangements their delta joins have."""
 
 
-def history(chance: random.Random, kinds: list[str]) -> Iterator[tuple[Literals, int, int]]:
-    """Rows that come and go, some at one time and twice."""
-    live: list[Literals] = []
-    for at in sorted(chance.choices(range(TIMES), k=chance.randrange(8, 24))):
-        if live and chance.random() < 0.4:
-            yield live.pop(chance.randrange(len(live))), at, -1
-        else:
-            row = [chance.choice(POOL[kind]) for kind in kinds]
-            count = chance.choice([1, 1, 2])
-            live += [row] * count
-            yield row, at, count
-
-
 def kept(query: str) -> int:
     """The arrangements of a view's delta join."""
     catalog = {
@@ -104,13 +78,9 @@ def test_a_delta_join_agrees_with_duckdb_at_every_time(name: str) -> None:
     rows = 0
     for seed in range(3):
         chance = random.Random(seed)
-        histories = {
-            each: list(history(chance, [*of.values()])) for each, of in COLUMNS.items()
-        }
-        read = {each: of for each, of in COLUMNS.items() if f" {each} " in f"{query} "}
-        tables = Tables(read, chance, histories)
-        view = tables.maintain(query, chance)
-        compare(tables, view, query)
+        changing = tables(query, chance)
+        view = changing.maintain(query, chance)
+        compare(changing, view, query)
         rows += view.updates.num_rows
     assert rows > 8
 
