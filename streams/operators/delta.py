@@ -27,7 +27,7 @@ from streams.operators import join
 from streams.operators.context import Ports, Scope, Stepped
 from streams.plan.physical import Arrange, Lookup
 from streams.trace import multiset
-from streams.trace.columns import hash_keys
+from streams.trace.columns import Ints, hash_keys, int64
 from streams.trace.kernel import arrow_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -92,22 +92,21 @@ def lookup(
     asked = join.changed(rows, node.keys, keeper, kernel)
     hashes = hash_keys(asked.forms, asked.rows.num_rows)
     past = join.arranged(runs.get(ROWS, []), hashes, types[1], keeper.keys, scope)
-    present = join.changed(news, keeper.keys, keeper, kernel)
     schema = arrow_schema(made)
     found = [join.pairs(asked, past, *match, schema) for match in join.matches(asked, past)]
-    found += _earlier(node, asked, present, schema)
+    assert asked.times is not None, "updates have times"
+    latest = asked.times - 1 if node.strict else asked.times
+    if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
+        present = join.changed(news, keeper.keys, keeper, kernel)
+        found += _seen(asked, latest, present, schema)
     return Stepped(flatten(found, schema))
 
 
-def _earlier(
-    node: Lookup, asked: join.Side, present: join.Side, schema: pa.Schema
+def _seen(
+    asked: join.Side, latest: Ints, present: join.Side, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """What was asked beside the changes of this interval that it sees."""
-    assert asked.times is not None, "updates have times"
+    """What was asked beside the changes of this interval up to the latest time it sees."""
     assert present.times is not None, "updates have times"
-    latest = asked.times - 1 if node.strict else asked.times
-    if not len(latest) or not len(present.times) or present.times.min() > latest.max():
-        return  # as at birth, where all is of one time
     for one, two in join.matches(asked, present):
         seen = present.times[two] <= latest[one]
         yield join.pairs(asked, present, one[seen], two[seen], schema)

@@ -3,7 +3,8 @@
 The compiled stages of a view are stepped in process, over real run files: the same functions
 that Spark runs, without the part of a micro-batch that does not depend on state at all. State
 is built with N rows and with 10 N; then intervals of 1 and of 1,000 changes follow, and of
-10,000 changes that have one time and as many times as they are.
+10,000 changes that have one time and as many times as they are. Beside the costs stands the
+room that the state of 10 N takes.
 
 Ratios are of processor time: the machine may have other work to do.
 """
@@ -53,6 +54,10 @@ class Case:
 
 CASES: Mapping[str, Case] = {
     "join": Case("SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
+    "delta_join": Case(
+        "SELECT d.v, x.w, y.v AS b FROM d JOIN t x ON d.k = x.k JOIN t y ON x.v // 100 = y.k",
+        "d",
+    ),
     "left_join": Case("SELECT d.k, d.v, t.v AS w FROM d LEFT JOIN t ON d.v = t.v", "d"),
     "in": Case("SELECT k, v FROM d WHERE v NOT IN (SELECT v FROM t)", "d"),
     "group_by": Case("SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
@@ -101,6 +106,7 @@ def change(say: Callable[[str], None], names: tuple[str, ...], rows: int) -> Out
             }
             ratio = other.cpu_ms / one.cpu_ms
             figures.append(at_most(f"change_ratio_{name}_{count}", ratio, "x", 1.3))
+        line["state of 10 N, MiB"] = many.state_mib
         if CASES[name].times:
             line |= {"one time, ms": few.at_once.wall_ms, "many times, ms": few.apart.wall_ms}
             ratio = few.apart.cpu_ms / few.at_once.cpu_ms
@@ -124,13 +130,16 @@ class Measured:
     changes: dict[int, Cost] = field(default_factory=dict)
     at_once: Cost = Cost()
     apart: Cost = Cost()
+    state_mib: float = 0.0
 
 
 def measure(case: Case, size: int) -> Measured:
     """What changes cost over a state of so many rows."""
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         view = _View(case, size, Path(directory))
+        state_mib = view.state_mib()
         found = Measured({count: view.cost(count, STEPS, WARM) for count in CHANGES})
+        found.state_mib = state_mib
         if case.times:
             found.at_once = view.cost(TIMES, 3)
             found.apart = view.cost(TIMES, 3, apart=True)
@@ -151,6 +160,13 @@ class _View:
         self.chance = np.random.default_rng(3)
         for rows in _slices(size):
             self._step(index[CollectionId("t")], rows * PER_KEY, np.full(len(rows), self.at))
+
+    def state_mib(self) -> float:
+        """The room that the rows of state take; not what merges left behind."""
+        open_runs = self.local.context.files.open
+        names = [names for runs in self.local.runs.values() for names in runs.values()]
+        pieces = [piece.rows for each in names for piece in open_runs(each)]
+        return sum(rows.get_total_buffer_size() for rows in pieces) / (1 << 20)
 
     def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:
         """What a step of so many changes costs, all at one time or `apart`."""
