@@ -35,22 +35,35 @@ from streams.trace.updates import flatten
 ROWS = "rows"
 
 
-def arrange(
+def step(
+    node: Arrange | Lookup,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The updates of an arrangement's input, and its new runs; or what a stream finds.
+
+    Args:
+        node: the arrangement or the lookup.
+        ports: the input's updates, `in`; or those of the `stream`, and as `arranged` the
+            changes of the arrangement in the interval.
+        runs: the arrangement's before the interval, `rows`.
+        made: the DuckDB types of the output's columns.
+        scope: the worker's means.
+    """
+    if isinstance(node, Arrange):
+        return _arrange(node, ports, runs, made, scope)
+    return _lookup(node, ports, runs, made, scope)
+
+
+def _arrange(
     node: Arrange,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     types: Sequence[str],
     scope: Scope,
 ) -> Stepped:
-    """The updates that can match anything, and the runs with them.
-
-    Args:
-        node: the arrangement.
-        ports: the input's updates, `in`.
-        runs: the arrangement's, `rows`.
-        types: the DuckDB types of the columns.
-        scope: the worker's means.
-    """
     rows = flatten(ports["in"], arrow_schema(types))
     changes = join.changed(rows, node.keys, node, scope.kernel)
     hashes = hash_keys(changes.forms, changes.rows.num_rows)
@@ -63,22 +76,13 @@ def arrange(
     return Stepped(changes.rows, runs={ROWS: kept})
 
 
-def lookup(
+def _lookup(
     node: Lookup,
     ports: Ports,
     runs: Mapping[str, list[RunName]],
     made: Sequence[str],
     scope: Scope,
 ) -> Stepped:
-    """The updates of the stream beside what they find.
-
-    Args:
-        node: the lookup.
-        ports: the `stream`, and as `arranged` the arrangement's changes in the interval.
-        runs: the arrangement's before the interval, `rows`.
-        made: the DuckDB types of the output's columns.
-        scope: the worker's means.
-    """
     if "stream" not in ports:
         return Stepped(None)
     dataflow, kernel = scope.dataflow, scope.kernel

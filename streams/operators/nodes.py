@@ -83,10 +83,8 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Join(left=left, right=right):
             sides = (dataflow.types[left], dataflow.types[right])
             return join.step(node, ports, runs, sides, made, scope)
-        case Arrange():
-            return delta.arrange(node, ports, runs, made, scope)
-        case Lookup():
-            return delta.lookup(node, ports, runs, made, scope)
+        case Arrange() | Lookup():
+            return delta.step(node, ports, runs, made, scope)
         case Reduce() | Distinct():
             shape = layout(dataflow).shapes[number]
             return reduce.step(shape, ports, runs, made, scope, birth=birth)
@@ -95,8 +93,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case TopK(input=source):
             return topk.step(node, ports, runs, dataflow.types[source], scope)
         case Groupwise(input=source, reach=Reach() as reach):
-            both = (dataflow.types[source], made)
-            return windows.step(node, reach, ports, runs, both, scope)
+            return windows.step(node, reach, ports, runs, (dataflow.types[source], made), scope)
         case Groupwise(input=source):
             return groupwise.step(node, ports, runs, dataflow.types[source], made, scope)
         case Upsert(input=source):

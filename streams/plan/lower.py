@@ -20,21 +20,20 @@ from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
 from streams.plan.paths import Arranged, Visit, paths, shared, starts
 from streams.plan.physical import Column, Dataflow, Expression, Import
+from streams.plan.placement import (
+    Placement,
+    Slots,
+    as_hashed,
+    by_just,
+    in_common,
+    of_both,
+    same_pairs,
+    through,
+)
 from streams.plan.reach import reach
 from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.temporal import bound, is_temporal
-
-Slots = tuple[frozenset[int], ...]
-"""What was hashed, in order; each by the columns that hold its value."""
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The level a node runs on, and how its rows are spread there (None: anyhow)."""
-
-    level: int
-    slots: Slots | None = None
 
 
 def lower(node: ir.Relational, output: Sequence[Column]) -> Dataflow:
@@ -147,7 +146,7 @@ class _Builder:
             tuple(expression(output) for output in outputs),
         )
         placement = self.placements[number]
-        spread = replace(placement, slots=_through(placement.slots, outputs))
+        spread = replace(placement, slots=through(placement.slots, outputs))
         return self._append(linear, tuple(output.type for output in outputs), spread)
 
     def _temporal(
@@ -159,7 +158,7 @@ class _Builder:
         temporal = physical.Temporal(number, plain, bounds, tuple(map(expression, outputs)))
         placement = self.placements[number]
         if placement.level and placement.slots is not None:
-            spread = replace(placement, slots=_through(placement.slots, outputs))
+            spread = replace(placement, slots=through(placement.slots, outputs))
         else:  # by the whole row and its end, which is no column
             spread = Placement(placement.level + 1)
         return self._append(temporal, tuple(output.type for output in outputs), spread)
@@ -180,7 +179,7 @@ class _Builder:
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
         slots = self._spread(left, level, keys)
-        return self._append(joined, types, Placement(level, _both(slots, keys, width)))
+        return self._append(joined, types, Placement(level, of_both(slots, keys, width)))
 
     def _meet(
         self, left: int, right: int, keys: tuple[ir.Key, ...]
@@ -191,10 +190,10 @@ class _Builder:
         if level == 0:
             return keys, 1
         if one.level == other.level:
-            same = _same(one.slots, other.slots, keys)
+            same = same_pairs(one.slots, other.slots, keys)
             return keys if same is None else same, level + (same is None)
         staying, side = (one, "left") if one.level > other.level else (other, "right")
-        order = _order(staying.slots, keys, side)
+        order = as_hashed(staying.slots, keys, side)
         return keys if order is None else order, level + (order is None)
 
     def _spread(self, left: int, level: int, keys: tuple[ir.Key, ...]) -> Slots:
@@ -212,7 +211,7 @@ class _Builder:
         placed = [self.placements[end] for end in ends]
         level = max(placement.level for placement in placed)
         return self._append(
-            physical.Union(ends), _types(node), Placement(level, _common(placed))
+            physical.Union(ends), _types(node), Placement(level, in_common(placed))
         )
 
     def _path(
@@ -254,7 +253,7 @@ class _Builder:
         types = self.types[stream], self.types[arranged]
         for key, other in zip(keys, visit.arranged.keys, strict=True):
             assert types[0][key] == types[1][other], visit
-        level = self._by_just(stream, keys).level
+        level = by_just(self.placements[stream], keys).level
         both = [
             frozenset({key, len(types[0]) + other})
             for key, other in zip(keys, visit.arranged.keys, strict=True)
@@ -265,17 +264,9 @@ class _Builder:
 
     def _arranged(self, wanted: Arranged) -> int:
         number = self.add(fuse(wanted.node))
-        placement = self._by_just(number, wanted.keys)
+        placement = by_just(self.placements[number], wanted.keys)
         made = physical.Arrange(number, wanted.keys, wanted.null_equal)
         return self._append(made, self.types[number], placement)
-
-    def _by_just(self, source: int, keys: tuple[int, ...]) -> Placement:
-        """The level for what must be hashed by just these keys in this order."""
-        level, slots = self.placements[source].level, self.placements[source].slots
-        fits = level and slots is not None and len(slots) == len(keys)
-        if fits and all(key in slot for key, slot in zip(keys, slots or (), strict=True)):
-            return Placement(level, slots)
-        return Placement(level + 1, tuple(frozenset({key}) for key in keys))
 
     def _kept(self, number: int, predicates: Sequence[Scalar], places: Sequence[int]) -> int:
         """The rows that pass, and of them these columns."""
@@ -286,7 +277,7 @@ class _Builder:
         linear = physical.Linear(
             number, tuple(map(expression, predicates)), tuple(map(expression, outputs))
         )
-        slots = _through(self.placements[number].slots, outputs)
+        slots = through(self.placements[number].slots, outputs)
         placement = replace(self.placements[number], slots=slots)
         return self._append(linear, tuple(output.type for output in outputs), placement)
 
@@ -363,7 +354,7 @@ class _Builder:
         parts = tuple(self.add(part) for part in node.inputs)
         placements = [self.placements[part] for part in parts]
         level = max(placement.level for placement in placements)
-        common = _common(placements)
+        common = in_common(placements)
         return self._append(physical.Union(parts), _types(node), Placement(level, common))
 
     def _threshold(self, node: ir.Threshold) -> int:
@@ -373,7 +364,7 @@ class _Builder:
         # The inputs of lower levels come the way that the others lie already; but not all
         # into one bucket, unless everything is there anyway.
         highest = [p for p in placements if p.level == level]
-        slots = _common(highest) if level else None
+        slots = in_common(highest) if level else None
         if slots is None or (not slots and highest != placements):
             level += 1
             slots = tuple(frozenset({i}) for i in range(len(self.types[parts[0]])))
@@ -436,67 +427,3 @@ def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
 def _position(scalar: Scalar) -> int:
     assert isinstance(scalar, Ref), "the pass `groups` makes columns of keys and arguments"
     return scalar.index
-
-
-def _through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
-    """How rows are spread after a projection; None when a hashed column is gone."""
-    if slots is None:
-        return None
-    moved = tuple(
-        frozenset(
-            place
-            for place, output in enumerate(outputs)
-            if isinstance(output, Ref) and output.index in slot
-        )
-        for slot in slots
-    )
-    return moved if all(moved) else None
-
-
-def _common(placements: Sequence[Placement]) -> Slots | None:
-    """How the sum of collections is spread: as all of them are, if they are alike."""
-    first = placements[0]
-    if any(p.level != first.level or p.slots is None for p in placements):
-        return None
-    spreads = [p.slots for p in placements if p.slots is not None]
-    if len({len(slots) for slots in spreads}) != 1:
-        return None
-    merged = tuple(frozenset.intersection(*group) for group in zip(*spreads, strict=True))
-    return merged if all(merged) else None
-
-
-def _same(
-    left: Slots | None, right: Slots | None, keys: tuple[ir.Key, ...]
-) -> tuple[ir.Key, ...] | None:
-    """The keys, if both sides are hashed by the same pairs of them in the same order."""
-    if left is None or right is None or len(left) != len(right):
-        return None
-    found = [
-        next((key for key in keys if key.left in one and key.right in other), None)
-        for one, other in zip(left, right, strict=True)
-    ]
-    return None if None in found else keys
-
-
-def _order(
-    slots: Slots | None, keys: tuple[ir.Key, ...], side: str
-) -> tuple[ir.Key, ...] | None:
-    """The keys in the order in which this side is hashed, if it is hashed by just them."""
-    if slots is None or len(slots) != len(keys):
-        return None
-    rest, order = list(keys), []
-    for slot in slots:
-        key = next((k for k in rest if (k.left if side == "left" else k.right) in slot), None)
-        if key is None:
-            return None
-        rest.remove(key)
-        order.append(key)
-    return tuple(order)
-
-
-def _both(slots: Slots, keys: tuple[ir.Key, ...], width: int) -> Slots:
-    """The slots of a join's rows: a key's right column has the value of its left one."""
-    return tuple(
-        slot | frozenset(width + key.right for key in keys if key.left in slot)
-        for slot in slots
-    )

@@ -166,7 +166,7 @@ class _View:
         open_runs = self.local.context.files.open
         names = [names for runs in self.local.runs.values() for names in runs.values()]
         pieces = [piece.rows for each in names for piece in open_runs(each)]
-        return sum(rows.get_total_buffer_size() for rows in pieces) / (1 << 20)
+        return sum(int(rows.get_total_buffer_size()) for rows in pieces) / (1 << 20)
 
     def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:
         """What a step of so many changes costs, all at one time or `apart`."""

@@ -1,0 +1,91 @@
+"""Where rows lie: the level of a node, and by which columns its rows are spread there."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.plan import ir
+from streams.plan.scalar import Ref, Scalar
+
+Slots = tuple[frozenset[int], ...]
+"""What was hashed, in order; each by the columns that hold its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The level a node runs on, and how its rows are spread there (None: anyhow)."""
+
+    level: int
+    slots: Slots | None = None
+
+
+def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
+    """Where what must be hashed by just these keys, in this order, may run."""
+    slots = placement.slots or ()
+    fits = placement.level > 0 and len(slots) == len(keys)
+    if fits and all(key in slot for key, slot in zip(keys, slots, strict=True)):
+        return placement
+    return Placement(placement.level + 1, tuple(frozenset({key}) for key in keys))
+
+
+def through(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
+    """How rows are spread after a projection; None when a hashed column is gone."""
+    if slots is None:
+        return None
+    moved = tuple(
+        frozenset(
+            place
+            for place, output in enumerate(outputs)
+            if isinstance(output, Ref) and output.index in slot
+        )
+        for slot in slots
+    )
+    return moved if all(moved) else None
+
+
+def in_common(placements: Sequence[Placement]) -> Slots | None:
+    """How the sum of collections is spread: as all of them are, if they are alike."""
+    first = placements[0]
+    if any(p.level != first.level or p.slots is None for p in placements):
+        return None
+    spreads = [p.slots for p in placements if p.slots is not None]
+    if len({len(slots) for slots in spreads}) != 1:
+        return None
+    merged = tuple(frozenset.intersection(*group) for group in zip(*spreads, strict=True))
+    return merged if all(merged) else None
+
+
+def same_pairs(
+    left: Slots | None, right: Slots | None, keys: tuple[ir.Key, ...]
+) -> tuple[ir.Key, ...] | None:
+    """The keys, if both sides are hashed by the same pairs of them in the same order."""
+    if left is None or right is None or len(left) != len(right):
+        return None
+    found = [
+        next((key for key in keys if key.left in one and key.right in other), None)
+        for one, other in zip(left, right, strict=True)
+    ]
+    return None if None in found else keys
+
+
+def as_hashed(
+    slots: Slots | None, keys: tuple[ir.Key, ...], side: str
+) -> tuple[ir.Key, ...] | None:
+    """The keys in the order in which this side is hashed, if it is hashed by just them."""
+    if slots is None or len(slots) != len(keys):
+        return None
+    rest, order = list(keys), []
+    for slot in slots:
+        key = next((k for k in rest if (k.left if side == "left" else k.right) in slot), None)
+        if key is None:
+            return None
+        rest.remove(key)
+        order.append(key)
+    return tuple(order)
+
+
+def of_both(slots: Slots, keys: tuple[ir.Key, ...], width: int) -> Slots:
+    """The slots of a join's rows: a key's right column has the value of its left one."""
+    return tuple(
+        slot | frozenset(width + key.right for key in keys if key.left in slot)
+        for slot in slots
+    )
