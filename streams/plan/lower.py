@@ -331,7 +331,8 @@ def _refs(node: ir.Relational) -> tuple[Ref, ...]:
 
 def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
     if call.general:
-        reads = tuple(sorted({index for scalar in call.scalars for index in refs(scalar)}))
+        read = {index for scalar in call.scalars for index in refs(scalar)}
+        reads = tuple(sorted(read)) or (0,)  # without a column, rows would have no number
         text = grouped.aggregate(call)
         return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
     return physical.Aggregate(
