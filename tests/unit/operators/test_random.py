@@ -10,6 +10,7 @@ from tests.random_sql.chance import Chance
 from tests.random_sql.constructs import Coverage
 from tests.random_sql.judge import Judge
 from tests.random_sql.search import Search
+from tests.random_sql.tables import RARE, SIMPLE
 
 EACH = 25
 """Views a test: few. `.ci/run` has some minutes of `python -m tests.random_sql`."""
@@ -27,8 +28,11 @@ def test_random_views_agree_with_duckdb_at_every_time(first: int) -> None:
 def test_the_whole_language_is_written() -> None:
     coverage = Coverage()
     for seed in range(3000):
-        coverage.kept(case(Chance(random.Random(seed).randrange)).query, set())
-    assert coverage.missing() == []
+        one = drawn(seed)
+        coverage.kept(one.query, one.types)
+    assert coverage.rare() == []
+    assert min(coverage.types.values()) > 10
+    assert set(coverage.types) == {*SIMPLE, *RARE}
 
 
 def drawn(seed: int) -> Case:
