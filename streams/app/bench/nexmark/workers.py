@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streams.app.bench.nexmark.cases import CASES, Case
@@ -33,6 +32,7 @@ from streams.operators.context import Context, Emitted, Interval, Packet, RunsBy
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow
 from streams.replica.ingest.decode import Decoder
+from streams.replica.ingest.template import between
 from streams.replica.packed import Head, pack, unpack
 from streams.trace import updates as trace
 from streams.trace.kernel import Kernel, arrow_schema
@@ -245,22 +245,16 @@ class Worker:
 
 
 def lines(file: Path) -> pa.ChunkedArray:
-    """The lines of a file, without their ends; read in blocks that a cache holds."""
-    found, rest = [], b""
-    with file.open("rb") as source:
-        while block := source.read(BLOCK_BYTES):
-            whole, end, rest = (rest + block).rpartition(b"\n")
-            found.append(_split(np.frombuffer(whole + end, np.uint8)))
-    assert not rest, "a file of lines ends with one"
+    """The lines of a file, without their ends; taken apart in blocks that a cache holds."""
+    whole, at, found = pa.memory_map(str(file)).read_buffer(), 0, []
+    while at < whole.size:
+        block = whole.slice(at, min(BLOCK_BYTES, whole.size - at))
+        ends = np.flatnonzero(np.frombuffer(block, np.uint8) == NEWLINE)
+        assert len(ends), "a file of lines ends with one, and none fills a block"
+        begins = np.concatenate(([0], ends[:-1] + 1))
+        found.append(between(block, begins, ends))
+        at += int(ends[-1]) + 1
     return pa.chunked_array(found, pa.binary())
-
-
-def _split(data: npt.NDArray[np.uint8]) -> pa.Array:
-    is_end = data == NEWLINE
-    ends = np.flatnonzero(is_end)
-    offsets = np.concatenate(([0], ends - np.arange(len(ends)))).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~is_end])]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(ends), buffers)
 
 
 def _send(file: Path, packets: Sequence[Packet]) -> None:
