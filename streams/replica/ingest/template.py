@@ -35,7 +35,7 @@ from streams.trace.columns import Ints
 
 Bytes = npt.NDArray[np.uint8]
 
-ENOUGH = 1_000
+ENOUGH = 400
 """Messages from which on a template repays what it costs to make one."""
 LOT_BYTES = 1 << 20
 """What is read at a time: as much as stays in the processor's cache."""

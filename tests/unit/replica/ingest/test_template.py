@@ -141,7 +141,7 @@ def test_a_decoder_reads_many_alike_by_their_template(monkeypatch: pytest.Monkey
     monkeypatch.setattr(template, "_lot", lambda *given: lots.append(1) or lot(*given))
     monkeypatch.setattr(template, "LOT_BYTES", 1 << 10)
     decoder = Decoder((Column("a", "BIGINT"), Column("s", "VARCHAR")), Kernel())
-    rows = [{"a": each, "x": "-" * (each % 7), "s": str(each)} for each in range(2_500)]
+    rows = [{"a": each, "x": "-" * (each % 7), "s": str(each)} for each in range(1_000)]
     texts = pa.array([json.dumps(row).encode() for row in rows], pa.binary())
     made = decoder.decode(texts)
     assert made.columns.column(0).to_pylist() == [row["a"] for row in rows]
