@@ -175,7 +175,7 @@ def between(buffer: pa.Buffer, begins: Ints, ends: Ints) -> pa.Array:
     all_of_them = pa.BinaryArray.from_buffers(
         pa.binary(), len(offsets) - 1, [None, pa.py_buffer(offsets), buffer]
     )
-    return all_of_them.take(pa.array(np.arange(0, len(offsets), 2, np.int32)))
+    return all_of_them.take(pa.array(np.arange(0, len(offsets), 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,11 +190,11 @@ class _Texts:
     @staticmethod
     def of(texts: pa.Array) -> "_Texts":
         offsets = np.frombuffer(texts.buffers()[1], np.int32)
-        offsets = offsets[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
-        first, size = int(offsets[0]), int(offsets[-1] - offsets[0])
+        places = offsets[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+        first, size = int(places[0]), int(places[-1] - places[0])
         buffer = texts.buffers()[2].slice(first, size)
-        offsets -= first
-        return _Texts(buffer, np.frombuffer(buffer, np.uint8), offsets[:-1], offsets[1:])
+        places -= first
+        return _Texts(buffer, np.frombuffer(buffer, np.uint8), places[:-1], places[1:])
 
     def at(self, places: Ints, size: int) -> npt.NDArray[np.void]:
         """The `size` bytes from each place on, end to end."""
@@ -210,10 +210,10 @@ def _bounds(texts: _Texts, template: Template) -> list[tuple[Ints, Ints]] | None
     if len(data) < WORD or data.min() < SPACE or (data == BACKSLASH).any():
         return None
     each = sum(constant.count(b'"') for constant in constants)
-    quotes = np.flatnonzero(data == QUOTE)
-    if len(quotes) != each * len(texts.begins):
+    found = np.flatnonzero(data == QUOTE)
+    if len(found) != each * len(texts.begins):
         return None
-    quotes = quotes.reshape(-1, each)
+    quotes = found.reshape(-1, each)
     bounds, done, at = [], texts.begins, 0
     for constant in constants:
         first = constant.find(b'"')

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -136,9 +137,13 @@ def test_what_is_not_alike_is_left_to_others(first: str, second: str) -> None:
 
 
 def test_a_decoder_reads_many_alike_by_their_template(monkeypatch: pytest.MonkeyPatch) -> None:
-    lots = []
-    lot = template._lot
-    monkeypatch.setattr(template, "_lot", lambda *given: lots.append(1) or lot(*given))
+    lots, lot = [], template._lot
+
+    def watched(*given: Any) -> pa.Table | None:
+        lots.append(lot(*given))
+        return lots[-1]
+
+    monkeypatch.setattr(template, "_lot", watched)
     monkeypatch.setattr(template, "LOT_BYTES", 1 << 10)
     decoder = Decoder((Column("a", "BIGINT"), Column("s", "VARCHAR")), Kernel())
     rows = [{"a": each, "x": "-" * (each % 7), "s": str(each)} for each in range(1_000)]
@@ -148,6 +153,7 @@ def test_a_decoder_reads_many_alike_by_their_template(monkeypatch: pytest.Monkey
     assert made.columns.column(1).to_pylist() == [row["s"] for row in rows]
     assert made.reasons.null_count == len(rows)
     assert len(lots) == 3
+    assert None not in lots
 
 
 def test_a_decoder_reads_an_odd_message_among_many_alike() -> None:
