@@ -39,6 +39,7 @@ from streams.plan.physical import (
     Constant,
     Dataflow,
     Linear,
+    Lookup,
     Loop,
     NodeId,
     Reduce,
@@ -127,13 +128,13 @@ def advance(  # noqa: PLR0913, PLR0917 - a worker knows all of these apart, and 
         level: the level, at least 1.
         bucket: the bucket.
         inbox: the tables of the packets sent to this level and bucket, by node and port.
-        runs: the bucket's runs after the step before; empty at birth.
+        runs: the bucket's runs after the step before, of every level; empty at birth.
         interval: the step's interval.
         ctx: the worker's means.
         buckets: how many buckets there are.
 
     Returns:
-        What came of it, and the bucket's runs from now on.
+        What came of it, and the bucket's runs of this level from now on.
     """
     ctx.kernel.define(dataflow.functions)
     scope = Scope(dataflow, interval, buckets, ctx)
@@ -169,6 +170,14 @@ def _next_at(number: NodeId, runs: RunsByOperator) -> int | None:
     return pending.next_due(runs.get(f"{number}.{temporal.PENDING}", ()))
 
 
+def _by_operator(runs: RunsByOperator) -> dict[NodeId, dict[str, list[RunName]]]:
+    found: dict[NodeId, dict[str, list[RunName]]] = {}
+    for name, names in runs.items():
+        operator, _, arrangement = name.partition(".")
+        found.setdefault(int(operator), {})[arrangement] = names
+    return found
+
+
 @dataclass(slots=True)
 class _Level:
     """One call at work: what has come to each port, and what came of it so far."""
@@ -189,24 +198,27 @@ class _Level:
             self.ports.setdefault(node, {}).setdefault(port, []).append(rows)
 
     def run(self, runs: RunsByOperator) -> dict[str, list[RunName]]:
-        """Step every node of the level, in order; the runs from now on."""
-        dataflow, kept = self.scope.dataflow, dict(runs)
-        for number, level in enumerate(dataflow.levels):
-            if level != self.level or not self._is_awake(number, runs):
+        """Step every node of the level, in order; its runs from now on."""
+        before = _by_operator(runs)
+        kept: dict[str, list[RunName]] = {}
+        for number, level in enumerate(self.scope.dataflow.levels):
+            if level != self.level:
                 continue
-            mine = {
-                name.partition(".")[2]: kept[name]
-                for name in runs
-                if name.partition(".")[0] == str(number)
-            }
-            with self.scope.context.watch(number):
-                stepped = self._step(number, mine)
-            for arrangement, names in stepped.runs.items():
-                kept[f"{number}.{arrangement}"] = names
-            self.errors += stepped.errors
-            if stepped.output is not None and stepped.output.num_rows:
-                self._deliver(number, stepped.output)
+            after = before.get(number, {})
+            if self._is_awake(number, runs):
+                with self.scope.context.watch(number):
+                    stepped = self._step(number, before.get(self._keeper(number), {}))
+                after = {**after, **stepped.runs}
+                self.errors += stepped.errors
+                if stepped.output is not None and stepped.output.num_rows:
+                    self._deliver(number, stepped.output)
+            kept |= {f"{number}.{arrangement}": names for arrangement, names in after.items()}
         return kept
+
+    def _keeper(self, number: NodeId) -> NodeId:
+        """Whose state a node reads: an arrangement's serves lookups of any level."""
+        node = self.scope.dataflow.nodes[number]
+        return node.arranged if isinstance(node, Lookup) else number
 
     def emitted(self) -> Emitted:
         """What came of the call."""

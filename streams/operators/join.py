@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
-from streams.plan.physical import Expression, Join, Linear
+from streams.plan.physical import Arrange, Expression, Join, Linear
 from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
@@ -116,15 +116,18 @@ def product(
     parts: list[pa.RecordBatch] = []
     errors: list[pa.RecordBatch] = []
     for left, right in terms:
-        for pairs in _matches(left, right, node, made):
-            judged = _judged(pairs, node.residual, made, kernel)
+        for match in matches(left, right, in_portions=bool(node.residual)):
+            paired = pairs(left, right, *match, arrow_schema(made))
+            judged = _judged(paired, node.residual, made, kernel)
             errors += judged.errors
             if judged.output is not None:
                 parts.append(judged.output)
     return flatten(parts, arrow_schema(made)), tuple(errors)
 
 
-def changed(rows: pa.RecordBatch, keys: Sequence[int], node: Join, kernel: Kernel) -> Side:
+def changed(
+    rows: pa.RecordBatch, keys: Sequence[int], node: Join | Arrange, kernel: Kernel
+) -> Side:
     """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
     hashes = hash_keys(key_columns(rows, keys, kernel)[1], rows.num_rows)
@@ -165,31 +168,33 @@ def arranged(
 
 
 def _judged(
-    pairs: pa.RecordBatch, residual: tuple[Expression, ...], made: Sequence[str], kernel: Kernel
+    paired: pa.RecordBatch,
+    residual: tuple[Expression, ...],
+    made: Sequence[str],
+    kernel: Kernel,
 ) -> Stepped:
     """The pairs for which every residual predicate is true, and the errors."""
     if not residual:
-        return Stepped(pairs)
+        return Stepped(paired)
     whole = tuple(Expression(f"c{i}", kind, f"c{i}") for i, kind in enumerate(made))
-    return linear.step(Linear(0, residual, whole), pairs, made, made, kernel)
+    return linear.step(Linear(0, residual, whole), paired, made, made, kernel)
 
 
-def _matches(
-    left: Side, right: Side, node: Join, made: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """The pairs of equal keys, as updates; in portions if they are to be judged."""
+def matches(
+    left: Side, right: Side, *, in_portions: bool = False
+) -> Iterator[tuple[Ints, Ints]]:
+    """The pairs of rows of equal keys, by place; in portions if they are to be judged."""
     if not left.rows.num_rows or not right.rows.num_rows:
         return
     swapped = left.rows.num_rows > right.rows.num_rows
     asked, held = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
     starts = searched(held, asked, after=False)
-    matches = searched(held, asked, after=True) - starts
-    for begin, end in _portions(matches) if node.residual else [(0, len(asked))]:
-        here = matches[begin:end]
+    counts = searched(held, asked, after=True) - starts
+    for begin, end in _portions(counts) if in_portions else [(0, len(asked))]:
+        here = counts[begin:end]
         one = np.repeat(np.arange(begin, end), here)
         two = spans(starts[begin:end], here)
-        pairs = (two, one) if swapped else (one, two)
-        yield _pairs(left, right, *_of_equal_keys(left, right, *pairs), arrow_schema(made))
+        yield _of_equal_keys(left, right, *((two, one) if swapped else (one, two)))
 
 
 def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints, Ints]:
@@ -213,7 +218,7 @@ def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
         begin = max(end, begin + 1)
 
 
-def _pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
+def pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> pa.RecordBatch:
     """The pairs of left's rows at `one` with right's at `two`, as updates."""
     times = [
         side.times[at] for side, at in ((left, one), (right, two)) if side.times is not None

@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from streams.operators import reduce, temporal, upsert
 from streams.plan.physical import (
+    Arrange,
     Constant,
     Dataflow,
     Distinct,
     Groupwise,
     Join,
     Linear,
+    Lookup,
     Loop,
     Negate,
     Node,
@@ -78,7 +80,7 @@ class Layout:
                 return {edge.port: (lives, edge.keys)}
             case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
                 return {edge.port: (rows, edge.keys)}
-            case Join() | Groupwise() | TopK() | Threshold():
+            case Join() | Arrange() | Lookup() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -143,7 +145,11 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return [(source, "partial", keys)]
         case Distinct(input=source):
             return [(source, "partial", tuple(range(len(dataflow.types[source]))))]
-        case Upsert() | Groupwise() | TopK():
+        case Lookup(arranged=arranged):
+            keeper = dataflow.nodes[arranged]
+            assert isinstance(keeper, Arrange), keeper
+            return [(node.stream, "stream", node.keys), (arranged, "arranged", keeper.keys)]
+        case Upsert() | Groupwise() | TopK() | Arrange():
             return [(node.input, "in", node.keys)]
         case _:
             assert_never(node)

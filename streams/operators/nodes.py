@@ -10,6 +10,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from streams.operators import (
+    delta,
     groupwise,
     join,
     linear,
@@ -25,11 +26,13 @@ from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.layout import layout
 from streams.operators.linear import Computed
 from streams.plan.physical import (
+    Arrange,
     Constant,
     Distinct,
     Groupwise,
     Join,
     Linear,
+    Lookup,
     Loop,
     Negate,
     NodeId,
@@ -63,7 +66,7 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     Args:
         number: the node.
         ports: what has come to it, by port.
-        runs: its runs, by arrangement.
+        runs: its runs, by arrangement; of a Lookup those of its Arrange, at the lower.
         scope: the dataflow, the interval and the worker's means.
         known: of a Linear, what is known of its input's rows.
         birth: whether the row of a Reduce without keys is born here.
@@ -80,6 +83,10 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Join(left=left, right=right):
             sides = (dataflow.types[left], dataflow.types[right])
             return join.step(node, ports, runs, sides, made, scope)
+        case Arrange():
+            return delta.arrange(node, ports, runs, made, scope)
+        case Lookup():
+            return delta.lookup(node, ports, runs, made, scope)
         case Reduce() | Distinct():
             shape = layout(dataflow).shapes[number]
             return reduce.step(shape, ports, runs, made, scope, birth=birth)

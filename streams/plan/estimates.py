@@ -18,6 +18,7 @@ SIGMOD 1979, table 1.
 from collections.abc import Iterable
 
 from streams.plan.ir import (
+    DeltaJoin,
     Distinct,
     Filter,
     Get,
@@ -95,7 +96,7 @@ def _rows(  # noqa: C901, PLR0911, PLR0912 - one case a node
             return max(_rows(part, filtered=filtered) for part in node.inputs)
         case Threshold():
             return _rows(node.inputs[0], filtered=filtered)
-        case Product():
+        case Product() | DeltaJoin():
             return _most(node.inputs, filtered=filtered)
         case Join():
             return _most((node.left, node.right), filtered=filtered)

@@ -51,6 +51,8 @@ def _logical(node: ir.Relational) -> str:  # noqa: C901, PLR0911, PLR0912 - one 
             return f"Product {_all(node.predicates)}".rstrip()
         case ir.Join():
             return f"Join {_keys(node)}"
+        case ir.DeltaJoin():
+            return f"Delta join {_all(node.predicates)}"
         case ir.Match():
             return f"{node.kind} join {_all(node.predicates)}".rstrip()
         case ir.Threshold():
@@ -201,6 +203,12 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return _temporal(node)
         case physical.Join():
             return f"Join {_equal(node)}" + _where(_sql(node.residual))
+        case physical.Arrange():
+            nulls = " null equals null" if any(node.null_equal) else ""
+            return f"Arrange by {_columns(node.keys)}{nulls}"
+        case physical.Lookup():
+            when = "before its time" if node.strict else "up to its time"
+            return f"Lookup {_columns(node.keys)} in #{node.arranged} {when}"
         case physical.Reduce():
             calls = ", ".join(map(_aggregate, node.aggregates))
             return f"Reduce by {_columns(node.keys)}: {calls}"

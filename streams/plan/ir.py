@@ -93,6 +93,18 @@ class Join:
     residual: tuple[Scalar, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class DeltaJoin:
+    """As Product, maintained without intermediate results; `outputs` are the columns shown.
+
+    Predicates that equate columns of two inputs connect all of them; none can fail.
+    """
+
+    inputs: tuple["Relational", ...]
+    predicates: tuple[Scalar, ...]
+    outputs: tuple[int, ...]
+
+
 class Kind(StrEnum):
     """What comes of left's rows, given the rows on the right that match them.
 
@@ -359,6 +371,7 @@ Relational = (
     | Filter
     | Product
     | Join
+    | DeltaJoin
     | Match
     | Group
     | Window
@@ -398,6 +411,9 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
             return tuple(column for part in node.inputs for column in columns(part))
         case Join():
             return columns(node.left) + columns(node.right)
+        case DeltaJoin():
+            every = tuple(column for part in node.inputs for column in columns(part))
+            return tuple(every[place] for place in node.outputs)
         case Match(kind=Kind.LEFT | Kind.FULL | Kind.SINGLE):
             return columns(node.left) + columns(node.right)
         case Match():
@@ -423,7 +439,7 @@ def children(node: Relational) -> tuple[Relational, ...]:
             return (node.input,)
         case Negate():
             return (node.input,)
-        case Product() | Union() | Threshold():
+        case Product() | DeltaJoin() | Union() | Threshold():
             return node.inputs
         case Join() | Match():
             return (node.left, node.right)
@@ -440,7 +456,7 @@ def with_children(node: Relational, inputs: tuple[Relational, ...]) -> Relationa
             return replace(node, input=inputs[0])
         case Negate():
             return replace(node, input=inputs[0])
-        case Product() | Union() | Threshold():
+        case Product() | DeltaJoin() | Union() | Threshold():
             return replace(node, inputs=inputs)
         case Join() | Match():
             return replace(node, left=inputs[0], right=inputs[1])

@@ -14,6 +14,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
+    Arrange,
     Bound,
     Column,
     Constant,
@@ -24,6 +25,7 @@ from streams.plan.physical import (
     Import,
     Join,
     Linear,
+    Lookup,
     Loop,
     Negate,
     Node,
@@ -154,6 +156,20 @@ def _join(record: Record) -> Node:
     )
 
 
+def _arrange(record: Record) -> Node:
+    nulls = tuple(bool(item) for item in _integers(record, "null_equal"))
+    return Arrange(record.number("input"), _integers(record, "keys"), nulls)
+
+
+def _lookup(record: Record) -> Node:
+    return Lookup(
+        record.number("stream"),
+        record.number("arranged"),
+        _integers(record, "keys"),
+        bool(record.raw("strict")),
+    )
+
+
 def _aggregate(record: Record) -> Aggregate:
     argument = None if record.raw("argument") is None else record.number("argument")
     distinct = bool(record.raw("distinct"))
@@ -218,6 +234,8 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Linear": _linear,
     "Temporal": _temporal,
     "Join": _join,
+    "Arrange": _arrange,
+    "Lookup": _lookup,
     "Reduce": _reduce,
     "Groupwise": _groupwise,
     "TopK": _top,

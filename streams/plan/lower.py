@@ -12,16 +12,17 @@ other side may stay only if it was hashed by just these. To be hashed by no colu
 what has one row is, means to lie in one bucket.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import bodies, grouped, ir, physical
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
+from streams.plan.paths import Arranged, Visit, paths, shared, starts
 from streams.plan.physical import Column, Dataflow, Expression, Import
 from streams.plan.reach import reach
 from streams.plan.render import expression, sql
-from streams.plan.scalar import Ref, Scalar, refs
+from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.temporal import bound, is_temporal
 
 Slots = tuple[frozenset[int], ...]
@@ -77,6 +78,8 @@ class _Builder:
                 return self._linear(node)
             case ir.Join():
                 return self._join(node)
+            case ir.DeltaJoin():
+                return self._delta(node)
             case ir.Group():
                 return self._group(node)
             case ir.Window():
@@ -200,6 +203,92 @@ class _Builder:
         if placement.level == level and placement.slots is not None:
             return placement.slots
         return tuple(frozenset({key.left}) for key in keys)
+
+    def _delta(self, node: ir.DeltaJoin) -> int:
+        ways = paths(node)
+        assert ways is not None, "the pass `deltas` makes only what predicates connect"
+        made = frozenset(visit.arranged for way in ways for visit in way)
+        ends = tuple(self._path(node, first, way, made) for first, way in enumerate(ways))
+        placed = [self.placements[end] for end in ends]
+        level = max(placement.level for placement in placed)
+        return self._append(
+            physical.Union(ends), _types(node), Placement(level, _common(placed))
+        )
+
+    def _path(
+        self,
+        node: ir.DeltaJoin,
+        first: int,
+        way: tuple[Visit, ...],
+        made: frozenset[Arranged],
+    ) -> int:
+        """The combinations that the changes of one input make."""
+        reads, cuts = shared(node.inputs), starts(node.inputs)
+        own = [dict(enumerate(r.places, at)) for r, at in zip(reads, cuts, strict=False)]
+        places = own[first]
+        # Where the input is arranged as its first lookup asks, its changes are there already.
+        keys = tuple(places[column] for column in way[0].known)
+        same = Arranged(reads[first].node, keys, way[0].arranged.null_equal)
+        number = self._arranged(same) if same in made else self.add(fuse(same.node))
+        pending = list(node.predicates)
+        for visit in way:
+            width = len(self.types[number])
+            number = self._lookup(number, places, visit, strict=visit.input < first)
+            places |= {column: width + at for column, at in own[visit.input].items()}
+            pending = [each for each in pending if each not in visit.settled]
+            ready = [each for each in pending if refs(each) <= places.keys()]
+            pending = [each for each in pending if each not in ready]
+            read = frozenset(node.outputs).union(*map(refs, pending))
+            shown = node.outputs if visit is way[-1] else tuple(sorted(read & places.keys()))
+            number = self._kept(
+                number, [remap(each, places) for each in ready], [places[i] for i in shown]
+            )
+            places = {column: at for at, column in enumerate(shown)}
+        return number
+
+    def _lookup(
+        self, stream: int, places: Mapping[int, int], visit: Visit, *, strict: bool
+    ) -> int:
+        arranged = self._arranged(visit.arranged)
+        keys = tuple(places[column] for column in visit.known)
+        types = self.types[stream], self.types[arranged]
+        for key, other in zip(keys, visit.arranged.keys, strict=True):
+            assert types[0][key] == types[1][other], visit
+        level = self._by_just(stream, keys).level
+        both = [
+            frozenset({key, len(types[0]) + other})
+            for key, other in zip(keys, visit.arranged.keys, strict=True)
+        ]
+        placement = Placement(max(level, self.placements[arranged].level), tuple(both))
+        found = physical.Lookup(stream, arranged, keys, strict)
+        return self._append(found, types[0] + types[1], placement)
+
+    def _arranged(self, wanted: Arranged) -> int:
+        number = self.add(fuse(wanted.node))
+        placement = self._by_just(number, wanted.keys)
+        made = physical.Arrange(number, wanted.keys, wanted.null_equal)
+        return self._append(made, self.types[number], placement)
+
+    def _by_just(self, source: int, keys: tuple[int, ...]) -> Placement:
+        """The level for what must be hashed by just these keys in this order."""
+        level, slots = self.placements[source].level, self.placements[source].slots
+        fits = level and slots is not None and len(slots) == len(keys)
+        if fits and all(key in slot for key, slot in zip(keys, slots or (), strict=True)):
+            return Placement(level, slots)
+        return Placement(level + 1, tuple(frozenset({key}) for key in keys))
+
+    def _kept(self, number: int, predicates: Sequence[Scalar], places: Sequence[int]) -> int:
+        """The rows that pass, and of them these columns."""
+        types = self.types[number]
+        if not predicates and tuple(places) == tuple(range(len(types))):
+            return number
+        outputs = tuple(Ref(at, types[at], f"c{at}") for at in places)
+        linear = physical.Linear(
+            number, tuple(map(expression, predicates)), tuple(map(expression, outputs))
+        )
+        slots = _through(self.placements[number].slots, outputs)
+        placement = replace(self.placements[number], slots=slots)
+        return self._append(linear, tuple(output.type for output in outputs), placement)
 
     def _group(self, node: ir.Group) -> int:
         source = self.add(node.input)

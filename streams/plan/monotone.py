@@ -11,6 +11,7 @@ then has a wrong answer and no error.
 """
 
 from streams.plan.ir import (
+    DeltaJoin,
     Distinct,
     Filter,
     Get,
@@ -54,7 +55,14 @@ def _adds_only(node: Relational) -> bool:  # noqa: PLR0911 - one case a node
             return node.kind is Kind.SEMI
         case Threshold():
             return node.rule in {Rule.INTERSECT, Rule.INTERSECT_ALL}
-        case Values() | Project() | Product() | Join() | Union() | Unnest() | Distinct():
+        case (
+            Values()
+            | Project()
+            | Product()
+            | Join()
+            | DeltaJoin()
+            | (Union() | Unnest() | Distinct())
+        ):
             return True
         case Window() | TopK() | Negate() | Variable() | Loop():
             return False

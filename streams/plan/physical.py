@@ -130,6 +130,33 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Arrange:
+    """Keep the input's rows by key, for every Lookup that reads them, and hand its updates on.
+
+    Rows with a NULL in a key match nothing and go, except where `null_equal` is true.
+    """
+
+    input: NodeId
+    keys: tuple[int, ...]
+    null_equal: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One step of a delta join: a stream's updates beside the arranged rows of their key.
+
+    The stream's columns, then those of `arranged`, an Arrange whose keys `keys` of the stream
+    stand for. An update at t meets what there was before t, and if not `strict` also what came
+    at t; so it happens at t. The state is the Arrange's.
+    """
+
+    stream: NodeId
+    arranged: NodeId
+    keys: tuple[int, ...]
+    strict: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Aggregate:
     """`function` over one column of the input (None for count(*)); `type` is the result's.
 
@@ -316,6 +343,8 @@ Node = (
     | Linear
     | Temporal
     | Join
+    | Arrange
+    | Lookup
     | Reduce
     | Groupwise
     | TopK
@@ -336,10 +365,12 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
             return ()
         case Linear() | Temporal() | Unnest() | Negate():
             return (node.input,)
-        case Reduce() | Groupwise() | TopK() | Distinct() | Upsert():
+        case Reduce() | Groupwise() | TopK() | Distinct() | Upsert() | Arrange():
             return (node.input,)
         case Join():
             return (node.left, node.right)
+        case Lookup():
+            return (node.stream, node.arranged)
         case Union() | Threshold() | Loop():
             return node.inputs
 

@@ -19,6 +19,7 @@ structures of data base relationships, IFIP 1974.
 from collections.abc import Iterator, Sequence
 
 from streams.plan.ir import (
+    DeltaJoin,
     Distinct,
     Filter,
     Get,
@@ -81,6 +82,9 @@ def is_unique(  # noqa: C901, PLR0911, PLR0912 - one case a node
             return _match(node, places)
         case Product():
             return _product(node.inputs, node.predicates, places)
+        case DeltaJoin():
+            read = frozenset(node.outputs[place] for place in places)
+            return _product(node.inputs, node.predicates, read)
         case Join():
             return _product((node.left, node.right), join_predicates(node), places)
         case Loop():

@@ -273,19 +273,17 @@ def _advance(
         if message.head.kind == "update":
             port = (message.head.node, message.head.port)
             inbox.setdefault(port, []).append(message.table.replace_schema_metadata())
-    before = report.of_levels(plan, share.runs.get(bucket, {}), [level])
-    emitted, after = engine.advance(
+    emitted, runs = engine.advance(
         plan,
         level,
         bucket,
         inbox,
-        before,
+        share.runs.get(bucket, {}),
         _interval(share),
         task.context,
         buckets=task.batch.buckets,
     )
     read = sum(table.num_rows for tables in inbox.values() for table in tables)
-    runs = report.of_levels(plan, after, [level])
     return Done(share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began))
 
 

@@ -49,6 +49,7 @@ class LocalDataflow:
             start(self.dataflow, share, interval, self.buckets, self.context)
             for share in _shares(imports)
         ]
+        before = {bucket: dict(runs) for bucket, runs in self.runs.items()}
         packets: list[Packet] = [packet for each in emitted for packet in each.packets]
         for level in range(1, self.dataflow.depth + 1):
             for bucket in range(self.buckets):
@@ -56,7 +57,7 @@ class LocalDataflow:
                 for packet in packets:
                     if (packet.level, packet.bucket) == (level, bucket):
                         inbox.setdefault((packet.node, packet.port), []).append(packet.table)
-                runs = self.runs.get(bucket, {})
+                runs = before.get(bucket, {})
                 awake = inbox or interval.as_of
                 if not awake and level not in due(self.dataflow, runs, interval.upper):
                     continue
@@ -70,7 +71,7 @@ class LocalDataflow:
                     self.context,
                     buckets=self.buckets,
                 )
-                self.runs[bucket] = dict(after)
+                self.runs[bucket] = {**self.runs.get(bucket, {}), **after}
                 emitted.append(made)
                 packets += made.packets
         outputs = [each.output for each in emitted if each.output is not None]

@@ -175,12 +175,12 @@ def advance_round(level: int, means: Means, batches: Batches) -> Iterator[pa.Rec
             level,
             bucket,
             inbox,
-            report.of_levels(plan, means.runs.get(bucket, {}), [level]),
+            means.runs.get(bucket, {}),
             means.interval,
             means.context,
             buckets=means.buckets,
         )
-        passed += [*_sent(emitted), _told(plan, level, bucket, after)]
+        passed += [*_sent(emitted), _told(level, bucket, after)]
     return rows(passed)
 
 
@@ -234,12 +234,12 @@ def _sent(emitted: Emitted) -> list[Sent]:
     return sent
 
 
-def _told(plan: Dataflow, level: int, bucket: int, runs: Runs) -> Sent:
+def _told(level: int, bucket: int, runs: Runs) -> Sent:
     """The state of a level's operators in a bucket, for the driver."""
     told = report.Report(
         level=level,
         bucket=bucket,
-        runs=report.of_levels(plan, runs, [level]),
+        runs=runs,
         chunks=(),
         rows_in=0,
         milliseconds=0.0,

@@ -13,12 +13,14 @@ from streams.ids import CollectionId
 from streams.plan.physical import (
     MARKED,
     Aggregate,
+    Arrange,
     Constant,
     Dataflow,
     Distinct,
     Groupwise,
     Join,
     Linear,
+    Lookup,
     Loop,
     Negate,
     Node,
@@ -64,7 +66,10 @@ class Simulation:
         ]
         for bucket in range(BUCKETS):
             tables = [f"{port}_{bucket}" for port in ports]
-            query = _query(node, tables, bucket, width)
+            if isinstance(node, Lookup):
+                query = self._lookup(node, tables, width)
+            else:
+                query = _query(node, tables, bucket, width)
             shown = ", ".join(
                 f"CAST(c{i} AS {type_}) AS c{i}"
                 for i, type_ in enumerate(self.dataflow.types[number])
@@ -84,6 +89,16 @@ class Simulation:
             self._create(
                 f"n{number}_{bucket}", f"SELECT {shown} FROM ({numbered}) WHERE {where}"
             )
+
+    def _lookup(self, node: Lookup, tables: list[str], width: int) -> str:
+        """At one time: what came before it is nothing."""
+        keeper = self.dataflow.nodes[node.arranged]
+        assert isinstance(keeper, Arrange)
+        on = _on(node.keys, keeper.keys, keeper.null_equal)
+        sides = f"{tables[0]} l JOIN {tables[1]} r ON {on}"
+        names = ", ".join(f"c{i}" for i in range(width))
+        joined = f"(SELECT l.*, r.* FROM {sides}) AS p({names})"
+        return f"SELECT * FROM {joined} WHERE {not node.strict}"
 
     def _port(self, number: int, child: int, keys: tuple[int, ...] | None) -> str:
         """What arrives from the child: moved if the level rises, in place if it does not."""
@@ -107,11 +122,13 @@ def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
     match node:
         case Join():
             return [node.left_keys, node.right_keys]
+        case Lookup():
+            return [node.keys, None]  # the state is where the arrangement keeps it
         case Reduce():
             return [node.keys]
         case Threshold():
             return [node.keys] * len(node.inputs)
-        case Groupwise() | TopK():
+        case Groupwise() | TopK() | Arrange():
             return [node.keys]
         case Distinct():
             return [tuple(range(width))]
@@ -128,11 +145,7 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             where = " AND ".join(e.sql for e in node.predicates) or "true"
             return f"SELECT {shown} FROM {tables[0]} WHERE {where}"
         case Join():
-            pairs = zip(node.left_keys, node.right_keys, node.null_equal, strict=True)
-            on = " AND ".join(
-                f"l.c{a} {'IS NOT DISTINCT FROM' if null else '='} r.c{b}"
-                for a, b, null in pairs
-            )
+            on = _on(node.left_keys, node.right_keys, node.null_equal)
             sides = f"{tables[0]} l JOIN {tables[1]} r ON {on or 'true'}"
             judged = " AND ".join(e.sql for e in node.residual) or "true"
             names = ", ".join(f"c{i}" for i in range(width))
@@ -154,8 +167,17 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return " UNION ALL ".join(f"SELECT * FROM {table}" for table in tables)
         case Negate():  # as long as there is nothing to take back
             return f"SELECT * FROM {tables[0]} WHERE error('rows of a Negate')::BOOLEAN"
-        case Source() | Upsert() | Temporal() | Loop():
+        case Arrange():
+            return f"SELECT * FROM {tables[0]}"
+        case Source() | Upsert() | Temporal() | Loop() | Lookup():
             raise AssertionError(node)
+
+
+def _on(left: tuple[int, ...], right: tuple[int, ...], null_equal: tuple[bool, ...]) -> str:
+    return " AND ".join(
+        f"l.c{a} {'IS NOT DISTINCT FROM' if null else '='} r.c{b}"
+        for a, b, null in zip(left, right, null_equal, strict=True)
+    )
 
 
 _BORN = f"hash({KEYLESS}) % {BUCKETS}"

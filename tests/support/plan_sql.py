@@ -33,6 +33,9 @@ def to_sql(node: ir.Relational) -> str:
             return f"SELECT * FROM {_of(node.input)} WHERE {where}"
         case ir.Product():
             return _product(node)
+        case ir.DeltaJoin():
+            every = f"({_product(node)}) d{next(_counter)}"
+            return _select(node, [f"c{place}" for place in node.outputs], every)
         case ir.Join():
             return _join(node)
         case ir.Group():
@@ -101,7 +104,7 @@ def _select(node: ir.Relational, expressions: list[str], source: str) -> str:
     return f"SELECT {shown} FROM {source}"
 
 
-def _product(node: ir.Product) -> str:
+def _product(node: ir.Product | ir.DeltaJoin) -> str:
     places: list[str] = []
     parts = []
     for number, part in enumerate(node.inputs):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from streams.plan.ir import Loop, Relational, parts, with_parts
 from streams.plan.passes.canonical import canonical
+from streams.plan.passes.deltas import deltas
 from streams.plan.passes.flatten import flatten
 from streams.plan.passes.fuse import fuse
 from streams.plan.passes.groups import groups
@@ -28,7 +29,8 @@ PASSES: tuple[Pass, ...] = (
     selfjoins,  # no collection is joined with itself on its key
     prune,  # no column is carried that nobody reads
     order,  # a product names its inputs in the order in which to join them
-    joins,  # every product is a tree of joins on equal columns
+    deltas,  # a product is a delta join where joins would keep more
+    joins,  # every other product is a tree of joins on equal columns
     canonical,  # equal keys have equal bits
     unique,  # nothing is made distinct, or grouped, that a key makes so already
     groups,  # what operators over groups compute with are columns; no Group only groups

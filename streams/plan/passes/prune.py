@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from streams.plan.ir import (
+    DeltaJoin,
     Distinct,
     Filter,
     Get,
@@ -104,6 +105,8 @@ class _Pruner:
                 return self._product(node, needed)
             case Join():
                 return self._join(node, needed)
+            case DeltaJoin():
+                return self._delta(node, needed)
             case Match():
                 return self._match(node, needed)
             case Unnest():
@@ -135,6 +138,19 @@ class _Pruner:
         return pick(kept, [read.index(i) for i in needed])
 
     def _product(self, node: Product, needed: tuple[int, ...]) -> Relational:
+        parts, predicates, positions = self._inputs(node, needed)
+        return pick(Product(parts, predicates), [positions[i] for i in needed])
+
+    def _delta(self, node: DeltaJoin, needed: tuple[int, ...]) -> Relational:
+        shown = tuple(node.outputs[i] for i in needed or (0,))
+        parts, predicates, positions = self._inputs(node, shown)
+        made = DeltaJoin(parts, predicates, tuple(positions[i] for i in shown))
+        return pick(made, range(len(needed)))
+
+    def _inputs(
+        self, node: Product | DeltaJoin, needed: tuple[int, ...]
+    ) -> tuple[tuple[Relational, ...], tuple[Scalar, ...], dict[int, int]]:
+        """The inputs and predicates, and where a column of the row of all is then."""
         read = _read(node.predicates, needed)
         parts, positions, start = [], dict[int, int](), 0
         width = 0
@@ -146,7 +162,7 @@ class _Pruner:
             width += max(len(own), 1)
             start += size
         predicates = tuple(remap(predicate, positions) for predicate in node.predicates)
-        return pick(Product(tuple(parts), predicates), [positions[i] for i in needed])
+        return tuple(parts), predicates, positions
 
     def _match(self, node: Match, needed: tuple[int, ...]) -> Relational:
         width = len(columns(node.left))

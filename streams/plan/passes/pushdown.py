@@ -15,6 +15,7 @@ from dataclasses import replace
 from streams.plan.disjunctions import factored, implied
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
+    DeltaJoin,
     Distinct,
     Filter,
     Get,
@@ -91,7 +92,7 @@ def _push(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return _filter(sides, predicates)
         case Negate():
             return _filter(Negate(_push(node.input, ())), predicates)
-        case Get() | Values() | Variable() | Loop():
+        case Get() | Values() | Variable() | Loop() | DeltaJoin():
             return _filter(node, predicates)
 
 

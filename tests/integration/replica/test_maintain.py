@@ -12,6 +12,7 @@ from tests.random_sql.chance import Chance
 from tests.random_sql.judge import Judge
 from tests.support import tpch
 from tests.support.maintained import TIMES, Tables, compare
+from tests.support.many_to_many import HOPS, tables
 
 pytestmark = pytest.mark.integration
 
@@ -36,6 +37,12 @@ def test_tpch_on_spark(spark: SparkSession, number: int) -> None:
     read = {name: of for name, of in tpch.COLUMNS.items() if name in query}
     histories = {name: list(tpch.changes(chance, name, TIMES)) for name in read}
     on_both(Tables(read, chance, histories), query, number)
+
+
+def test_a_delta_join_on_spark(spark: SparkSession) -> None:
+    """Lookups in the second round read what the first round's arrangements keep."""
+    query = f"SELECT x.src, count(*) AS n FROM {HOPS} GROUP BY x.src"
+    on_both(tables(query, random.Random(1)), query, 1)
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -20,6 +20,7 @@ COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("s", "VARCHAR"))
 ROWS, SLICE, LITTLE = 2000, 250, 1 << 10
 QUERIES = {
     "join": "SELECT d.k, d.v, t.s FROM d JOIN t ON d.k = t.k AND d.v = t.v + 1",
+    "delta_join": "SELECT a.v, c.s FROM t a JOIN t b ON a.v = b.k JOIN t c ON b.v = c.k",
     "group": "SELECT k, count(*) AS n, sum(v) AS s, max(s) AS m FROM t GROUP BY k",
     "extremes": "SELECT min(s) AS least, max(v) AS most FROM t",
     "distinct": "SELECT DISTINCT s FROM t",

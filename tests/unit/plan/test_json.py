@@ -7,6 +7,7 @@ from streams.ids import CollectionId
 from streams.plan.json import dumps, loads
 from streams.plan.physical import (
     Aggregate,
+    Arrange,
     Column,
     Constant,
     Dataflow,
@@ -16,6 +17,7 @@ from streams.plan.physical import (
     Import,
     Join,
     Linear,
+    Lookup,
     Loop,
     Negate,
     Reduce,
@@ -53,9 +55,11 @@ EVERY = Dataflow(
         Reduce(9, (), (Aggregate("corr", 0, "X", other=1), GENERAL)),
         Loop((10, 7), BODY, ("a b", "c"), (1, 0), 1, 20, fails=False),
         Negate(12),
+        Arrange(13, (0,), (True,)),
+        Lookup(13, 14, (0,), strict=True),
     ),
-    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 7),
-    levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4),
+    types=(("INTEGER", "VARCHAR"), (), ("A",), ("B",), ("C",), ("D",), ("E",), *[("F",)] * 9),
+    levels=(0, 1, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 4, 4, 4, 5),
     output=(Column("o", "F"),),
     functions=(Function("f", ("a", "b"), ("X", "Y"), "Z", "def f(a, b):\n  'é'"),),
 )
@@ -85,6 +89,6 @@ def test_text_of_another_version_is_refused(text: str) -> None:
 def test_inputs_are_in_the_order_of_the_ports() -> None:
     assert [inputs(node) for node in EVERY.nodes] == [
         (), (), (0,), (0, 2), (3,), (4,), (5, 1, 1), (6,), (7,), (7,),
-        (8,), (9,), (10, 7), (12,),
+        (8,), (9,), (10, 7), (12,), (13,), (13, 14),
     ]  # fmt: skip
-    assert EVERY.depth == 4
+    assert EVERY.depth == 5

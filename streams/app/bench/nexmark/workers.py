@@ -146,6 +146,7 @@ class Worker:
 
     def step(self, interval: Interval, imports: Mapping[int, pa.Table]) -> None:
         """A micro-batch: level 0 over this share, then this bucket's levels, all in step."""
+        before = self.runs
         waiting: dict[int, list[Packet]] = defaultdict(list)
         emitted = self._timed(
             "level 0",
@@ -156,21 +157,25 @@ class Worker:
         for level in range(1, self.plan.depth + 1):
             for packet in self._exchanged(emitted):
                 waiting[packet.level].append(packet)
-            advance = partial(self._advance, level, waiting.pop(level, []), interval)
+            packets = waiting.pop(level, [])
+            advance = partial(self._advance, level, packets, interval, before)
             emitted = self._timed(f"level {level}", advance)
         self._keep(emitted)
 
-    def _advance(self, level: int, packets: Sequence[Packet], interval: Interval) -> Emitted:
+    def _advance(
+        self, level: int, packets: Sequence[Packet], interval: Interval, before: RunsByOperator
+    ) -> Emitted:
         inbox: dict[tuple[int, str], list[pa.Table]] = defaultdict(list)
         for packet in packets:
             inbox[packet.node, packet.port].append(packet.table)
         if not inbox and not interval.as_of:
             return Emitted((), None, None)
         context = self.context.of_task()
-        emitted, self.runs = engine.advance(
-            self.plan, level, self.number, inbox, self.runs, interval, context,
+        emitted, after = engine.advance(
+            self.plan, level, self.number, inbox, before, interval, context,
             buckets=self.task.workers,
         )  # fmt: skip
+        self.runs = {**self.runs, **after}
         return emitted
 
     def _keep(self, emitted: Emitted) -> None:

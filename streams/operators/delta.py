@@ -1,0 +1,110 @@
+"""Delta joins: arrangements of the inputs, and lookups of an input's changes in them.
+
+A combination of rows is there from the latest of their times on, and counts as often as the
+product of their diffs. Each change of an input is looked up in the others, one after the other
+(`plan.paths`), and sees of a partner
+
+    the state before the interval  +  the partner's changes in it, before or up to its own time
+
+So each combination of changes is made once, at the time of the change that it is looked up
+for, whatever the number of times in the interval; and no intermediate result is kept. An
+Arrange keeps its input's rows by key, for all lookups by this key in whatever round: they read
+its state as it was before the interval, and get the changes in it as updates.
+
+As in a join a NULL in a key matches nothing unless the position is `null_equal`, and such rows
+are not kept. What is asked of combinations beside their keys a Linear behind the lookup judges.
+
+Cost: an Arrange O(its changes); a Lookup O(changes of the stream + rows they match), a search
+in the state for each key, and the changes of the partner in the interval that match, of any
+time. Of n inputs each change is looked up n - 1 times.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from streams.operators import join
+from streams.operators.context import Ports, Scope, Stepped
+from streams.plan.physical import Arrange, Lookup
+from streams.trace import multiset
+from streams.trace.kernel import arrow_schema
+from streams.trace.runs import RunName
+from streams.trace.updates import flatten
+
+ROWS = "rows"
+
+
+def arrange(
+    node: Arrange,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The updates that can match anything, and the runs with them.
+
+    Args:
+        node: the arrangement.
+        ports: the input's updates, `in`.
+        runs: the arrangement's, `rows`.
+        types: the DuckDB types of the columns.
+        scope: the worker's means.
+    """
+    rows = flatten(ports["in"], arrow_schema(types))
+    changes = join.changed(rows, node.keys, node, scope.kernel)
+    kept = multiset.insert(
+        scope.context.files,
+        runs.get(ROWS, []),
+        join.stored(changes, types),
+        scope.kernel,
+    )
+    return Stepped(changes.rows, runs={ROWS: kept})
+
+
+def lookup(
+    node: Lookup,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The updates of the stream beside what they find.
+
+    Args:
+        node: the lookup.
+        ports: the `stream`, and as `arranged` the arrangement's changes in the interval.
+        runs: the arrangement's before the interval, `rows`.
+        made: the DuckDB types of the output's columns.
+        scope: the worker's means.
+    """
+    if "stream" not in ports:
+        return Stepped(None)
+    dataflow, kernel = scope.dataflow, scope.kernel
+    keeper = dataflow.nodes[node.arranged]
+    assert isinstance(keeper, Arrange), keeper
+    types = dataflow.types[node.stream], dataflow.types[node.arranged]
+    rows, news = (
+        flatten(ports.get(port, []), arrow_schema(kinds))
+        for port, kinds in zip(("stream", "arranged"), types, strict=True)
+    )
+    asked = join.changed(rows, node.keys, keeper, kernel)
+    past = join.arranged(runs.get(ROWS, []), asked.hashes, types[1], keeper.keys, scope)
+    present = join.changed(news, keeper.keys, keeper, kernel)
+    schema = arrow_schema(made)
+    found = [join.pairs(asked, past, *match, schema) for match in join.matches(asked, past)]
+    found += _earlier(node, asked, present, schema)
+    return Stepped(flatten(found, schema))
+
+
+def _earlier(
+    node: Lookup, asked: join.Side, present: join.Side, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """What was asked beside the changes of this interval that it sees."""
+    assert asked.times is not None, "updates have times"
+    assert present.times is not None, "updates have times"
+    latest = asked.times - 1 if node.strict else asked.times
+    if not len(latest) or not len(present.times) or present.times.min() > latest.max():
+        return  # as at birth, where all is of one time
+    for one, two in join.matches(asked, present):
+        seen = present.times[two] <= latest[one]
+        yield join.pairs(asked, present, one[seen], two[seen], schema)

@@ -1,0 +1,185 @@
+"""Make a Product a delta join where that saves state.
+
+A tree of joins keeps its inputs and every intermediate result; a delta join keeps the inputs
+alone, but each by every set of columns by which a path finds it (`plan.paths`). Where inputs
+refer to keys no intermediate result has more rows than the largest input, and to keep that one
+by several keys would cost more. So a Product becomes a delta join if
+
+    - some intermediate result has no key that bounds it: neither what is joined so far nor the
+      next input is unique in the columns that connect the two (`plan.unique`); and
+    - of no collection more copies are kept than the tree of joins would keep of it; or as many
+      more as there are intermediate results for which not even a guess at keys (`estimates`)
+      gives a bound. Each may then cost a copy of an input, and saves what has no bound.
+
+What it costs is time: a change makes all combinations with the inputs before on its path,
+though the last one may leave none of them. Relies on `order`: joins in the order of the inputs
+are those that it would take. Leaves behind: Products that `joins` is to make trees of.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from streams.plan.equijoin import Side, side, with_keys
+from streams.plan.estimates import looks_unique
+from streams.plan.fallible import can_fail
+from streams.plan.ir import (
+    DeltaJoin,
+    Filter,
+    Product,
+    Relational,
+    Values,
+    children,
+    columns,
+    variables,
+    with_children,
+)
+from streams.plan.passes.prune import pick
+from streams.plan.paths import EQUAL, Equal, equals, paths, shared, starts
+from streams.plan.scalar import Call, Form, Ref, Scalar, refs, remap
+from streams.plan.temporal import is_temporal
+from streams.plan.unique import is_unique
+
+MOST_INPUTS = 6
+"""A delta join of n inputs has n (n - 1) lookups: beyond, they would outweigh the state."""
+
+Unique = Callable[[Relational, frozenset[int]], bool]
+_Ends = tuple[tuple[int, Scalar], tuple[int, Scalar]]
+
+
+def deltas(node: Relational) -> Relational:
+    """Replace such products below and at the node."""
+    node = with_children(node, tuple(deltas(child) for child in children(node)))
+    if isinstance(node, Product) and 2 < len(node.inputs) <= MOST_INPUTS:  # noqa: PLR2004 - two make no intermediate result
+        return _delta(node)
+    return node
+
+
+def _delta(product: Product) -> Relational:
+    if variables(product) or any(isinstance(part, Values) for part in product.inputs):
+        return product
+    cuts = starts(product.inputs)
+    sides = [side(part, at) for part, at in zip(product.inputs, cuts, strict=False)]
+    # What can fail is asked of combinations that pass all else, and the time of the rest.
+    asked = [p for p in product.predicates if not can_fail(p) and not is_temporal(p)]
+    last = [p for p in product.predicates if p not in asked]
+    ends = {p: found for p in asked if (found := _ends(p, sides)) is not None}
+    for number, key in (end for pair in ends.values() for end in pair):
+        sides[number] = with_keys(sides[number], [key])
+    whole = _whole(sides)
+    predicates = tuple(
+        _between(p, ends[p], sides) if p in ends else remap(p, whole.positions) for p in asked
+    )
+    assert isinstance(whole.node, DeltaJoin)
+    node = replace(whole.node, predicates=predicates)
+    if not _saves(node):
+        return product
+    moved = tuple(whole.moved(predicate) for predicate in last)
+    rest = Filter(node, moved) if moved else node
+    return pick(rest, [whole.positions[i] for i in range(cuts[-1])])
+
+
+def _ends(predicate: Scalar, sides: Sequence[Side]) -> _Ends | None:
+    """The two inputs that an equality connects, each with its expression."""
+    if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
+        return None
+    if predicate.name not in EQUAL:
+        return None
+    one, other = (_home(argument, sides) for argument in predicate.arguments)
+    if one is None or other is None or one == other:
+        return None
+    return (one, predicate.arguments[0]), (other, predicate.arguments[1])
+
+
+def _home(scalar: Scalar, sides: Sequence[Side]) -> int | None:
+    """The input that has all the columns of an expression."""
+    read = refs(scalar)
+    found = (n for n, part in enumerate(sides) if read and read <= part.positions.keys())
+    return next(found, None)
+
+
+def _whole(sides: Sequence[Side]) -> Side:
+    """The combinations of all rows of the sides."""
+    inputs = tuple(part.node for part in sides)
+    cuts = starts(inputs)
+    positions = {
+        column: start + place
+        for part, start in zip(sides, cuts, strict=False)
+        for column, place in part.positions.items()
+    }
+    return Side(DeltaJoin(inputs, (), tuple(range(cuts[-1]))), positions)
+
+
+def _between(predicate: Scalar, ends: _Ends, sides: Sequence[Side]) -> Scalar:
+    """An equality as one of columns."""
+    assert isinstance(predicate, Call)
+    cuts = starts([part.node for part in sides])
+    places = [(number, sides[number].keys[key]) for number, key in ends]
+    found = [(cuts[n] + place, columns(sides[n].node)[place]) for n, place in places]
+    return replace(predicate, arguments=tuple(Ref(at, c.type, c.name) for at, c in found))
+
+
+def _saves(node: DeltaJoin) -> bool:
+    """Tell whether the delta join is to keep less than joins would."""
+    found = paths(node)
+    if found is None:
+        return False
+    copies = Counter(each.node for each in shared(node.inputs))
+    kept = Counter(each.node for each in {visit.arranged for path in found for visit in path})
+    more = sum((kept - copies).values())
+    return _unbounded(node, is_unique) > 0 and more <= _unbounded(node, looks_unique)
+
+
+def _unbounded(node: DeltaJoin, unique: Unique) -> int:
+    """How many intermediate results there are that no key bounds, if these keys are."""
+    connected, count = equals(node), 0
+    known = [0]
+    while len(known) < len(node.inputs) - 1:
+        new, by = next(_connected(node, connected, known))
+        bounded = unique(node.inputs[new], _own(node, new, by)) or _determined(
+            node, connected, known, by, unique
+        )
+        count += not bounded
+        known.append(new)
+    return count
+
+
+def _connected(
+    node: DeltaJoin, connected: Sequence[Sequence[Equal]], known: Sequence[int]
+) -> Iterator[tuple[int, list[Equal]]]:
+    """The inputs that may be joined next, and what connects them."""
+    for number in range(len(node.inputs)):
+        by = [equal for equal in connected[number] if equal.to in known]
+        if number not in known and by:
+            yield number, by
+
+
+def _own(node: DeltaJoin, number: int, by: Sequence[Equal]) -> frozenset[int]:
+    """The columns of an input that these equalities are about."""
+    start = starts(node.inputs)[number]
+    return frozenset(equal.column - start for equal in by)
+
+
+def _determined(
+    node: DeltaJoin,
+    connected: Sequence[Sequence[Equal]],
+    known: Sequence[int],
+    by: Sequence[Equal],
+    unique: Unique,
+) -> bool:
+    """Whether the columns on the known side determine a row of each known input."""
+    cuts = starts(node.inputs)
+    fixed: set[int] = set()
+    while True:
+        nexts = [
+            number
+            for number in set(known) - fixed
+            if unique(
+                node.inputs[number],
+                frozenset(e.other - cuts[number] for e in by if e.to == number)
+                | _own(node, number, [e for e in connected[number] if e.to in fixed]),
+            )
+        ]
+        if not nexts:
+            return fixed == set(known)
+        fixed.update(nexts)
