@@ -28,6 +28,8 @@ from streams.plan.temporal import bound, is_temporal
 Slots = tuple[frozenset[int], ...]
 """What was hashed, in order; each by the columns that hold its value."""
 
+_ANY_ROW = "which rows are left depends on all of them"
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -328,7 +330,7 @@ class _Builder:
         outputs = tuple(expression(column) for column in _refs(node.input))
         chosen = grouped.chosen(node, grouped.whole_row(node.input))
         condition = Expression(chosen, "BOOLEAN", "LIMIT")
-        return self._groupwise(node, node.keys, outputs, condition)
+        return self._groupwise(node, node.keys, outputs, condition, _ANY_ROW)
 
     def _groupwise(
         self,
@@ -336,11 +338,12 @@ class _Builder:
         scalars: tuple[Scalar, ...],
         outputs: tuple[Expression, ...],
         condition: Expression | None,
-        seen: physical.Reach | None = None,
+        seen: physical.Reach | str,
     ) -> int:
         source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
         level, slots = self._by(source, keys)
-        made = physical.Groupwise(source, keys, outputs, condition, seen)
+        near, why = (None, seen) if isinstance(seen, str) else (seen, "")
+        made = physical.Groupwise(source, keys, outputs, condition, near, why)
         return self._append(made, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
