@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.replica.launcher import STARTED_BY
+from streams.replica.launcher import starter
 
 ALONE = "@worker"
 EXECUTOR = "@executor"
@@ -40,7 +40,7 @@ class Crash:
         if self._is_its_turn(f"{point}{ALONE}"):
             os.kill(os.getpid(), signal.SIGKILL)
         if self._is_its_turn(f"{point}{EXECUTOR}"):
-            os.kill(int(os.environ[STARTED_BY]), signal.SIGKILL)
+            os.kill(starter(), signal.SIGKILL)
         if self._is_its_turn(point):
             self._kill()
 

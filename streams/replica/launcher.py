@@ -70,5 +70,10 @@ def adopt(environment: Mapping[str, str]) -> None:
     os.environ.update(environment)
 
 
+def starter() -> int:
+    """The process that started this one, which was nursed: a JVM of Spark's."""
+    return int(os.environ[STARTED_BY])
+
+
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], sys.argv[2:]))
