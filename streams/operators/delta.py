@@ -27,7 +27,7 @@ from streams.operators import join
 from streams.operators.context import Ports, Scope, Stepped
 from streams.plan.physical import Arrange, Lookup
 from streams.trace import multiset
-from streams.trace.columns import Ints, hash_keys, int64
+from streams.trace.columns import Ints, int64
 from streams.trace.kernel import arrow_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -66,11 +66,10 @@ def _arrange(
 ) -> Stepped:
     rows = flatten(ports["in"], arrow_schema(types))
     changes = join.changed(rows, node.keys, node, scope.kernel)
-    hashes = hash_keys(changes.forms, changes.rows.num_rows)
     kept = multiset.insert(
         scope.context.files,
         runs.get(ROWS, []),
-        join.stored(changes, hashes, types),
+        join.stored(changes, types),
         scope.kernel,
     )
     return Stepped(changes.rows, runs={ROWS: kept})
@@ -94,8 +93,7 @@ def _lookup(
         for port, kinds in zip(("stream", "arranged"), types, strict=True)
     )
     asked = join.changed(rows, node.keys, keeper, kernel)
-    hashes = hash_keys(asked.forms, asked.rows.num_rows)
-    past = join.arranged(runs.get(ROWS, []), hashes, types[1], keeper.keys, scope)
+    past = join.arranged(runs.get(ROWS, []), asked.hashes, types[1], keeper.keys, scope)
     schema = arrow_schema(made)
     found = [join.pairs(asked, past, *match, schema) for match in join.matches(asked, past)]
     assert asked.times is not None, "updates have times"

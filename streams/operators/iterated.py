@@ -266,7 +266,7 @@ class Joined:
             for i, side in enumerate(join.SIDES)
             if side in ports
         }
-        hashes = {i: hash_keys(side.forms, side.rows.num_rows) for i, side in new.items()}
+        hashes = {i: side.hashes for i, side in new.items()}
         terms = [(new[0], new[1])] if len(new) > 1 else []
         if 0 in new:
             terms += [(new[0], met) for met in self._met(1, hashes[0])]

@@ -12,6 +12,9 @@ A NULL in a key matches nothing, unless the position is `null_equal`; such rows 
 Of the pairs that match, the residual predicates judge each alone, as a filter would: so a pair
 that fails is an error as long as both its rows are there, and no pair beside it is touched.
 
+Both sides are sorted by the hashes of their keys, once: so what matches is found going forward,
+pairs lie together, and changes go into the state as they are.
+
 Cost: O(changes + rows they match), and a search in the state for each key that changed. With
 residual predicates at most `MOST_PAIRS` pairs, or those of one row, are in memory at a time.
 """
@@ -30,18 +33,19 @@ from streams.trace.columns import (
     Ints,
     Words,
     ascending,
-    canonical,
-    distinct,
     hash_keys,
     int64,
+    is_ascending,
     is_exact,
-    key_form,
+    new_runs,
     same,
+    searched,
     spans,
+    uint64,
 )
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.runs import RunName
-from streams.trace.updates import flatten
+from streams.trace.updates import flatten, key_columns, permuted
 
 SIDES = ("left", "right")
 MOST_PAIRS = 1 << 20
@@ -49,9 +53,13 @@ MOST_PAIRS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Rows of one side that can match: keys in key form, and times where they have one."""
+    """Rows of one side that can match, in the order of their keys' hashes.
+
+    `forms` are the keys in key form; rows have times where they are changes.
+    """
 
     rows: pa.RecordBatch
+    hashes: Words
     forms: list[pa.Array]
     diffs: Ints
     times: Ints | None
@@ -83,9 +91,8 @@ def step(
     ]
     if not any(change.rows.num_rows for change in changes):
         return Stepped(None, runs=runs)
-    hashes = [hash_keys(change.forms, change.rows.num_rows) for change in changes]
     states = [
-        arranged(runs.get(SIDES[i], []), hashes[1 - i], types[i], keys[i], scope)
+        arranged(runs.get(SIDES[i], []), changes[1 - i].hashes, types[i], keys[i], scope)
         for i in (0, 1)
     ]
     terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
@@ -94,7 +101,7 @@ def step(
         side: multiset.insert(
             scope.context.files,
             runs.get(side, []),
-            stored(changes[i], hashes[i], types[i]),
+            stored(changes[i], types[i]),
             kernel,
         )
         for i, side in enumerate(SIDES)
@@ -123,8 +130,12 @@ def changed(
 ) -> Side:
     """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
-    forms = [key_form(canonical(rows.column(key)), kernel) for key in keys]
-    return Side(rows, forms, int64(rows.column("diff")), int64(rows.column("time")))
+    hashes = hash_keys(key_columns(rows, keys, kernel)[1], rows.num_rows)
+    if not is_ascending(hashes):
+        order = ascending(hashes)
+        rows, hashes = permuted(rows, order), hashes[order]
+    forms = key_columns(rows, keys, kernel)[1]
+    return Side(rows, hashes, forms, int64(rows.column("diff")), int64(rows.column("time")))
 
 
 def _matchable(
@@ -145,13 +156,15 @@ def arranged(
     keys: Sequence[int],
     scope: Scope,
 ) -> Side:
-    """The rows of state whose keys' hashes are among these."""
+    """The rows of state whose keys' hashes are among these, which ascend."""
     shape = multiset.schema(data_schema(types))
-    wanted = distinct(hashes) if names else hashes
+    wanted = hashes[new_runs(hashes)]
     rows = multiset.candidates(scope.context.files.open(names), wanted, shape)
-    forms = [key_form(canonical(rows.column(1 + key)), scope.kernel) for key in keys]
+    if not is_ascending(uint64(rows.column(0))):
+        rows = rows.take(pa.array(ascending(uint64(rows.column(0)))))
     data = rows.select(list(range(1, 1 + len(types))))
-    return Side(data, forms, int64(rows.column("diff")), None)
+    forms = key_columns(data, keys, scope.kernel)[1]
+    return Side(data, uint64(rows.column(0)), forms, int64(rows.column("diff")), None)
 
 
 def _judged(
@@ -170,30 +183,18 @@ def _judged(
 def matches(
     left: Side, right: Side, *, in_portions: bool = False
 ) -> Iterator[tuple[Ints, Ints]]:
-    """The pairs of rows of equal keys, by their places; in portions if they are to be judged.
-
-    Both sides are sorted by the keys' hashes, and the smaller searched for in the larger: the
-    search goes forward, through what is in the processor's cache.
-    """
+    """The pairs of rows of equal keys, by place; in portions if they are to be judged."""
     if not left.rows.num_rows or not right.rows.num_rows:
         return
     swapped = left.rows.num_rows > right.rows.num_rows
-    (asked, order), (held, places) = map(_sorted, (right, left) if swapped else (left, right))
-    starts = np.searchsorted(held, asked, "left")
-    counts = np.searchsorted(held, asked, "right") - starts
+    asked, held = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
+    starts = searched(held, asked, after=False)
+    counts = searched(held, asked, after=True) - starts
     for begin, end in _portions(counts) if in_portions else [(0, len(asked))]:
         here = counts[begin:end]
-        one = np.repeat(order[begin:end], here)
-        two = places[spans(starts[begin:end], here)]
-        both = (two, one) if swapped else (one, two)
-        yield _of_equal_keys(left, right, *both)
-
-
-def _sorted(side: Side) -> tuple[Words, Ints]:
-    """The hashes of a side's keys in their order, and which row each is of."""
-    hashes = hash_keys(side.forms, side.rows.num_rows)
-    order = ascending(hashes)
-    return hashes[order], order
+        one = np.repeat(np.arange(begin, end), here)
+        two = spans(starts[begin:end], here)
+        yield _of_equal_keys(left, right, *((two, one) if swapped else (one, two)))
 
 
 def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints, Ints]:
@@ -236,7 +237,7 @@ def _width(side: Side) -> int:
     return int(side.rows.num_columns) - (0 if side.times is None else 2)
 
 
-def stored(side: Side, hashes: Words, types: Sequence[str]) -> pa.RecordBatch:
+def stored(side: Side, types: Sequence[str]) -> pa.RecordBatch:
     """A side's updates as they are kept."""
-    columns = [pa.array(hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
+    columns = [pa.array(side.hashes), *side.rows.columns[: len(types)], pa.array(side.diffs)]
     return pa.RecordBatch.from_arrays(columns, schema=multiset.schema(data_schema(types)))

@@ -4,25 +4,28 @@ A *cell* is a candidate (`ranked.Candidates`) at a moment. At moment j the cells
 order are its rows just before j and from j on; where the counts of the two differ there is a
 change. Around each change lie
 
-    wanted     the `ahead` rows before it and the `back` rows behind it: they see the change
-    shown      and `back` rows before these, `ahead` rows behind: what the wanted ones see
+    wanted     the rows that see the change: by number the `ahead` rows before it and the
+               `back` rows behind it, or peers of as many; by value as `sight` has them
+    shown      and what the wanted ones see
 
 each counted among the rows that are there, on both sides of the moment. A *piece* is a run of
 cells that are shown, on one side of a moment: it can be evaluated as a partition of its own.
 
-A group with many moments is cut into blocks of some, whose cells are only the candidates near
-to what changes within the block: for n candidates and c changes a moment, of which each makes
-r candidates cells, blocks of sqrt(n / (c r)) moments cost the least.
+A group with many moments is halved again and again: to the cells of a block of moments belong
+the candidates that change in it, and of the others as many as these changes may need. A half
+finds its own among those of the whole, until every block is one moment. So for c changes of
+which each makes r candidates cells it is O(c r log(times)) cells that are looked at.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from streams.operators.moments import Moments
 from streams.operators.ranked import Candidates
-from streams.plan.physical import Reach
+from streams.operators.sight import Sight
 from streams.trace.columns import Flags, Ints, spans
 
 MOST_CELLS = 1 << 18
@@ -77,72 +80,160 @@ def _segments(sizes: Ints) -> _Segments:
 
 
 @dataclass(frozen=True, slots=True)
+class _Cells:
+    """Cells in segments, each with its candidate (ascending in a segment), and how they see.
+
+    `peers` are segments over the peers of each segment, whose cells begin at `first`; cell i
+    is one of the peers `peer[i]`.
+    """
+
+    of: _Segments
+    entry: Ints
+    sight: Sight
+    peers: _Segments
+    first: Ints
+    peer: Ints
+
+    def seen(self, there: Flags, places: Ints) -> tuple[Ints, Ints]:
+        """The first and the last cell that see each of these, or are its peers."""
+        ranges, sight = self.sight.ranges, self.sight
+        if ranges is None:
+            return self._counted(there, (places, places), sight.ahead, sight.back)
+        return self._valued(ranges.seen, places, places)
+
+    def sees(self, there: Flags, low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """The first cell that those at `low` see, and the last that those at `high` do."""
+        ranges, sight = self.sight.ranges, self.sight
+        if ranges is None:
+            return self._counted(there, (low, high), sight.back, sight.ahead)
+        return self._valued(ranges.sees, low, high)
+
+    def places(self, which: Ints, entry: Ints, side: Literal["left", "right"] = "left") -> Ints:
+        """Where candidates stand, or would, in segments."""
+        size = int(self.entry.max(initial=0)) + 2
+        codes = self.of.which * size + self.entry
+        return np.searchsorted(codes, which * size + np.minimum(entry, size - 1), side)
+
+    def _counted(
+        self, there: Flags, ends: tuple[Ints, Ints], before: int, behind: int
+    ) -> tuple[Ints, Ints]:
+        """As far as so many peers that are there before the one and behind the other."""
+        if len(self.first) == len(there):  # each is alone
+            low, _ = self.of.around(there, ends[0], before, 0)
+            return low, self.of.around(there, ends[1], 0, behind)[1]
+        some = np.logical_or.reduceat(there, self.first)
+        low, _ = self.peers.around(some, self.peer[ends[0]], before, 0)
+        _, high = self.peers.around(some, self.peer[ends[1]], 0, behind)
+        return self.first[low], np.append(self.first, len(there))[high + 1] - 1
+
+    def _valued(self, ends: tuple[Ints, Ints], low: Ints, high: Ints) -> tuple[Ints, Ints]:
+        """The cells of the candidates from the first one's `ends` to the other's."""
+        which, entry = self.of.which, self.entry
+        begin = self.places(which[low], ends[0][entry[low]])
+        end = self.places(which[high], ends[1][entry[high]]) - 1
+        return np.minimum(begin, low), np.maximum(end, high)
+
+
+def _cells(sizes: Ints, entry: Ints, sight: Sight) -> _Cells:
+    of = _segments(sizes)
+    if sight.peer is None:
+        each = np.arange(len(entry))
+        return _Cells(of, entry, sight, of, each, each)
+    peer = sight.peer[entry]
+    begins = np.ones(len(entry), np.bool_)
+    begins[1:] = (peer[1:] != peer[:-1]) | (of.which[1:] != of.which[:-1])
+    first = np.flatnonzero(begins)
+    peers = _segments(np.bincount(of.which[first], minlength=len(sizes)))
+    return _Cells(of, entry, sight, peers, first, np.cumsum(begins) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The moments [first, last) of each block, and its cells, of which it has `sizes` many."""
+
+    first: Ints
+    last: Ints
+    sizes: Ints
+    entry: Ints
+
+    def choose(self, places: Ints) -> "_Blocks":
+        """These blocks alone."""
+        begin = (np.cumsum(self.sizes) - self.sizes)[places]
+        entry = self.entry[spans(begin, self.sizes[places])]
+        return _Blocks(self.first[places], self.last[places], self.sizes[places], entry)
+
+    def halved(self) -> "_Blocks":
+        """The halves of each block, with the cells of the whole."""
+        twice = self.choose(np.repeat(np.arange(len(self.first)), 2))
+        middle = (self.first + self.last) >> 1
+        first = np.column_stack((self.first, middle)).ravel()
+        last = np.column_stack((middle, self.last)).ravel()
+        return _Blocks(first, last, twice.sizes, twice.entry)
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbourhoods:
     """See the module. Groups that are `whole` are one neighbourhood."""
 
     held: Candidates
     moments: Moments
-    reach: Reach
+    sight: Sight
     whole: Flags
     by_moment: Ints
     """The changes in the order of their moments."""
 
-    def part(self, first: Ints, last: Ints) -> Part:
-        """The pieces of blocks: the moments [first, last) of each, one block after another."""
-        blocks, entry = self._near(first, last)
-        times = last - first
-        block = np.repeat(np.arange(len(first)), times)
-        sizes = (blocks.end - blocks.start)[block]
-        cells = _segments(sizes)
-        entry = entry[spans(blocks.start[block], sizes)]
-        moment = np.arange(int(first[0]), int(last[-1]))
-        both = [self.held.counts(entry, moment[cells.which] - 1 + side) for side in (0, 1)]
+    def part(self, blocks: _Blocks) -> Part:
+        """The pieces of blocks of one moment each."""
+        cells, moment = _cells(blocks.sizes, blocks.entry, self.sight), blocks.first
+        own = cells.of.which
+        both = [self.held.counts(cells.entry, moment[own] - 1 + side) for side in (0, 1)]
         changed = np.flatnonzero(both[0] != both[1])  # from below 0 to 0 too: the group heals
         counts = [np.maximum(each, 0) for each in both]
         whole = self.whole[self.moments.owner[moment]]
-        ends = self._ends(cells, counts, changed, whole[cells.which[changed]])
-        wanted = cells.marked(*ends)
-        shown = [self._shown(cells, side > 0, ends) for side in counts]
-        return _joined(cells, entry, moment, counts, (wanted, shown))
+        ends = _ends(cells, counts, changed, whole[own[changed]])
+        wanted = cells.of.marked(*ends)
+        shown = [cells.of.marked(*cells.sees(side > 0, *ends)) for side in counts]
+        return _joined(cells.of, cells.entry, moment, counts, (wanted, shown))
 
-    def _ends(
-        self, cells: _Segments, counts: Sequence[Ints], changed: Ints, whole: Flags
-    ) -> tuple[Ints, Ints]:
-        """Of each change the first and the last cell that sees it."""
-        ahead, back = self.reach.ahead, self.reach.back
-        sides = [cells.around(side > 0, changed, ahead, back) for side in counts]
-        low = np.minimum(sides[0][0], sides[1][0])
-        high = np.maximum(sides[0][1], sides[1][1])
-        own = cells.which[changed]
-        low = np.where(whole, cells.start[own], low)
-        return low, np.where(whole, cells.end[own] - 1, high)
+    def all_(self) -> _Blocks:
+        """A block for each group, of all its candidates."""
+        first, last = self.moments.bounds
+        sizes = np.bincount(self.held.owner, minlength=len(first))
+        return _Blocks(first, last, sizes, np.arange(len(self.held.owner)))
 
-    def _shown(self, cells: _Segments, there: Flags, ends: tuple[Ints, Ints]) -> Flags:
-        """The cells that the wanted ones see on one side of their moment."""
-        low, _ = cells.around(there, ends[0], self.reach.back, 0)
-        _, high = cells.around(there, ends[1], 0, self.reach.ahead)
-        return cells.marked(low, high)
-
-    def _near(self, first: Ints, last: Ints) -> tuple[_Segments, Ints]:
-        """For each block the candidates near to its changes."""
-        held, reach = self.held, self.reach
-        owner = self.moments.owner[first]
-        begin = np.searchsorted(held.owner, owner)
-        sizes = np.searchsorted(held.owner, owner, "right") - begin
-        all_ = _segments(sizes)
-        entry = spans(begin, sizes)
-        changed = np.zeros(len(entry), np.bool_)
-        low, high = np.searchsorted(held.moment[self.by_moment], [first[0], last[-1]])
-        mine = self.by_moment[low:high]
-        block = np.searchsorted(first, held.moment[mine], "right") - 1
-        changed[all_.start[block] + held.entry[mine] - begin[block]] = True
-        still = ~changed & (held.counts(entry, first[all_.which] - 1) > 0)
-        places, far = np.flatnonzero(changed), reach.back + reach.ahead
-        ends = all_.around(still, places, far, far)
-        near = all_.marked(*ends) | self.whole[owner][all_.which]
+    def near(self, blocks: _Blocks) -> _Blocks:
+        """The blocks with those cells alone that are near to their changes."""
+        cells = _cells(blocks.sizes, blocks.entry, self.sight)
+        own = cells.of.which
+        changed = np.zeros(len(cells.entry), np.bool_)
+        changed[self._changed(blocks, cells)] = True
+        still = ~changed & (self.held.counts(cells.entry, blocks.first[own] - 1) > 0)
+        ends = cells.sees(still, *cells.seen(still, np.flatnonzero(changed)))
+        near = cells.of.marked(*ends) | self.whole[self.moments.owner[blocks.first]][own]
         kept = np.flatnonzero(near & (changed | still))
-        counts = np.bincount(all_.which[kept], minlength=len(first))
-        return _segments(counts), entry[kept]
+        sizes = np.bincount(own[kept], minlength=len(blocks.first))
+        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept])
+
+    def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:
+        """The cells of what changes within its block."""
+        held, ends = self.held, [blocks.first[0], blocks.last[-1]]
+        low, high = np.searchsorted(held.moment[self.by_moment], ends)
+        mine = self.by_moment[low:high]
+        block = np.searchsorted(blocks.first, held.moment[mine], "right") - 1
+        inside = held.moment[mine] < blocks.last[block]
+        return cells.places(block[inside], held.entry[mine][inside])
+
+
+def _ends(
+    cells: _Cells, counts: Sequence[Ints], changed: Ints, whole: Flags
+) -> tuple[Ints, Ints]:
+    """Of each change the first and the last cell that sees it."""
+    sides = [cells.seen(side > 0, changed) for side in counts]
+    low = np.minimum(sides[0][0], sides[1][0])
+    high = np.maximum(sides[0][1], sides[1][1])
+    own = cells.of.which[changed]
+    low = np.where(whole, cells.of.start[own], low)
+    return low, np.where(whole, cells.of.end[own] - 1, high)
 
 
 def _joined(
@@ -179,40 +270,35 @@ def _joined(
 
 
 def neighbourhoods(
-    held: Candidates, moments: Moments, reach: Reach, whole: Flags
+    held: Candidates, moments: Moments, sight: Sight, whole: Flags
 ) -> Iterator[Part]:
     """The neighbourhoods of all changes, some at a time.
 
     Args:
         held: the candidates of the changed groups.
         moments: the moments.
-        reach: how far outputs look.
+        sight: how far the candidates see.
         whole: the groups of which everything is one neighbourhood.
     """
-    by_moment = np.argsort(held.moment, kind="stable")
-    found = Neighbourhoods(held, moments, reach, whole, by_moment)
-    first, last, cells = _blocks(held, moments, reach, whole)
-    ends, start = np.cumsum(cells), 0
-    while start < len(first):
-        before = int(ends[start - 1]) if start else 0
-        end = max(int(np.searchsorted(ends, before + MOST_CELLS, "right")), start + 1)
-        yield found.part(first[start:end], last[start:end])
-        start = end
+    found = Neighbourhoods(held, moments, sight, whole, np.argsort(held.moment, kind="stable"))
+    todo = [found.all_()]
+    while todo:
+        blocks = todo.pop()
+        middle = _middle(blocks.sizes)
+        if middle:
+            todo += [blocks.choose(np.arange(middle, len(blocks.first)))]
+            todo += [blocks.choose(np.arange(middle))]
+            continue
+        single = blocks.last - blocks.first == 1
+        if single.any():
+            yield found.part(blocks.choose(np.flatnonzero(single)))
+        if not single.all():
+            todo.append(found.near(blocks.choose(np.flatnonzero(~single)).halved()))
 
 
-def _blocks(
-    held: Candidates, moments: Moments, reach: Reach, whole: Flags
-) -> tuple[Ints, Ints, Ints]:
-    """The first moment of each block and the one after its last, and its cost in cells."""
-    first, end = moments.bounds
-    times, groups = end - first, len(first)
-    sizes = np.bincount(held.owner, minlength=groups)
-    changes = np.bincount(held.owner[held.entry], minlength=groups) / times
-    each = np.where(whole, sizes, changes * (1 + 2 * (reach.back + reach.ahead)))
-    best = np.clip(np.sqrt(sizes / np.maximum(each, 1)).astype(np.int64), 1, times)
-    counts = -(-times // best)
-    owner = np.repeat(np.arange(groups), counts)
-    begins = first[owner] + spans(np.zeros(groups, np.int64), counts) * best[owner]
-    ends = np.minimum(begins + best[owner], end[owner])
-    near = np.minimum(sizes[owner], each[owner] * (ends - begins))
-    return begins, ends, (sizes[owner] + (ends - begins) * near).astype(np.int64)
+def _middle(sizes: Ints) -> int:
+    """Where to part blocks that have too many cells together; 0 to leave them together."""
+    ends = np.cumsum(sizes)
+    if ends[-1] <= MOST_CELLS:
+        return 0
+    return min(max(int(np.searchsorted(ends, ends[-1] // 2)), 1), len(sizes) - 1)

@@ -6,7 +6,7 @@ were. What an operator needs of the core it finds by search; with the touched ro
 *candidates*, in order within each group, and their counts are known at every moment.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from streams.operators.extremes import Touched
 from streams.operators.linear import source_of
 from streams.operators.moments import Moments
 from streams.trace import keyed, order
-from streams.trace.columns import Ints, combined
+from streams.trace.columns import Flags, Ints, combined
 from streams.trace.kernel import Kernel
 
 
@@ -39,6 +39,20 @@ def changes(
     values = combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
     shape = extremes.schema([key.type for key in keys], pa.binary())
     return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The changed rows: columns of these DuckDB types, time, diff; and what is known of them.
+
+    `base` is how often each entry was there before the interval.
+    """
+
+    rows: pa.RecordBatch
+    types: Sequence[str]
+    touched: Touched
+    base: Ints
+    moments: Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +132,33 @@ def candidates(
     )
 
 
+Wrong = Callable[[Ints, Ints], Flags]
+"""From places of changed rows and how often they are there to whether they are wrong then."""
+
+
 def below(touched: Touched, base: Ints, moments: Moments, found: keyed.Found) -> Ints:
     """For each pair how many rows of the group have a negative count.
 
     `found` has their number before the interval in a column `below`.
     """
-    after = touched.counts(base)
-    change = (after < 0).astype(np.int64) - ((after - touched.diff) < 0)
+    return counted(touched, base, moments, (found, "below"), lambda _, counts: counts < 0)
+
+
+def counted(
+    touched: Touched,
+    base: Ints,
+    moments: Moments,
+    stored: tuple[keyed.Found, str],
+    wrong: Wrong,
+) -> Ints:
+    """For each pair how many rows of the group are wrong; as `stored` before the interval."""
+    after, place = touched.counts(base), touched.place[touched.entry]
+    was, now = wrong(place, after - touched.diff), wrong(place, after)
+    change = now.astype(np.int64) - was
     at_moment = np.zeros(len(moments.owner), np.int64)
     np.add.at(at_moment, touched.moment, change)
-    before = found.rows_or_null("below").fill_null(0).to_numpy(zero_copy_only=False)
+    found, name = stored
+    before = found.rows_or_null(name).fill_null(0).to_numpy(zero_copy_only=False)
     first = moments.bounds[0]
     running = np.cumsum(at_moment)
     since = running - (running - at_moment)[first][moments.owner]

@@ -62,12 +62,13 @@ def compile_view(
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
     settled, columns = _settled(query, catalog, functions)
+    refuse_types(columns, ())
     logical = optimise(settled)
     dataflow = lower(logical, columns)
     if functions:
         called = named(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
-    refuse_types(columns, _inner_types(dataflow))
+    refuse_types((), _inner_types(dataflow))
     return Compiled(dataflow, logical, columns)
 
 

@@ -273,8 +273,14 @@ def _groupwise(node: physical.Groupwise) -> str:
 def _scope(node: physical.Groupwise) -> str:
     """What a change of one row makes the operator compute again."""
     if node.reach is None:
-        return "whole groups: "
-    return f"{node.reach.ahead} rows before and {node.reach.back} behind each change: "
+        return f"whole groups ({node.why}): "
+    if node.reach.span is not None:
+        return "neighbours, those whose frames by value reach a change: "
+    if not node.reach.peers:
+        some = f"{node.reach.ahead} rows before and {node.reach.back} behind each change"
+        return f"neighbours, {some}: "
+    some = f"{node.reach.ahead} groups of peers before and {node.reach.back} behind"
+    return f"neighbours, the peers of each change and {some}: "
 
 
 def _null_equal(node: physical.Join) -> str:

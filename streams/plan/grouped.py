@@ -32,13 +32,14 @@ from streams.plan.typenames import identifier
 Text = Callable[[Scalar], str]
 
 _ORDER_BLIND = frozenset({
-    "approx_count_distinct", "avg", "bit_and", "bit_or", "bit_xor", "bitstring_agg",
-    "bool_and", "bool_or", "count", "histogram", "histogram_exact", "mad", "max",
-    "median", "min", "quantile", "quantile_cont", "quantile_disc", "regr_count", "sum",
+    "approx_count_distinct", "bit_and", "bit_or", "bit_xor", "bitstring_agg",
+    "bool_and", "bool_or", "count", "mad", "max", "median", "min", "quantile",
+    "quantile_cont", "quantile_disc", "regr_count",
 })  # fmt: skip
 """Aggregates that give one answer in any order (of floats: `minds_order`)."""
 
 _SUMMED = frozenset({"sum", "avg"})
+_BINNED = frozenset({"histogram", "histogram_exact"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _OF_FRAMES = frozenset({"first_value", "last_value", "nth_value"})
 _BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "fill"})
@@ -48,8 +49,11 @@ _FLOATS = ("FLOAT", "DOUBLE")
 
 def minds_order(function: str, arguments: Sequence[Scalar]) -> bool:
     """Tell whether an aggregate may give another answer when rows come in another order."""
-    floats = any(argument.type in _FLOATS for argument in arguments)
-    return function not in _ORDER_BLIND or (function in _SUMMED and floats)
+    if function in _SUMMED:
+        return any(argument.type in _FLOATS for argument in arguments)
+    if function in _BINNED:  # the bins are those of the row that comes first
+        return any(refs(bins) for bins in arguments[1:])
+    return function not in _ORDER_BLIND
 
 
 def aggregate(call: AggregateCall) -> str:

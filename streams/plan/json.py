@@ -33,6 +33,7 @@ from streams.plan.physical import (
     Reduce,
     Rule,
     Source,
+    Span,
     Temporal,
     Threshold,
     TopK,
@@ -199,11 +200,28 @@ def _groupwise(record: Record) -> Node:
         _expressions(record, "outputs"),
         None if condition is None else _expression(condition),
         None if record.raw("reach") is None else _reach(record.record("reach")),
+        _text(record, "why"),
     )
 
 
 def _reach(record: Record) -> Reach:
-    return Reach(_text(record, "order"), record.number("back"), record.number("ahead"))
+    return Reach(
+        _text(record, "order"),
+        record.number("back"),
+        record.number("ahead"),
+        _text(record, "peers"),
+        None if record.raw("span") is None else _span(record.record("span")),
+    )
+
+
+def _span(record: Record) -> Span:
+    sees, seen, needed = (_ends(record, name) for name in ("sees", "seen", "needed"))
+    return Span(sees, seen, needed, _text(record, "fails"))
+
+
+def _ends(record: Record, name: str) -> tuple[str, str]:
+    low, high = record.texts(name)
+    return low, high
 
 
 def _top(record: Record) -> Node:

@@ -35,6 +35,8 @@ from streams.plan.render import expression, sql
 from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.temporal import bound, is_temporal
 
+_ANY_ROW = "which rows are left depends on all of them"
+
 
 def lower(node: ir.Relational, output: Sequence[Column]) -> Dataflow:
     """The dataflow that computes the plan; `output` names its columns."""
@@ -319,7 +321,7 @@ class _Builder:
         outputs = tuple(expression(column) for column in _refs(node.input))
         chosen = grouped.chosen(node, grouped.whole_row(node.input))
         condition = Expression(chosen, "BOOLEAN", "LIMIT")
-        return self._groupwise(node, node.keys, outputs, condition)
+        return self._groupwise(node, node.keys, outputs, condition, _ANY_ROW)
 
     def _groupwise(
         self,
@@ -327,11 +329,12 @@ class _Builder:
         scalars: tuple[Scalar, ...],
         outputs: tuple[Expression, ...],
         condition: Expression | None,
-        seen: physical.Reach | None = None,
+        seen: physical.Reach | str,
     ) -> int:
         source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
         level, slots = self._by(source, keys)
-        made = physical.Groupwise(source, keys, outputs, condition, seen)
+        near, why = (None, seen) if isinstance(seen, str) else (seen, "")
+        made = physical.Groupwise(source, keys, outputs, condition, near, why)
         return self._append(made, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
@@ -411,7 +414,8 @@ def _refs(node: ir.Relational) -> tuple[Ref, ...]:
 
 def _aggregate(call: ir.AggregateCall) -> physical.Aggregate:
     if call.general:
-        reads = tuple(sorted({index for scalar in call.scalars for index in refs(scalar)}))
+        read = {index for scalar in call.scalars for index in refs(scalar)}
+        reads = tuple(sorted(read)) or (0,)  # without a column, rows would have no number
         text = grouped.aggregate(call)
         return physical.Aggregate(call.function, None, call.type, sql=text, reads=reads)
     return physical.Aggregate(

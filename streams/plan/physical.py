@@ -188,16 +188,40 @@ class Reduce:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """How far a row's outputs look by value, as for a frame of RANGE.
+
+    Each but the last are two texts of SQL over `c0 .. cn`: sort keys by the query's order, with
+    an empty text behind it, of the first and of the last value that
+
+        sees     the row sees
+        seen     may see the row
+        needed   one that sees the row may see
+
+    `fails` is whether DuckDB raises for the row, because a bound is no value of the type.
+    """
+
+    sees: tuple[str, str]
+    seen: tuple[str, str]
+    needed: tuple[str, str]
+    fails: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """How far a row's outputs look: at most `back` rows before it and `ahead` rows behind it.
 
     Rows stand in the order that the arguments `order` of DuckDB's `create_sort_key` give, in
-    which no two different rows are equal; of equal rows each counts.
+    which no two different rows are equal; of equal rows each counts. If `peers` is not empty it
+    has such arguments for the query's order alone, and not rows count but groups of peers, the
+    row's own included whatever the numbers are. With a `span` there are no numbers.
     """
 
     order: str
     back: int
     ahead: int
+    peers: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +230,9 @@ class Groupwise:
 
     Both may be of window functions, whose partition is the group: in SQL `PARTITION BY p`.
     Equal rows are told apart by `i`.
-    Where a group changes, what all of it comes to is computed anew; with a `reach`, which goes
-    with no condition and with outputs that cannot fail, only for the rows that see the change.
+    Where a group changes, what all of it comes to is computed anew, and `why` says for what
+    reason; with a `reach`, which goes with no condition and with outputs that fail only as its
+    span does, only for the rows that see the change.
     """
 
     input: NodeId
@@ -215,6 +240,7 @@ class Groupwise:
     outputs: tuple[Expression, ...]
     condition: Expression | None = None
     reach: Reach | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,24 @@
 """How far the calls of a window look: whether a change is felt by its neighbours alone.
 
-A frame of ROWS between constant offsets, lag and lead see so many rows before and behind their
-own. That is known when the plan is made; so only what lies that near to a change need be
-computed again. It holds where all calls order the rows alike, where no call can fail (an error
+lag, lead and a frame of ROWS between constant offsets see so many rows before and behind their
+own, one of GROUPS so many groups of peers, one of RANGE what differs by so much. That is known
+when the plan is made; so only what lies that near to a change need be computed again. It holds
+where all calls order the rows alike, where no call can fail but by a bound of RANGE (an error
 is one of the whole partition) and where the value of a frame does not depend on how it was
 added up (sums of floats do, in DuckDB).
 """
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
 
 from streams.plan import grouped
+from streams.plan.fallible import can_fail
 from streams.plan.ir import Frame, WindowCall
 from streams.plan.physical import Reach
 from streams.plan.scalar import Literal, Ref, Scalar
+from streams.plan.span import Offsets, cannot_measure, span
 
 FARTHEST = 10_000
 """Rows beyond which a neighbourhood is none."""
@@ -22,32 +27,89 @@ _INTEGER = re.compile(r"(?:CAST\()+'(-?\d+)'(?: AS U?(?:TINYINT|SMALLINT|INTEGER
 _SUMMED = frozenset({
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "BOOLEAN",
 })  # fmt: skip
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\d+\)")
+_MOST_DIGITS = 18
+"""Digits of a decimal whose sums fit, however many rows there are."""
 _ROUNDED = ("FLOAT", "DOUBLE", "INTERVAL")
 _COMPARED = frozenset({"min", "max"})
 _LOGICAL = frozenset({"bool_and", "bool_or", "count", "count_star"})
 _PLACED = frozenset({"first_value", "last_value"})
+_OFFSET = frozenset({"lag", "lead"})
 
 
-def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | None:
-    """How far the calls look; None when they may look at any row of the partition.
+class _Unit(Enum):
+    """What the distance of a call's bounds is counted in."""
+
+    ROWS = "rows"
+    GROUPS = "groups"
+    VALUES = "values"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """How far a call looks before and behind its own row; by value how far the bounds are."""
+
+    unit: _Unit
+    back: int = 0
+    ahead: int = 0
+    offsets: Offsets = field(default_factory=Offsets)
+
+
+def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
+    """How far the calls look; why they may look at any row of the partition, if they may.
 
     Args:
         calls: the calls of a Window.
         row: the columns of its input, in the order in which they break ties.
     """
-    seen = [_seen(call) for call in calls]
-    ends = [each for each in seen if each is not None]
-    if len(ends) < len(calls) or any(call.orders != calls[0].orders for call in calls):
-        return None
-    back, ahead = (max(each[i] for each in ends) for i in range(2))
-    if max(back, ahead) > FARTHEST or not all(map(_cannot_fail, calls)):
-        return None
-    return Reach(grouped.sort_key(calls[0].orders, row), back, ahead)
+    looks, reasons = [], []
+    for call in calls:
+        found = _look(call)
+        if isinstance(found, _Look):
+            looks.append(found)
+        else:
+            reasons.append(found)
+    if reasons:
+        return reasons[0]
+    if any(call.orders != calls[0].orders for call in calls):
+        return "its calls order rows differently"
+    return _reach(looks, calls[0], row)
 
 
-def _cannot_fail(call: WindowCall) -> bool:
-    some = (*call.arguments, *(order.scalar for order in (*call.orders, *call.inner)))
-    return all(isinstance(each, Ref | Literal) for each in some)
+def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reach | str:
+    order, peers = grouped.sort_key(call.orders, row), grouped.sort_key(call.orders, ())
+    units = {look.unit for look in looks}
+    if _Unit.VALUES in units:
+        if len(units) > 1:
+            return "its calls look by value and by number"
+        offsets = [look.offsets for look in looks]
+        return Reach(order, 0, 0, peers, span(call.orders[0], offsets))
+    back, ahead = max(look.back for look in looks), max(look.ahead for look in looks)
+    if max(back, ahead) > FARTHEST:
+        return f"its calls look further than {FARTHEST:,} rows"
+    # So many rows are no more than so many groups of peers.
+    return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "")
+
+
+def _look(call: WindowCall) -> _Look | str:
+    """How far a call looks, or why nothing says so."""
+    if call.inner or call.ignore_nulls or call.distinct:
+        return f"{call.function} sorts its frame, or passes over some rows of it"
+    if _may_fail(call):
+        return f"{call.function} may fail"
+    if call.function in _OFFSET:
+        return _offset(call)
+    if not _is_exact(call):
+        return f"{call.function} is not a function of its frame's rows, to the last bit"
+    if call.frame is None or (call.frame.kind != "ROWS" and not call.orders):
+        return f"the frame of {call.function} has no end"
+    return _framed(call.function, call.frame, call)
+
+
+def _may_fail(call: WindowCall) -> bool:
+    some = (*call.arguments, *(order.scalar for order in call.orders))
+    plain = all(isinstance(each, Ref | Literal) for each in some)
+    return not plain or (call.condition is not None and can_fail(call.condition))
 
 
 def number(scalar: Scalar) -> int | None:
@@ -56,23 +118,12 @@ def number(scalar: Scalar) -> int | None:
     return None if found is None else int(found[1])
 
 
-def _seen(call: WindowCall) -> tuple[int, int] | None:
-    """How many rows before and behind its own a call looks at."""
-    if call.inner or call.ignore_nulls or call.distinct or call.condition is not None:
-        return None
-    if call.function in {"lag", "lead"}:
-        return _offset(call)
-    if call.frame is None or call.frame.kind != "ROWS" or not _is_exact(call):
-        return None
-    return _framed(call.frame)
-
-
-def _offset(call: WindowCall) -> tuple[int, int] | None:
+def _offset(call: WindowCall) -> _Look | str:
     distance = number(call.arguments[1]) if len(call.arguments) > 1 else 1
     if distance is None:
-        return None
+        return f"the offset of {call.function} is computed"
     distance = distance if call.function == "lag" else -distance
-    return max(distance, 0), max(-distance, 0)
+    return _Look(_Unit.ROWS, max(distance, 0), max(-distance, 0))
 
 
 def _is_exact(call: WindowCall) -> bool:
@@ -84,15 +135,34 @@ def _is_exact(call: WindowCall) -> bool:
     kind = call.arguments[0].type
     if call.function in _COMPARED:
         return len(call.arguments) == 1 and not any(each in kind for each in _ROUNDED)
-    return call.function in {"sum", "avg"} and kind in _SUMMED
+    return call.function in {"sum", "avg"} and _is_summed(kind)
 
 
-def _framed(frame: Frame) -> tuple[int, int] | None:
-    start = _place(frame.start, frame.start_offset)
-    end = _place(frame.end, frame.end_offset)
+def _is_summed(kind: str) -> bool:
+    decimal = _DECIMAL.fullmatch(kind)
+    return kind in _SUMMED or (decimal is not None and int(decimal[1]) <= _MOST_DIGITS)
+
+
+def _framed(function: str, frame: Frame, call: WindowCall) -> _Look | str:
+    bounds = ((frame.start, frame.start_offset), (frame.end, frame.end_offset))
+    if any(bound.startswith("UNBOUNDED") for bound, _ in bounds):
+        return f"the frame of {function} has no end"
+    if frame.kind == "RANGE" and any(offset is not None for _, offset in bounds):
+        return _by_value(call, bounds)
+    places = [_place(*bound) for bound in bounds]
+    start, end = places
     if start is None or end is None:
-        return None
-    return max(-start, -end, 0), max(start, end, 0)
+        return f"the frame of {function} is computed"
+    unit = _Unit.ROWS if frame.kind == "ROWS" else _Unit.GROUPS
+    return _Look(unit, max(-start, -end, 0), max(start, end, 0))
+
+
+def _by_value(call: WindowCall, bounds: Sequence[tuple[str, Scalar | None]]) -> _Look | str:
+    before = tuple(o for bound, o in bounds if o is not None and bound == "PRECEDING")
+    behind = tuple(o for bound, o in bounds if o is not None and bound == "FOLLOWING")
+    offsets = Offsets(before, behind)
+    why = cannot_measure(call.orders[0].scalar, offsets)
+    return why or _Look(_Unit.VALUES, offsets=offsets)
 
 
 def _place(bound: str, offset: Scalar | None) -> int | None:

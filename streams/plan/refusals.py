@@ -16,7 +16,9 @@ from streams.plan.record import Record
 from streams.plan.tokens import tokenize
 from streams.plan.typenames import contains
 
-NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT")
+_EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"
+"""A struct without members: DuckDB has two names for its type, and stores it in no table."""
+NOT_CARRIED = ("GEOMETRY", "TYPE", "UNION", "VARIANT", _EMPTY)
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 
@@ -125,6 +127,8 @@ def _call(node: Record) -> Refusal | None:
         )
     if name in {"unlist", "generate_subscripts"}:
         return Refusal(f"{name} in the select list", "write unnest(range(1, len(x) + 1))")
+    if name == "alias":
+        return Refusal("function alias", "write the name as text")
     if name in REFUSED:
         return Refusal(f"aggregate {name}", REFUSED[name])
     return None

@@ -11,7 +11,8 @@ The points, in the order of a micro-batch:
 
 What dies is the driver's process group, with the JVM in it, and the group of the task's
 process, by SIGKILL: nobody cleans up anything. A point followed by `@worker` kills the process
-of the task alone, as the kernel would that ran out of memory.
+of the task alone, as the kernel would that ran out of memory; one followed by `@executor` kills
+the JVM that started the task's Python by the nursery: an executor of `local-cluster[...]`.
 """
 
 import os
@@ -20,7 +21,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from streams.replica.launcher import starter
+
 ALONE = "@worker"
+EXECUTOR = "@executor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +39,8 @@ class Crash:
         """Say that a point is reached. Counts over all processes, by a file's length."""
         if self._is_its_turn(f"{point}{ALONE}"):
             os.kill(os.getpid(), signal.SIGKILL)
+        if self._is_its_turn(f"{point}{EXECUTOR}"):
+            os.kill(starter(), signal.SIGKILL)
         if self._is_its_turn(point):
             self._kill()
 

@@ -30,6 +30,9 @@ NURSED = (
 )
 """The modules that the nursery runs: by themselves, or in PySpark's stock daemon."""
 
+STARTED_BY = "SLACKWATER_STARTED_BY"
+"""The variable that names the process which started a nursed one: a JVM of Spark's."""
+
 FAILED = 1
 
 
@@ -45,7 +48,8 @@ def main(nursery: str, arguments: Sequence[str]) -> int:
 def _nursed(nursery: str, command: Sequence[str]) -> int:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(nursery)
-        request = json.dumps([list(command), dict(os.environ)]).encode()
+        environment = {**os.environ, STARTED_BY: str(os.getppid())}
+        request = json.dumps([list(command), environment]).encode()
         socket.send_fds(connection, [len(request).to_bytes(4, "big")], [0, 1, 2])
         connection.sendall(request)
         answers = connection.makefile("rb")
@@ -64,6 +68,11 @@ def adopt(environment: Mapping[str, str]) -> None:
     """Make this process's environment the one that was handed on."""
     os.environ.clear()
     os.environ.update(environment)
+
+
+def starter() -> int:
+    """The process that started this one, which was nursed: a JVM of Spark's."""
+    return int(os.environ[STARTED_BY])
 
 
 if __name__ == "__main__":

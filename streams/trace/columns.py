@@ -27,10 +27,14 @@ Flags = npt.NDArray[np.bool_]
 
 _WORD = 8
 _FEW = 4096
+_PIECES, _TIMES = 8, 8
 _MANY, _SAMPLE = 1 << 17, 1 << 14
 _DAY_US = 86_400_000_000
 _NULL = np.uint64(0x9E6C63D0876A9A35)
 _STRIDE = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = np.uint64(30), np.uint64(27), np.uint64(31)
+_FACTORS = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,15 +113,21 @@ def combined(column: pa.ChunkedArray) -> pa.Array:
     return merged if isinstance(merged, pa.Array) else pa.concat_arrays(merged.chunks)
 
 
+def is_ascending(words: Words) -> bool:
+    """Whether hashes are sorted already."""
+    return bool((words[1:] >= words[:-1]).all())
+
+
 def ascending(words: Words) -> Ints:
     """The order that sorts hashes, stably.
 
     numpy sorts values eight times faster than it finds the order of them. So the place of each
     rides in its low bits, and the few whose high bits are equal are put right afterwards; in
-    what is no hash all may be, which costs what it would have cost.
+    what is no hash all may be, which costs what it would have cost. A few sorted pieces, one
+    after the other, its stable sort merges in less.
     """
     rows = len(words)
-    if rows < _FEW:
+    if rows < _FEW or np.count_nonzero(words[1:] < words[:-1]) < _PIECES:
         return np.argsort(words, kind="stable")
     low = np.uint64((1 << (rows - 1).bit_length()) - 1)
     packed = (words & ~low) | np.arange(rows, dtype=np.uint64)
@@ -129,10 +139,17 @@ def ascending(words: Words) -> Ints:
     return order
 
 
-def distinct(words: Words) -> Words:
-    """Each once, ascending."""
-    found = np.sort(words)
-    return found[new_runs(found)] if len(found) else found
+def searched(held: Words, asked: Words, *, after: bool) -> Ints:
+    """For each hash asked for, how many of those held are below it, or equal too if `after`.
+
+    Both ascend. Where the many are few times the others, to merge them costs less.
+    """
+    if len(held) > _TIMES * len(asked) or len(held) < _FEW:
+        return np.searchsorted(held, asked, "right" if after else "left")
+    first, second = (held, asked) if after else (asked, held)
+    order = np.argsort(np.concatenate((first, second)), kind="stable")
+    mine = order >= len(held) if after else order < len(asked)
+    return np.flatnonzero(mine) - np.arange(len(asked))
 
 
 def new_runs(ordered: Words) -> Flags:
@@ -217,16 +234,31 @@ def mix(words: Words) -> Words:
     Source: Steele, Lea, Flood: Fast splittable pseudorandom number generators (OOPSLA 2014),
     finaliser of SplitMix64.
     """
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return words ^ (words >> np.uint64(31))
+    mixed = words.copy()
+    _mix(mixed)
+    return mixed
+
+
+def _mix(words: Words) -> None:
+    """`mix`, in place: block by block, so that its passes stay in the processor's cache."""
+    shifted = np.empty(min(len(words), _BLOCK), np.uint64)
+    for start in range(0, len(words), _BLOCK):
+        block = words[start : start + _BLOCK]
+        high = shifted[: len(block)]
+        block ^= np.right_shift(block, _SHIFTS[0], out=high)
+        block *= _FACTORS[0]
+        block ^= np.right_shift(block, _SHIFTS[1], out=high)
+        block *= _FACTORS[1]
+        block ^= np.right_shift(block, _SHIFTS[2], out=high)
 
 
 def hash_keys(keys: Sequence[pa.Array], rows: int) -> Words:
     """The 64-bit hash of each row's key; `keys` are columns in key form."""
     result = np.full(rows, _STRIDE, np.uint64)
     for key in keys:
-        result = mix(result * np.uint64(31) + _hash(key))
+        result *= np.uint64(31)
+        result += _hash(key)
+        _mix(result)
     return result
 
 

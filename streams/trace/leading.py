@@ -31,6 +31,10 @@ class Leading:
     rows: pa.RecordBatch
     counts: Ints
 
+    def choose(self, places: Ints, which: Ints) -> "Leading":
+        """The rows at these places, as those of other groups."""
+        return Leading(which, self.rows.take(pa.array(places)), self.counts[places])
+
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
@@ -44,6 +48,12 @@ class Gaps:
     hashes: Words
     low: pa.Array
     high: pa.Array
+
+    def choose(self, places: Ints) -> "Gaps":
+        """These gaps alone."""
+        at = pa.array(places)
+        keys = [key.take(at) for key in self.keys]
+        return Gaps(keys, self.hashes[places], self.low.take(at), self.high.take(at))
 
 
 def leading(
@@ -78,6 +88,15 @@ def within(
     none = Entries(gaps.keys, np.empty(0, np.int64), gaps.hashes[:0], nothing, nothing)
     cursors = [_across(run, gaps, last=last) for run in runs]
     return _Walk(runs, cursors, start, none, kernel, largest=last, rows=False).until(wanted)
+
+
+def joined(parts: Sequence[Leading]) -> Leading | None:
+    """What was found in several searches; None for none."""
+    if not parts:
+        return None
+    which = np.concatenate([part.which for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
+    return Leading(which, pa.concat_batches([part.rows for part in parts]), counts)
 
 
 def _across(run: Run, gaps: Gaps, *, last: bool) -> Cursor:

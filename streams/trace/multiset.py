@@ -17,7 +17,7 @@ import pyarrow as pa
 from streams.trace import merging
 from streams.trace.columns import Ints, Words, group, int64, key_form
 from streams.trace.kernel import Kernel
-from streams.trace.runs import Run, RunFiles, RunName, by_hash, lookup
+from streams.trace.runs import Run, RunFiles, RunName, in_order, lookup
 
 
 def schema(row: pa.Schema) -> pa.Schema:
@@ -52,9 +52,8 @@ def insert(
 
 def _merged(parts: Sequence[pa.RecordBatch], kernel: Kernel) -> pa.RecordBatch:
     """The rows of these parts as a run has them."""
-    hashes, order = by_hash(parts)
-    everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-    return _cancel(everything.take(pa.array(order)), hashes[order], kernel)
+    rows, hashes = in_order(parts)
+    return _cancel(rows, hashes, kernel)
 
 
 def _cancel(rows: pa.RecordBatch, hashes: Words, kernel: Kernel) -> pa.RecordBatch:

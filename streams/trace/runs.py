@@ -31,7 +31,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streams.trace.columns import Ints, Words, ascending, spans, uint64
+from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
 from streams.trace.merging import gathered
 
 LARGEST_MERGE = 1 << 30
@@ -52,6 +52,7 @@ RunName = list[str | int]
 What is pending has its next time behind these (`trace.pending`).
 """
 
+_LARGE = 1 << 12
 _ALIGNMENT = 64
 _OPTIONS = pa.ipc.IpcWriteOptions()
 """Arrow's own; without any, pyarrow asks the environment at every stream."""
@@ -216,6 +217,18 @@ def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
     """The hashes of the rows one after the other, and the order that sorts them, stably."""
     hashes = np.concatenate([uint64(each.column(0)) for each in rows])
     return hashes, ascending(hashes)
+
+
+def in_order(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Words]:
+    """The rows of these parts in the order of their hashes, and these.
+
+    What is sorted already is not copied, unless it is small: it may be a slice of much more.
+    """
+    hashes, order = by_hash(parts)
+    everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    if len(order) >= _LARGE and is_ascending(hashes):
+        return everything, hashes
+    return everything.take(pa.array(order)), hashes[order]
 
 
 def repeated(sorted_hashes: Words) -> Ints:

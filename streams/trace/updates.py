@@ -121,6 +121,23 @@ def with_diffs(updates: pa.RecordBatch, diffs: Ints) -> pa.RecordBatch:
     return batch(arrays, updates.schema)
 
 
+def permuted(rows: pa.RecordBatch, order: Ints) -> pa.RecordBatch:
+    """The rows in another order: updates, or what is made of them with times or diffs.
+
+    Where all have one time or one diff, as in a snapshot, that column stays as it is.
+    """
+    at = pa.array(order)
+    arrays = [
+        column if name in {TIME, DIFF} and _is_one(int64(column)) else column.take(at)
+        for name, column in zip(rows.schema.names, rows.columns, strict=True)
+    ]
+    return batch(arrays, rows.schema)
+
+
+def _is_one(values: Ints) -> bool:
+    return bool((values[1:] == values[:-1]).all())
+
+
 def settle(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
     """Consolidated when anything may cancel; as it is when every diff is positive.
 

@@ -1,7 +1,6 @@
 """Replicas that race, idle, die and come back are exact at every time."""
 
 import os
-import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,23 +9,15 @@ import pytest
 from streams.ids import CollectionId
 from streams.replica.config import Budgets
 from streams.replica.flow import Phase
-from streams.replica.scheduler import LANES, LaneName
+from streams.replica.scheduler import LaneName
 from tests.support import judging
 from tests.support.market import VIEWS, Market, settle
-from tests.support.sparkless import Dead, Replica
+from tests.support.racing import race_at_random
+from tests.support.sparkless import Replica
 
 pytestmark = pytest.mark.slow
 
 Act = Callable[[Replica], object]
-
-POINTS = (
-    "after-state",
-    "before-chunks",
-    "after-chunks",
-    "between-waves",
-    "after-append",
-    "before-record",
-)
 
 
 def test_one_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -95,57 +86,19 @@ def test_another_version_corrects_what_it_finds(
         assert state.fingerprint.endswith("2")
 
 
-def act_at_random(replica: Replica, rng: random.Random) -> None:
-    """One of the things that a replica's threads do."""
-    lane = rng.choice(LANES)
-    match rng.randrange(8):
-        case 0:
-            replica.start()
-        case 1:
-            replica.idle()
-        case 2:
-            replica.keeper.run_once()
-        case 3:
-            replica.sync()
-        case 4 | 5:
-            replica.begin(lane)
-        case _:
-            replica.commit(lane)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_replicas_race_die_and_return(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     market = Market(monkeypatch, seed)
-    rng, world = market.rng, market.world
-    small = Budgets(step_bytes=rng.choice([1, 2000]), slice_bytes=1, messages=9)
 
-    def begin(name: str) -> Replica:
-        return Replica(world, name, tmp_path / name, rng.choice([small, Budgets()]))
-
-    replicas = [begin("a"), begin("b")]
-    for round_ in range(400):
+    def outside(round_: int, chance: float) -> None:
         if round_ == 60:
             market.views()
-        world.now += rng.choice([0, 0, 1, 2, 300])
-        act = rng.random()
-        if act < 0.1:
-            market.produce(rng.randrange(6))
-        number = rng.randrange(2)
-        replica = replicas[number]
-        if 0.1 <= act < 0.12:
-            name = replica.name if rng.random() < 0.7 else f"{replica.name}'"
-            replicas[number] = begin(name)
-            continue
-        replica.die_at(*([rng.choice(POINTS)] if act > 0.97 else []))
-        try:
-            replica.follow()
-            act_at_random(replica, rng)
-        except Dead:
-            replicas[number] = begin(replica.name)
-    for replica in replicas:
-        replica.die_at()
+        if chance < 0.1:
+            market.produce(market.rng.randrange(6))
+
+    for replica in race_at_random(market.world, market.rng, tmp_path, 400, outside):
         settle(market, replica)
     market.check()
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from streams.replica.config import Budgets
-from tests.model.test_replicas import POINTS, act_at_random
 from tests.support import judging
-from tests.support.sparkless import Dead, Replica, World
+from tests.support.racing import race_at_random
+from tests.support.sparkless import Replica, World
 
 pytestmark = pytest.mark.slow
 
@@ -158,32 +158,13 @@ def test_replicas_race_die_and_return(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
     sessions = Sessions(monkeypatch, seed)
-    rng, world = sessions.rng, sessions.world
-    small = Budgets(step_bytes=rng.choice([1, 2000]), slice_bytes=1, messages=9)
 
-    def begin(name: str) -> Replica:
-        return Replica(world, name, tmp_path / name, rng.choice([small, Budgets()]))
-
-    replicas = [begin("a"), begin("b")]
-    for round_ in range(300):
+    def outside(round_: int, chance: float) -> None:
         if round_ == 40:
             sessions.views()
-        world.now += rng.choice([0, 0, 1, 2, 300])
-        act, number = rng.random(), rng.randrange(2)
-        if act < 0.07:
-            sessions.produce(rng.randrange(6))
-        replica = replicas[number]
-        if 0.1 <= act < 0.12:
-            name = replica.name if rng.random() < 0.7 else f"{replica.name}'"
-            replicas[number] = begin(name)
-            continue
-        replica.die_at(*([rng.choice(POINTS)] if act > 0.97 else []))
-        try:
-            replica.follow()
-            act_at_random(replica, rng)
-        except Dead:
-            replicas[number] = begin(replica.name)
-    for replica in replicas:
-        replica.die_at()
+        if chance < 0.07:
+            sessions.produce(sessions.rng.randrange(6))
+
+    for replica in race_at_random(sessions.world, sessions.rng, tmp_path, 300, outside):
         sessions.pass_time(replica, 40_000)
     assert sessions.check() > 10

@@ -20,9 +20,9 @@ from streams.replica.views import output_of
 from streams.storage.events import Append
 from streams.storage.outcomes import Appended
 from streams.trace.kernel import Kernel, arrow_schema
-from tests.model.test_replicas import act_at_random
 from tests.support import judging
 from tests.support.market import Market, settle
+from tests.support.racing import act_at_random
 from tests.support.sparkless import Replica
 
 pytestmark = pytest.mark.slow

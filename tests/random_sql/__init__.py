@@ -7,7 +7,8 @@
 | `chance` | what decides: numbers that hypothesis draws, so that failures shrink |
 | `tables` | columns of every type, and rows that come, go and come back |
 | `writer` | what is in scope while a query is written, and how ties are broken in it |
-| `scalars`, `relations`, `subqueries`, `groups`, `windows`, `selects` | the parts of a query |
+| `scalars`, `relations`, `derived`, `subqueries`, `groups`, `windows` | the parts of a query |
+| `selects`, `recursion` | whole queries |
 | `case` | tables, query and cuts of time; the same as a script |
 | `judge` | the view against DuckDB at every time: what is compared, and what is not |
 | `constructs` | what of the language a query uses, so that nothing is left out unseen |

@@ -21,6 +21,7 @@ from streams.plan.physical import Column
 from streams.trace.kernel import Kernel
 from tests.random_sql import tables as random_tables
 from tests.random_sql.chance import Chance
+from tests.random_sql.scalars import FUNCTIONS, declared
 from tests.random_sql.selects import query as random_query
 from tests.random_sql.tables import Table, Update
 
@@ -50,9 +51,15 @@ class Case:
         """The time of the first change."""
         return min((each.time for table in self.tables for each in table.updates), default=0)
 
+    @property
+    def types(self) -> set[str]:
+        """The types of the tables' columns."""
+        return {kind for table in self.tables for kind in table.columns.values()}
+
     def script(self) -> str:
         """The directive, without what comes of it."""
-        lines = ["view", *(f"table {each.name} {each.definition}" for each in self.tables)]
+        lines = ["view", *(each.removeprefix("CREATE ") for each in self.functions)]
+        lines += [f"table {each.name} {each.definition}" for each in self.tables]
         changes = [
             (update.time, each.name, update) for each in self.tables for update in each.updates
         ]
@@ -99,7 +106,8 @@ def parse(text: str) -> Case:
 def case(chance: Chance) -> Case:
     """A random case."""
     tables = random_tables.tables(chance)
-    query, pinned = random_query(chance, tables)
+    functions = chance.several(list(FUNCTIONS), 1, 3) if chance.maybe(7) else []
+    query, pinned = random_query(chance, tables, functions)
     last = random_tables.LAST + (3 if "mz_now" in query else 0)
     return Case(
         tables=tuple(tables),
@@ -109,6 +117,7 @@ def case(chance: Chance) -> Case:
         cuts=_cuts(chance, last),
         buckets=chance.pick(1, 2, 2, 3),
         merge_factor=chance.pick(2, 1, 0, 1000),
+        functions=declared([each for each in functions if f"{each}(" in query]),
     )
 
 

@@ -22,7 +22,7 @@ def grouped(writer: Writer, text: str, terms: list[Term]) -> Select:
         by = " GROUP BY ALL"
     else:
         by = f" GROUP BY {', '.join(key.sql for key in keys)}" if keys else ""
-    having = _having(writer, terms) if chance.maybe(25) else ""
+    having = _having(writer, terms) if chance.maybe(20) else ""
     listed, columns = shown(writer, [*keys, *more, *calls])
     return f"SELECT {listed}{text}{by}{having}", columns
 
@@ -40,7 +40,11 @@ def _sets(writer: Writer, keys: list[Term]) -> tuple[str, list[Term]]:
 def _having(writer: Writer, terms: list[Term]) -> str:
     number = of_kind(writer, terms, "number").sql
     test = writer.chance.pick(
-        "count(*) > 1", f"max({number}) > 0", f"sum({number}) IS NOT NULL", f"min({number}) = 1"
+        "count(*) > 1",
+        f"max({number}) > 0",
+        f"sum({number}) IS NOT NULL",
+        "count(*) < 4",
+        f"min({number}) < 2",
     )
     return f" HAVING {test}"
 
@@ -52,8 +56,8 @@ def aggregate(writer: Writer, terms: list[Term]) -> Term:
         found = failing(writer, terms, "number")
         if found:
             return Term(f"{chance.pick('sum', 'max', 'count')}({found.sql})", "number")
-    calls = [_plain, _plain, _numeric, _numeric, _distinct, _ordered, _extreme, _pairs]
-    call = chance.among(calls)(writer, terms)
+    often = (_plain, _numeric, _ordered)
+    call = chance.among([*often, *often, _distinct, _extreme, _pairs])(writer, terms)
     is_wrapped = call.sql.startswith("to_json(")  # no aggregate itself, so it has no FILTER
     if not is_wrapped and chance.maybe(25):
         return Term(f"{call.sql} FILTER (WHERE {predicate(writer, terms)})", call.kind)
@@ -134,7 +138,7 @@ def _ordered(writer: Writer, terms: list[Term]) -> Term:
         ("values", "list"), ("values", "array_agg"), (term.kind, "first"), (term.kind, "last"),
         (term.kind, "mode"),
     ]  # fmt: skip
-    if chance.maybe(10):
+    if chance.maybe(12):
         return Term(f"to_json(list({term.sql}{order}))", "JSON")
     kind, call = chance.among(calls)
     return Term(f"{call}({term.sql}{order})", kind)

@@ -1,11 +1,9 @@
 """What stands behind FROM: tables, subqueries, series, and joins of every kind."""
 
-from tests.random_sql.scalars import constant, link, of_kind, predicate
+from tests.random_sql import derived
+from tests.random_sql.scalars import link, predicate
 from tests.random_sql.tables import KINDS, Table, Term
-from tests.random_sql.writer import Writer, columns_of, pinned
-
-From = tuple[str, list[Term]]
-"""Text, and the terms it offers."""
+from tests.random_sql.writer import From, Writer, columns_of, pinned
 
 _JOINS = ("INNER", "LEFT", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "CROSS")
 
@@ -16,13 +14,15 @@ def source(writer: Writer, depth: int) -> From:
     text, terms = relation(writer, depth)
     for _ in range(chance.pick(0, 0, 1, 1, 2) if depth else chance.pick(0, 0, 1)):
         pick = chance.below(100)
-        if pick < 68:
+        if any(term.kind == "json" for term in terms) and chance.maybe(30):
+            text, terms = derived.series(writer, (text, terms))
+        elif pick < 68:
             text, terms = _joined(writer, (text, terms), depth)
         elif pick < 76:
             other, offered = relation(writer, 0)
             text, terms = f"{text}, {other}", terms + offered
-        elif pick < 84:
-            text, terms = _series(writer, (text, terms))
+        elif pick < 87:
+            text, terms = derived.series(writer, (text, terms))
         else:
             text, terms = _lateral(writer, (text, terms), depth)
     return text, terms
@@ -40,11 +40,10 @@ def relation(writer: Writer, depth: int) -> From:
         # FROM does not see the outer query's columns unless it says LATERAL
         text, columns = writer.nested(depth - 1)
         return f"({text}) {alias}", _under(alias, columns)
-    if pick >= 97:
-        values = ", ".join(f"({constant(writer, 'number')}, 'x')" for _ in range(2))
-        offered = [Term(f"{alias}.x", "number"), Term(f"{alias}.y", "text")]
-        return f"(SELECT x, y FROM (VALUES {values}) v(x, y)) {alias}", offered
-    if pick >= 92:
+    if pick >= 95:
+        made = (derived.values, derived.pivot, derived.unpivot)
+        return chance.among(made)(writer, alias)
+    if pick >= 90:
         return _shared(writer, alias)
     table = chance.among(writer.tables)
     return f"{table.name} {alias}", columns_of(table, alias)
@@ -96,30 +95,12 @@ def _joined(writer: Writer, left: From, depth: int) -> From:
 def _condition(writer: Writer, left: list[Term], right: list[Term]) -> str:
     """Keys, what is left beside keys, or no key at all."""
     parts = [link(writer, left, right)]
-    while writer.chance.maybe(30) and len(parts) < 4:
+    while writer.chance.maybe(25) and len(parts) < 4:
         side = writer.chance.pick(left, right)
         parts.append(link(writer, left, right))
         if writer.chance.maybe(50):
             parts[-1] = predicate(writer, side)
     return writer.chance.pick(" AND ", " AND ", " AND ", " OR ").join(parts)
-
-
-def _series(writer: Writer, left: From) -> From:
-    text, terms = left
-    chance, name = writer.chance, writer.alias("s")
-    number = of_kind(writer, terms, "number").sql
-    lists = [term.sql for term in terms if term.kind == "list"]
-    calls = [
-        "generate_series(1, 2)",
-        f"generate_series(1, {number}::INTEGER)",
-        f"range({number}::INTEGER)",
-        f"unnest([{number}, 1, {number}])",
-        *[f"unnest({each})" for each in lists],
-    ]
-    call = chance.among(calls)
-    verb = chance.pick(", ", ", ", " CROSS JOIN ", " LEFT JOIN ")
-    on = " ON true" if "LEFT" in verb else ""
-    return f"{text}{verb}{call} {name}(x){on}", [*terms, Term(f"{name}.x", "number")]
 
 
 def _lateral(writer: Writer, left: From, depth: int) -> From:

@@ -1,16 +1,19 @@
 """Expressions and conditions over terms in scope, without subqueries."""
 
+from collections.abc import Sequence
+
 from tests.random_sql.tables import RARE, SIMPLE, Term
 from tests.random_sql.writer import Writer
 
 _CONSTANTS = {
     "number": ["1", "0", "2", "3"],
     "float": ["0.0::DOUBLE", "1.5::DOUBLE", "'nan'::DOUBLE"],
-    "text": ["'x'", "'xy'", "''"],
+    "text": ["'x'", "'xy'", "'z'", "''"],
     "bool": ["true", "false"],
     "date": ["DATE '2024-03-01'"],
     "stamp": ["TIMESTAMP '2024-03-01 00:00:00'"],
     "list": ["[1]", "[2, 1, 2]"],
+    "json": ["""'{"a": 1}'::JSON""", "'[]'::JSON"],
 }
 _COMPUTED = {
     "number": [
@@ -34,6 +37,13 @@ _COMPUTED = {
     "list": ["list_sort({0})", "{0} || [7]", "coalesce({0}, {1})",
              "list_transform({0}, lambda e: e + 1)", "list_filter({0}, lambda e: e > 1)",
              "list_transform({0}, lambda e: e + len({1}))"],
+    "json": ["json_merge_patch({0}, '{{\"b\": 1}}')", "{0}->'a'", "coalesce({0}, {1})",
+             "json_array({0}, {1})"],
+    "INTERVAL": ["{0} + INTERVAL '1 day'", "-{0}", "coalesce({0}, {1})"],
+    "TIME": ["{0} + INTERVAL '1 hour'", "coalesce({0}, {1})"],
+    "TIMESTAMP WITH TIME ZONE": ["date_trunc('day', {0})", "{0} + INTERVAL '1 day'"],
+    "VARCHAR[]": ["list_sort({0})", "{0} || ['q']"],
+    "BLOB": ["{0} || 'q'::BLOB"],
 }  # fmt: skip
 _CONVERTED = {
     "number": [
@@ -41,9 +51,18 @@ _CONVERTED = {
         ("list", "{0}[1]"), ("stamp", "date_part('hour', {0})"), ("bool", "{0}::INTEGER"),
         ("list", "list_sum({0})"), ("list", "len(list_filter({0}, lambda e: e > 1))"),
         ("number", "list_sum(list_transform([{0}, 2], lambda e: e * {0}))"),
+        ("json", "json_array_length({0})"), ("json", "TRY_CAST({0}->>'a' AS INTEGER)"),
+        ('STRUCT(x INTEGER, "Y y" VARCHAR)', "{0}.x"), ("MAP(VARCHAR, INTEGER)", "{0}['x']"),
+        ("STRUCT(x INTEGER)[]", "{0}[1].x"), ("BLOB", "octet_length({0})"),
+        ("BIT", "bit_count({0})"), ("INTEGER[3]", "{0}[2]"),
+        ("INTERVAL", "date_part('day', {0})"),
     ],
     "text": [("number", "{0}::VARCHAR"), ("bool", "{0}::VARCHAR"), ("date", "{0}::VARCHAR"),
-             ("list", "{0}::VARCHAR")],
+             ("list", "{0}::VARCHAR"), ("json", "{0}->>'a'"), ("json", "json_type({0})"),
+             ("UUID", "{0}::VARCHAR"), ("TIME", "{0}::VARCHAR"), ("JSON[]", "{0}[1]->>'a'"),
+             ("VARCHAR[]", "array_to_string({0}, ',')")],
+    "json": [("number", "json_object('a', {0})"), ("text", "to_json({0})"),
+             ("list", "to_json({0})")],
     "float": [("number", "{0}::DOUBLE")],
     "date": [("stamp", "{0}::DATE")],
     "stamp": [("date", "{0}::TIMESTAMP")],
@@ -58,7 +77,24 @@ _FAILING = {
     "date": [("text", "{0}::DATE"), ("number", "make_date(2024, {0}::INTEGER, 1)")],
     "bool": [("text", "{0}::BOOLEAN")],
     "stamp": [("text", "{0}::TIMESTAMP")],
+    "json": [("text", "{0}::JSON")],
 }  # fmt: skip
+FUNCTIONS = {
+    "tripled": (
+        "number", "tripled({0})", "x BIGINT", "BIGINT",
+        "def tripled(x): import pyarrow.compute as pc; return pc.multiply(x, 3)",
+    ),
+    "known": (
+        "bool", "known({0})", "x BIGINT", "BOOLEAN",
+        "def known(x): return x.is_valid()",
+    ),
+    "beside": (
+        "text", "beside({0}, {1}::VARCHAR)", "x BIGINT, y VARCHAR", "VARCHAR",
+        "def beside(x, y): import pyarrow.compute as pc;"
+        " return pc.binary_join_element_wise(x.cast(\"string\"), y, \"/\")",
+    ),
+}  # fmt: skip
+"""Functions in Python: the kind of their values, a call over numbers, and their declaration."""
 
 
 def output(writer: Writer, terms: list[Term]) -> Term:
@@ -80,6 +116,10 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
         for source in terms
         if source.kind == kind
     ]
+    if writer.functions and chance.maybe(50):
+        kind, pattern, *_ = FUNCTIONS[chance.among(writer.functions)]
+        numbers = [of_kind(writer, terms, "number").sql for _ in range(2)]
+        return Term(pattern.format(*numbers), kind)
     if found and chance.maybe(25):
         sql, pattern = chance.among(found)
         return Term(pattern.format(sql), term.kind)
@@ -89,6 +129,16 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
     other = of_kind(writer, terms, term.kind).sql
     test = predicate(writer, terms) if "{p}" in pattern else ""
     return Term(pattern.format(term.sql, other, p=test), term.kind)
+
+
+def declared(names: Sequence[str]) -> tuple[str, ...]:
+    """The CREATE FUNCTION statements of these functions."""
+    told = []
+    for name in names:
+        _, _, parameters, returns, body = FUNCTIONS[name]
+        head = f"CREATE function {name}({parameters}) RETURNS {returns} LANGUAGE PYTHON"
+        told.append(f"{head} AS '{body}'")
+    return tuple(told)
 
 
 def failing(writer: Writer, terms: list[Term], kind: str) -> Term | None:
@@ -130,20 +180,22 @@ def predicate(writer: Writer, terms: list[Term]) -> str:
     chance = writer.chance
     term = chance.among(terms)
     one, other = constant(writer, term.kind), constant(writer, term.kind)
-    peer = of_kind(writer, terms, term.kind).sql
+    others = [each for each in terms if each.sql != term.sql]
+    peer = of_kind(writer, others, term.kind).sql
     options = [
-        f"{term.sql} = {one}",
-        f"{term.sql} > {one}",
-        f"{term.sql} IS NULL",
         f"{term.sql} IS NOT NULL",
+        f"{term.sql} = {one}",
+        f"{term.sql} >= {one}",
+        f"{term.sql} <> {one}",
         f"{term.sql} <> {peer}",
         f"{term.sql} IS DISTINCT FROM {peer}",
         f"coalesce({term.sql}, {one}) <= {other}",
-        f"{term.sql} BETWEEN {one} AND {other}",
+        f"{term.sql} BETWEEN least({one}, {other}) AND greatest({one}, {other})",
         f"{term.sql} IN ({one}, {other})",
-        f"{term.sql} NOT IN ({one}, NULL)",
         f"({term.sql} <= {one} OR {peer} IS NULL)",
         f"NOT ({term.sql} = {one} AND {peer} >= {other})",
+        f"{term.sql} IS NULL",
+        f"({term.sql} NOT IN ({one}, NULL) OR {term.sql} IS NULL)",
     ]
     if term.kind == "text":
         options += [f"{term.sql} LIKE 'x%'", f"regexp_matches({term.sql}, '[xz]')"]
@@ -151,6 +203,10 @@ def predicate(writer: Writer, terms: list[Term]) -> str:
         options += [term.sql, f"{term.sql} IS TRUE"]
     if term.kind == "list":
         options.append(f"list_contains({term.sql}, 1)")
+    if term.kind == "number" and "known" in writer.functions:
+        options += [f"known({term.sql})", f"NOT known({term.sql})"]
+    if term.kind == "json":
+        options += [f"json_contains({term.sql}, '1')", f"{term.sql}->>'a' = '1'"]
     return chance.among(options)
 
 

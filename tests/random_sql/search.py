@@ -114,10 +114,12 @@ class Search:
             self.remember(drawn, error)
             raise
         else:
-            types = {kind for table in drawn.tables for kind in table.columns.values()}
-            self.coverage.kept(drawn.query, types)
+            self.coverage.kept(drawn.query, drawn.types)
             self.coverage.undetermined += bool(self.judge.undetermined)
             self.coverage.failed_rows += bool(view._errors.num_rows)
+            times = view._updates.column("time").unique().to_pylist()
+            self.coverage.with_rows += bool(times)
+            self.coverage.changing += bool({*times} - {view.since})
 
     def remember(self, drawn: Case, error: Exception) -> None:
         """Keep the smallest case that fails as the first one did."""

@@ -1,17 +1,17 @@
 """Whole queries: SELECT over a FROM, set operations, common tables, recursion."""
 
-from tests.random_sql import groups, relations, subqueries, windows
+from tests.random_sql import groups, recursion, relations, subqueries, windows
 from tests.random_sql.chance import Chance
-from tests.random_sql.scalars import failing, link, of_kind, output
+from tests.random_sql.scalars import failing, of_kind, output
 from tests.random_sql.tables import Table, Term
 from tests.random_sql.writer import Select, Writer, asked, pinned, shown
 
-_SETS = ("number", "text", "bool")
+_SETS = ("number", "number", "number", "text", "bool")
 
 
-def query(chance: Chance, tables: list[Table]) -> tuple[str, str]:
+def query(chance: Chance, tables: list[Table], functions: list[str]) -> tuple[str, str]:
     """A query as a user writes it, and with its ties broken."""
-    writer = Writer(chance, tables, select, fails=chance.maybe(20))
+    writer = Writer(chance, tables, select, chance.maybe(20), functions)
     text, _ = _whole(writer, chance.pick(1, 1, 1, 2))
     return asked(text), pinned(text)
 
@@ -21,8 +21,8 @@ def _whole(writer: Writer, depth: int) -> Select:
     kinds = {kind for table in writer.tables for kind in table.columns.values()}
     if chance.maybe(6) and not any("TIMESTAMP" in kind for kind in kinds):
         return _temporal(writer)
-    if chance.maybe(6):
-        return _recursive(writer)
+    if chance.maybe(8):
+        return chance.pick(recursion.recursive, recursion.recursive, recursion.mutual)(writer)
     if not chance.maybe(15):
         return select(writer, depth)
     text, columns = writer.nested(depth)
@@ -36,15 +36,15 @@ def _whole(writer: Writer, depth: int) -> Select:
 def select(writer: Writer, depth: int) -> Select:
     """A SELECT of any form."""
     pick = writer.chance.below(100)
-    if depth and 57 <= pick < 68:
+    if depth and 55 <= pick < 65:
         return _set(writer, depth - 1)
-    if not writer.outer and 68 <= pick < 78:
+    if not writer.outer and 65 <= pick < 78:
         return windows.windowed(writer, depth)
     if not writer.outer and 78 <= pick < 91:
         return windows.first_rows(writer, depth)
     source, terms = relations.source(writer, depth)
     text = f" FROM {source}{_where(writer, terms, depth)}"
-    if 40 <= pick < 57 or pick >= 95:
+    if 38 <= pick < 55 or pick >= 95:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
     listed, columns = shown(writer, outputs)
@@ -57,7 +57,7 @@ def select(writer: Writer, depth: int) -> Select:
 
 def _where(writer: Writer, terms: list[Term], depth: int) -> str:
     conditions = []
-    if depth and writer.chance.maybe(25):
+    if depth and writer.chance.maybe(20):
         conditions.append(subqueries.condition(writer, terms, depth - 1))
     if writer.fails and not writer.inner and writer.chance.maybe(20):
         found = failing(writer, terms, "number")
@@ -95,36 +95,6 @@ def _of_kinds(writer: Writer, kinds: list[str], depth: int) -> Select:
     source, terms = relations.source(writer, depth)
     listed, columns = shown(writer, [of_kind(writer, terms, kind) for kind in kinds])
     return f"SELECT {listed} FROM {source}{_where(writer, terms, depth)}", columns
-
-
-def _recursive(writer: Writer) -> Select:
-    """WITH RECURSIVE over numbers, a few iterations deep."""
-    chance, name = writer.chance, writer.alias("q")
-    with writer.within():
-        source, terms = relations.source(writer, 0)
-        start = of_kind(writer, terms, "number").sql
-        where = relations.where(writer, terms, [])
-    base = f"SELECT {start}::BIGINT, 0 FROM {source}{where}"
-    own = [Term(f"{name}.x", "number"), Term(f"{name}.n", "number")]
-    other, offered = relations.relation(writer, 0)
-    join = chance.pick("JOIN", "JOIN", "LEFT JOIN")
-    joined = f"{name} {join} {other} ON {link(writer, own[:1], offered)}"
-    step = chance.pick(f"{name}.x + 1", of_kind(writer, offered, "number").sql, f"{name}.x")
-    bound = f"{name}.n < {chance.pick(1, 2, 3)}"
-    term = chance.pick(
-        f"SELECT ({step})::BIGINT, {name}.n + 1 FROM {joined} WHERE {bound}",
-        f"SELECT {name}.x + 1, {name}.n + 1 FROM {name} WHERE {bound}",
-        f"SELECT max({step})::BIGINT, {name}.n + 1 FROM {joined}"
-        f" WHERE {bound} GROUP BY {name}.n",
-    )
-    verb = chance.pick("UNION", "UNION ALL")
-    head = f"WITH RECURSIVE {name}(x, n) AS ({base} {verb} {term})"
-    writer.named[name] = [Term("x", "number"), Term("n", "number")]
-    body, columns = select(writer, 0)
-    if chance.maybe(50):
-        body = f"SELECT x, n, count(*) AS m FROM {name} GROUP BY x, n"
-        columns = [Term(each, "number") for each in ("x", "n", "m")]
-    return f"{head} {body}", columns
 
 
 def _temporal(writer: Writer) -> Select:

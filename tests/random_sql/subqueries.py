@@ -51,7 +51,7 @@ def scalar(writer: Writer, terms: list[Term], kind: str) -> str:
         if kind == "number":
             calls += ["count(*)", f"count({term.sql})", f"sum({term.sql})"]
         call = chance.among(calls)
-        if chance.maybe(40 if writer.fails else 10):
+        if chance.maybe(50 if writer.fails else 18):
             call = term.sql
         return f"(SELECT {call} FROM {source}{relations.where(writer, inner, [])})"
 

@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from tests.random_sql.chance import Chance
 from tests.support.plan_tables import LITERALS, NESTED, VALUES
 
-KINDS = {
+_WIDTHS = {
+    "TINYINT": "-128", "UTINYINT": "255", "USMALLINT": "65535", "UINTEGER": "4294967295",
+    "UBIGINT": "18446744073709551615", "HUGEINT": "170141183460469231731687303715884105727",
+    "UHUGEINT": "340282366920938463463374607431768211455",
+    "DECIMAL(38,10)": "1234567890123456789012345678.0123456789",
+}  # fmt: skip
+"""Other types of numbers, with a value at the edge of each."""
+
+KINDS = dict.fromkeys(_WIDTHS, "number") | {
     "INTEGER": "number",
     "SMALLINT": "number",
     "BIGINT": "number",
@@ -20,14 +28,25 @@ KINDS = {
     "DATE": "date",
     "TIMESTAMP": "stamp",
     "INTEGER[]": "list",
+    "JSON": "json",
 }
 """Types that expressions are written over, by kind; any other type is a kind of its own."""
 
-SIMPLE = LITERALS | {
+SIMPLE = LITERALS | {kind: ["NULL", "1", "2", "0", edge] for kind, edge in _WIDTHS.items()}
+SIMPLE |= {
+    "VARCHAR": ["NULL", "'x'", "'xy'", "'z'", "'1'", "'é😀'"],
+    "DOUBLE": ["NULL", "1.5", "0.0", "-2.25", "'-0.0'", "'nan'", "'inf'"],
     "BOOLEAN": ["NULL", "true", "false"],
     "DATE": ["NULL", "'2024-02-29'", "'2024-03-01'"],
     "TIMESTAMP": ["NULL", "'2024-02-29 12:00:00'", "'2024-03-01 00:00:00'"],
-    "INTEGER[]": ["NULL", "[]", "[1, NULL]", "[2, 1, 2]", "[1, 1]"],
+    "INTEGER[]": ["NULL", "[1, NULL]", "[2, 1, 2]", "[]", "[1, 1]"],
+    "JSON": [
+        "NULL",
+        """'{"a": 1}'""",
+        """'{"a": [2, null], "b": "x"}'""",
+        "'[1, 1]'",
+        "'null'",
+    ],
 }
 _ENUMS = "ENUM('z', 'a')[]"
 RARE = {
@@ -78,33 +97,42 @@ def literals(kind: str) -> list[str]:
 
 
 def tables(chance: Chance) -> list[Table]:
-    """One to three tables."""
+    """One to three tables, whose columns have many values or so few that most rows meet."""
     more = ["INTEGER", "VARCHAR", "DOUBLE", "BOOLEAN", "DECIMAL(8,2)", "DATE", "TIMESTAMP"]
     kinds = {"b": "VARCHAR", "c": chance.among(more)}
-    kinds["d"] = "INTEGER[]" if chance.maybe(30) else chance.among(more)
-    if chance.maybe(25):
+    kinds["d"] = chance.pick("INTEGER[]", "JSON") if chance.maybe(45) else chance.among(more)
+    if chance.maybe(27):
         kinds["d"] = chance.among(list(RARE))
-    return [_table(chance, name, kinds) for name in "tuw"[: chance.pick(2, 1, 3)]]
+    width = chance.pick(2, 3, 9)
+    return [_table(chance, name, kinds, width) for name in "tuw"[: chance.pick(2, 1, 3)]]
 
 
-def _table(chance: Chance, name: str, kinds: dict[str, str]) -> Table:
+def _table(chance: Chance, name: str, kinds: dict[str, str], width: int) -> Table:
     columns = {"a": chance.pick("INTEGER", "INTEGER", "BIGINT", "SMALLINT")}
+    if chance.maybe(15):
+        columns["a"] = chance.among(list(_WIDTHS))
     chosen = chance.several(list(kinds), 1, 3)
     columns |= {column: kinds[column] for column in sorted(chosen)}
-    return Table(name, columns, tuple(_history(chance, list(columns.values()))))
+    domains = [literals(kind)[1 : width + 1] for kind in columns.values()]
+    return Table(name, columns, tuple(_history(chance, domains)))
 
 
-def _history(chance: Chance, kinds: list[str]) -> list[Update]:
+def _history(chance: Chance, domains: list[list[str]]) -> list[Update]:
     """Rows come, go and come back; some updates cancel where they stand."""
     made: list[Update] = []
     live: list[tuple[str, ...]] = []
     at = 0
-    for _ in range(chance.pick(3, 2, 1, 0, 4, 5, 6, 8, 10, 12)):
+    sizes = (0,) if chance.maybe(3) else (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14)
+    for _ in range(chance.among(sizes)):
         at = min(LAST, at + chance.pick(0, 0, 1, 1, 2))
         if live and chance.maybe(35):
-            made.append(Update(live.pop(chance.below(len(live))), at, -1))
+            row = chance.among(live)
+            count = live.count(row) if chance.maybe(30) else 1
+            for _ in range(count):
+                live.remove(row)
+            made.append(Update(row, at, -count))
             continue
-        row = tuple(chance.among([*literals(kind)[1:], "NULL"]) for kind in kinds)
+        row = tuple("NULL" if chance.maybe(15) else chance.among(each) for each in domains)
         if live and chance.maybe(15):
             row = chance.among(live)
         count = chance.pick(1, 1, 2, 3)

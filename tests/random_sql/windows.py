@@ -23,7 +23,7 @@ def windowed(writer: Writer, depth: int) -> Select:
     kinds = (_placed, _ranked, _rows, _peers, _values)
     by = _partition(writer, terms)
     calls = [chance.among(kinds)(writer, terms, by, row) for _ in range(1 + chance.below(most))]
-    named = chance.maybe(10)
+    named = chance.maybe(15)
     where = relations.where(writer, terms, [])
     if named:
         over = f"{by}ORDER BY {_order(writer, terms)}"
@@ -31,7 +31,7 @@ def windowed(writer: Writer, depth: int) -> Select:
         where += f" WINDOW win AS ({over})"
     listed, columns = shown(writer, [*terms, *calls])
     last = columns[-1]
-    qualify = chance.pick("", "", f" QUALIFY {predicate(writer, [last])}")
+    qualify = chance.pick("", "", "", f" QUALIFY {predicate(writer, [last])}")
     return f"SELECT {listed} FROM {text}{where}{qualify}", columns
 
 
@@ -62,7 +62,7 @@ def _any_order(writer: Writer, terms: list[Term]) -> str:
 def _placed(writer: Writer, terms: list[Term], by: str, row: str) -> Term:
     """By the place of a row: ties are broken by the whole row."""
     term, number = writer.chance.among(terms), of_kind(writer, terms, "number").sql
-    nulls = writer.chance.pick("", "", " IGNORE NULLS")
+    nulls = writer.chance.pick("", " IGNORE NULLS")
     call, kind = writer.chance.among([
         ("row_number()", "number"), ("ntile(3)", "number"),
         (f"lag({term.sql}{nulls})", term.kind),
@@ -139,6 +139,7 @@ def _peers(writer: Writer, terms: list[Term], by: str, row: str) -> Term:
     frame = chance.pick(
         "",
         f"GROUPS BETWEEN {_bounds(writer)}{exclude}",
+        f"GROUPS BETWEEN {_bounds(writer)}{exclude}",
         f"RANGE BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW{exclude}",
         f"RANGE BETWEEN {_bounds(writer)}{exclude}",
     )
@@ -165,7 +166,7 @@ def first_rows(writer: Writer, depth: int) -> Select:
     row = ", ".join(f"{term.sql} NULLS LAST" for term in terms)
     where, order = relations.where(writer, terms, []), _any_order(writer, terms)
     listed, columns = shown(writer, terms)
-    count, key = chance.pick(1, 2, 3, 0), chance.among(terms).sql
+    count, key = chance.pick(1, 2, 3, 2, 1, 3, 5, 0), chance.among(terms).sql
     pick = chance.below(6)
     if pick <= 1:
         offset = chance.pick("", f" OFFSET {chance.below(3)}")

@@ -17,6 +17,9 @@ from tests.random_sql.tables import KINDS, Table, Term
 Select = tuple[str, list[Term]]
 """A query's text and its columns."""
 
+From = tuple[str, list[Term]]
+"""What stands behind FROM, and the terms it offers."""
+
 
 def asked(text: str) -> str:
     """The query as a user writes it."""
@@ -39,6 +42,9 @@ class Writer:
 
     fails: bool = False
     """Whether expressions may fail."""
+
+    functions: list[str] = field(default_factory=list)
+    """Functions in Python that expressions may call."""
 
     outer: list[Term] = field(default_factory=list)
     named: dict[str, list[Term]] = field(default_factory=dict)

@@ -53,6 +53,8 @@ class Case:
 
 
 CASES: Mapping[str, Case] = {
+    "linear": Case("SELECT k, v + 1 AS v FROM t WHERE w > 5"),
+    "temporal": Case("SELECT v, w FROM t WHERE mz_now() <= v"),
     "join": Case("SELECT d.k, d.v, t.v AS w FROM d JOIN t ON d.k = t.k", "d"),
     "delta_join": Case(
         "SELECT d.v, x.w, y.v AS b FROM d JOIN t x ON d.k = x.k JOIN t y ON x.v // 100 = y.k",
@@ -60,6 +62,8 @@ CASES: Mapping[str, Case] = {
     ),
     "left_join": Case("SELECT d.k, d.v, t.v AS w FROM d LEFT JOIN t ON d.v = t.v", "d"),
     "in": Case("SELECT k, v FROM d WHERE v NOT IN (SELECT v FROM t)", "d"),
+    "mark": Case("SELECT k, v IN (SELECT v FROM t) AS found FROM d", "d"),
+    "single": Case("SELECT k, (SELECT t.w FROM t WHERE t.v = d.v) AS w FROM d", "d"),
     "group_by": Case("SELECT k, count(*) AS n, sum(v) AS s, max(v) AS m FROM t GROUP BY k"),
     "min_max": Case("SELECT min(v) AS least, max(v) AS most FROM t"),
     "count_distinct": Case("SELECT count(DISTINCT v) AS n FROM t"),
@@ -69,6 +73,8 @@ CASES: Mapping[str, Case] = {
     "distinct_on": Case("SELECT DISTINCT ON (w) w, v FROM t ORDER BY w, v DESC"),
     "lag": Case("SELECT v, lag(v) OVER (ORDER BY v) AS b FROM t"),
     "moving_sum": Case("SELECT v, sum(w) OVER (ORDER BY v ROWS 5 PRECEDING) AS s FROM t"),
+    "moving_range": Case("SELECT v, sum(w) OVER (ORDER BY v RANGE 50 PRECEDING) AS s FROM t"),
+    "moving_groups": Case("SELECT v, sum(w) OVER (ORDER BY v GROUPS 5 PRECEDING) AS s FROM t"),
     "running_sum": Case("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", times=False),
     "median": Case("SELECT median(v) AS m FROM t"),
     "recursion": Case(

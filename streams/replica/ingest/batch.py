@@ -1,8 +1,8 @@
 """Many JSON objects read at once by pyarrow, and the proof that it read what is there.
 
 Invariant: `read` gives a table whose row i is message i, converted as `fields` says, or nothing
-at all. All messages are joined by newlines and read as one block. That every message became
-exactly one row is then proved, not hoped for:
+at all. Messages of one layout are read by `template`. Others are joined by newlines and read as
+one block. That every message became exactly one row is then proved, not hoped for:
 
     every message starts with `{` and ends with `}`     checked (`objects`)
     a line end between two messages is in no string     raw line ends in strings are refused
@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from streams.replica.ingest import template
 from streams.replica.ingest.fields import Field
 from streams.trace.kernel import Kernel
 
@@ -43,7 +44,8 @@ class BatchReader:
 
     def __init__(self, fields: Sequence[Field], kernel: Kernel) -> None:
         self._fields, self._kernel = fields, kernel
-        declared = pa.schema([(f.name, f.parsed) for f in fields if f.parsed is not None])
+        self._parsed = [each for each in fields if each.parsed is not None]
+        declared = pa.schema([(each.name, each.parsed) for each in self._parsed])
         self._declared = declared if len(declared) else NO_FIELDS
         self._probes = [f.render(f.probe, "NULL", "m") for f in fields if f.probe]
         self._screens = [f.render(f.screen, "NULL", "m") for f in fields if f.screen]
@@ -54,6 +56,10 @@ class BatchReader:
         Shape: `texts` is binary, without NULLs, all of them `objects`. The table has a column
         for each field that has a parsed type, in order.
         """
+        if len(texts) >= template.ENOUGH and self._parsed:
+            found = template.read(texts, self._parsed)
+            if found is not None:
+                return found
         joined = pc.binary_join(_one_list(texts), b"\n")[0].as_buffer()
         options = pj.ParseOptions(
             explicit_schema=self._declared, unexpected_field_behavior="ignore"
@@ -102,7 +108,7 @@ def objects(texts: pa.Array) -> Flags:
     """
     found = _framed(texts) & ~_not_unicode(texts)
     data = _data(texts)
-    if b"NaN" in data or b"Inf" in data:
+    if _has(data, b"NaN") or _has(data, b"Inf"):
         odd = pc.match_substring_regex(texts, ODD_LITERAL)
         found &= ~odd.to_numpy(zero_copy_only=False)
     return found
@@ -130,12 +136,19 @@ def _framed(texts: pa.Array) -> Flags:
     return found
 
 
-def _data(texts: pa.Array) -> bytes:
+def _data(texts: pa.Array) -> npt.NDArray[np.uint8]:
     """The bytes of all texts, end to end."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)
     start, stop = int(offsets[texts.offset]), int(offsets[texts.offset + len(texts)])
     buffer = texts.buffers()[2]
-    return b"" if buffer is None else buffer.slice(start, stop - start).to_pybytes()
+    return np.frombuffer(b"" if buffer is None else buffer, np.uint8)[start:stop]
+
+
+def _has(data: npt.NDArray[np.uint8], literal: bytes) -> bool:
+    """Whether three bytes occur; a quarter of the cost of `in`, for the first is rare."""
+    first, second, third = literal
+    places = np.flatnonzero(data[:-2] == first)
+    return bool(((data[places + 1] == second) & (data[places + 2] == third)).any())
 
 
 def _one_list(texts: pa.Array) -> pa.Array:

@@ -16,12 +16,18 @@ def test_no_observation_of_the_bank_is_wrong(environment, broker) -> None:
     for statement in sources(*topics):
         environment.sql(statement)
     bank = working_bank(environment.kafka, Topic(topics[0]), Topic(topics[1]), rate=100)
-    watch = observe(environment.client, bank, 20, lambda _: None)
+    told: list[str] = []
+    watch = observe(environment.client, bank, 20, lambda doing, _: told.append(doing))
     seen = [*watch.subscribed.items(), *watch.selected.items()]
     assert [each for each in seen if each[1].wrong] == []
     assert all(watch.subscribed[name].observations >= 2 for name in (*CHECKS, IN_TIME))
     assert all(watch.selected[name].observations >= 1 for name in CHECKS)
     assert bank.transfers.sent > OPENING
+    assert list(dict.fromkeys(told)) == [
+        "the views are made",
+        "100 transfers a second",
+        "the last ones are awaited",
+    ]
     assert len(bank.transfers.unconfirmed) > 100, "one topic was to lag"
     for name in reversed(list(VIEWS)):
         environment.sql(f"DROP MATERIALIZED VIEW {name}")

@@ -28,6 +28,7 @@ def start(
     name: str = "r1",
     budgets: Mapping[str, int] = MappingProxyType({}),
     master: str = SparkSettings().master,
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> "subprocess.Popen[bytes]":
     facts = {
         "name": name,
@@ -43,6 +44,7 @@ def start(
         return subprocess.Popen(
             [sys.executable, "-m", "tests.integration.replica.process", json.dumps(facts)],
             cwd=ROOT,
+            env={**os.environ, **environment},
             stdin=subprocess.PIPE,
             stderr=errors,
             start_new_session=True,

@@ -1,24 +1,27 @@
-"""`kill -9` of drivers and workers while a view of five stages is stepped.
+"""`kill -9` of drivers, executors, workers while a view of five stages is stepped or hydrated.
 
 Join, group, join, window, top-k: five exchanges in each micro-batch, and state behind each.
 Whatever dies in between, the updates are afterwards, bit for bit, those of a run in which
 nothing died: `streams.testing.maintain` over the same updates of the sources.
 """
 
+import pickle
 import random
 import signal
 import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyspark
 import pytest
 
 from streams.kafka.embedded import EmbeddedBroker
+from streams.replica.flow import Build
 from streams.testing import maintain
 from tests.integration.replica import process
 from tests.integration.replica.producing import Feed
@@ -102,6 +105,7 @@ class Deep:
 
     def check(self) -> None:
         """Each message counts once, and every update is there that should be, and no other."""
+        self.await_changes(10)
         self.end()
         self.wait(*SOURCES, "deep")
         bench, as_of = self.bench, self.bench.descriptions["deep"].as_of
@@ -116,7 +120,13 @@ class Deep:
         found = bits(history(bench.table("deep"), as_of, upper))
         wanted = bits(view.updates)
         assert found == wanted, (found - wanted, wanted - found)
-        assert len({row[-1] for row in wanted}) >= 10, "too few times to prove a thing"
+
+    def await_changes(self, times: int) -> None:
+        """Wait until the view has changed so often: fewer times would not prove a thing."""
+        deadline = time.monotonic() + 400
+        while len(set(self.bench.table("deep")["_time"].to_pylist())) <= times:
+            assert time.monotonic() < deadline, f"it has not changed {times} times"
+            time.sleep(1)
 
 
 def history(table: pa.Table, as_of: int, upper: int) -> pa.Table:
@@ -177,11 +187,84 @@ def test_drivers_and_workers_die_in_the_middle_of_micro_batches(
     alone = {"after-state@worker": 17, "before-chunks@worker": 7}
     running = process.start(bench, state, alone)
     try:
-        deadline = time.monotonic() + 400
-        while any(reached(state, point) < nth + 9 for point, nth in alone.items()):
-            assert running.poll() is None, "the driver did not outlive its worker"
-            assert time.monotonic() < deadline, "the replica stands still"
-            time.sleep(0.5)
+        until_outlived(running, state, alone)
         deep.check()
     finally:
         process.kill(running)
+
+
+@pytest.mark.timeout(1500)
+def test_executors_die_in_the_middle_of_micro_batches(deep: Deep, tmp_path: Path) -> None:
+    """A cluster of two executors; the JVMs of two die, one with state that nobody knows of."""
+    state, bench = tmp_path / "r1", deep.bench
+    environment = {"SPARK_HOME": str(a_spark_home(tmp_path))}
+    deep.view()
+    deep.begin()
+    points = {"after-state@executor": 23, "before-chunks@executor": 17}
+    running = process.start(
+        bench, state, points, master="local-cluster[2,1,1024]", environment=environment
+    )
+    try:
+        until_outlived(running, state, points)
+        logs = list((tmp_path / "spark" / "work").glob("app-*/*/stderr"))
+        assert len(logs) == 2 + len(points), "each executor that died was replaced"
+        deep.check()
+    finally:
+        process.kill(running)
+
+
+def a_spark_home(directory: Path) -> Path:
+    """The installed Spark, in a directory in which its workers may write."""
+    home = directory / "spark"
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
+
+
+def until_outlived(
+    running: "subprocess.Popen[bytes]", state: Path, points: Mapping[str, int]
+) -> None:
+    """Wait until what the points kill is dead and the driver has gone on for a while."""
+    deadline = time.monotonic() + 400
+    while any(reached(state, point) < nth + 9 for point, nth in points.items()):
+        assert running.poll() is None, "the driver died too"
+        assert time.monotonic() < deadline, f"the replica stands still before {points}"
+        time.sleep(0.5)
+
+
+@pytest.mark.timeout(1500)
+def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> None:
+    """Killed before a slice is staged, what was done stays done; after, it may begin anew."""
+    state, bench = tmp_path / "r1", deep.bench
+    running = process.start(bench, state, {})
+    try:
+        for _ in range(12):
+            deep.write()
+            deep.wait("places")
+    finally:
+        process.kill(running)
+    deep.view()
+    small = {"slice_bytes": 1}
+    done = []
+    for point, nth in [("after-chunks", 3), ("after-append", 3)]:
+        started = process.start(bench, state, {point: nth}, budgets=small)
+        until_killed(started, state, point, nth)
+        done.append(progress(state))
+    assert 2 <= done[0].done < done[1].done < len(done[0].slices), "nothing is done twice"
+    assert done[0].incarnation == done[1].incarnation
+    assert done[1].staged > done[0].staged > 0
+    running = process.start(bench, state, {"before-chunks@worker": 2}, budgets=small)
+    try:
+        deep.begin()
+        deep.wait("deep")
+        assert reached(state, "before-chunks@worker") >= 2
+        deep.check()
+    finally:
+        process.kill(running)
+
+
+def progress(state: Path) -> Build:
+    _, build = pickle.loads((state / "checkpoints" / "deep" / "build").read_bytes())
+    assert isinstance(build, Build)
+    return build

@@ -25,6 +25,12 @@ VIEWS = {
     " (SELECT count(*) FROM orders) AS orders FROM people p",
     "idle": "SELECT id FROM people EXCEPT ALL SELECT customer FROM orders",
     "steps": "SELECT p.id, s.step FROM people p, generate_series(1, p.id % 3) s(step)",
+    "places": "SELECT p.id, s.step, s.place FROM people p,"
+    " generate_series(1, p.id % 3) WITH ORDINALITY AS s(step, place)",
+    "nodes": "SELECT o.id, n.key, n.value FROM orders o,"
+    " json_each(json_object('c', o.customer, 'a', o.amount)) n",
+    "spread": "PIVOT (SELECT customer, amount FROM orders) ON amount IN (1, 2)"
+    " USING count(*) GROUP BY customer",
     "pairs": "SELECT p.name, count(*) AS n FROM people p JOIN orders o ON p.id > o.amount"
     " GROUP BY p.name",
 }

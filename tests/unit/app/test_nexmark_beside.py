@@ -16,7 +16,7 @@ from streams.app.bench.nexmark.cases import CASES
 from streams.app.bench.nexmark.events import COLUMNS, events
 from streams.app.bench.nexmark.peers import installed
 from streams.app.bench.nexmark.peers.installed import PEERS, Peer, PeerFailed
-from streams.app.bench.nexmark.workers import Task, lines
+from streams.app.bench.nexmark.workers import Lines, Task
 from streams.plan.compile import compile_view
 from streams.plan.physical import Column
 from streams.trace.kernel import Kernel
@@ -53,11 +53,17 @@ def test_two_processes_keep_what_duckdb_answers(
     assert ran.cpu_seconds > 0
 
 
-def test_lines_are_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("parts", [1, 2, 3, 9])
+def test_lines_are_those_of_the_file_in_any_parts(
+    parts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(workers, "BLOCK_BYTES", 5)
     (tmp_path / "some").write_text('{"a":1}\n{}\n{"bcdefgh":22}\n')
-    found = lines(tmp_path / "some")
-    assert found.to_pylist() == [b'{"a":1}', b"{}", b'{"bcdefgh":22}']
+    of_file = Lines(tmp_path / "some")
+    found = [of_file.part(left) for left in range(parts, 0, -1)]
+    together = [line for part in found for line in part.to_pylist()]
+    assert together == [b'{"a":1}', b"{}", b'{"bcdefgh":22}']
+    assert parts == 1 or len(found[0]) < 3
 
 
 def test_changelogs_of_all_forms_add_up_to_the_same(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """Windows over neighbours: exact at every time, at the price of what a change moves."""
 
 import random
+import re
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import patch
 
@@ -26,16 +28,59 @@ Row = tuple[int | None, int | None, str | None]
 History = list[tuple[Row, int, int]]
 TYPES = (pa.int32(), pa.int32(), pa.string())
 TIMES = 24
-CALLS = (
+ROWS = (
     "lag(x) OVER w",
     "lead(x, 2, 0) OVER w",
     "lag(s, -1, 'none') OVER w",
     "first_value(x) OVER (w ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)",
     "last_value(s) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW)",
     "CAST(sum(x) OVER (w ROWS BETWEEN 1 PRECEDING AND 2 FOLLOWING) AS BIGINT)",
-    "count(*) OVER (w ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)",
+    "count(*) FILTER (WHERE s = 'a') OVER (w ROWS BETWEEN 3 PRECEDING AND 1 PRECEDING)",
     "max(s) OVER (w ROWS BETWEEN 1 FOLLOWING AND 2 FOLLOWING)",
     "avg(x) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING)",
+    "sum(x::DECIMAL(9, 1)) OVER (w ROWS 1 PRECEDING)",
+)
+GROUPS = (
+    "count(*) OVER (peers GROUPS BETWEEN CURRENT ROW AND CURRENT ROW)",
+    "count(*) OVER (peers GROUPS BETWEEN 1 PRECEDING AND 2 FOLLOWING EXCLUDE TIES)",
+    "CAST(sum(x) OVER (peers GROUPS BETWEEN 2 PRECEDING AND 1 PRECEDING) AS BIGINT)",
+    "max(s) OVER (peers GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE GROUP)",
+    "min(x) OVER (peers RANGE BETWEEN CURRENT ROW AND CURRENT ROW EXCLUDE CURRENT ROW)",
+    "first_value(s⟦ ORDER BY {order}⟧) OVER (peers GROUPS BETWEEN 1 FOLLOWING AND 1 FOLLOWING)",
+)
+RANGE = (
+    "count(*) OVER (peers RANGE BETWEEN {2} PRECEDING AND CURRENT ROW)",
+    "count(x) OVER (peers RANGE BETWEEN {1} PRECEDING AND {2} FOLLOWING EXCLUDE TIES)",
+    "CAST(sum(x) OVER (peers RANGE BETWEEN {3} PRECEDING AND {1} PRECEDING) AS BIGINT)",
+    "max(s) OVER (peers RANGE BETWEEN CURRENT ROW AND {2} FOLLOWING EXCLUDE GROUP)",
+    "last_value(s⟦ ORDER BY {order}⟧) OVER (peers RANGE BETWEEN {0} FOLLOWING"
+    " AND {3} FOLLOWING)",
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A value made from x that orders rows, and some constants to measure by."""
+
+    sql: str
+    steps: tuple[str, ...]
+
+
+LINES = (
+    Line("x", ("0", "1", "2", "3")),
+    Line("(x + 116)::TINYINT", ("0", "1", "1", "2")),  # 127 is the last
+    Line("x::DECIMAL(9, 2) * 0.25", ("0.0", "0.25", "0.5", "0.75")),
+    Line("(x // 2)::DECIMAL(9, 2)", ("0.0", "0.5", "1.0", "2.5")),
+    Line("DATE '2024-01-24' + x * 2", tuple(f"INTERVAL {days} DAYS" for days in (0, 1, 2, 4))),
+    Line(
+        "TIMESTAMP '2024-01-28' + to_days(x * 3 % 34)",
+        (
+            "INTERVAL 1 HOUR",
+            "INTERVAL 2 DAYS",
+            "INTERVAL '1 month'",
+            "INTERVAL '1 month 1 day'",
+        ),
+    ),
 )
 
 
@@ -64,8 +109,57 @@ def table(rows: History) -> pa.Table:
     return pa.table(arrays, names=["g", "x", "s", "_time", "_diff"])
 
 
-def answer(rows: History, time: int, calls: list[str], by: str) -> list[str] | None:
-    """DuckDB's rows with ties broken by the whole row; None where a count is negative."""
+@dataclass(frozen=True)
+class Query:
+    """Calls over `t` with a column `o` beside its own. In ⟦⟧ stands what pins down DuckDB."""
+
+    line: str
+    partition: str
+    descending: bool
+    calls: tuple[str, ...]
+
+    @property
+    def view(self) -> str:
+        return self._text("t", re.sub("⟦.*?⟧", "", ", ".join(self.calls)), "")
+
+    @property
+    def pinned(self) -> str:
+        numbered = "(SELECT *, row_number() OVER (PARTITION BY g, x, s) AS i FROM t)"
+        calls = ", ".join(self.calls).replace("⟦", "").replace("⟧", "")
+        text = self._text(
+            numbered, calls.format(order=f"{self._order}, g, x, s, i"), ", g, x, s, i"
+        )
+        return f"SELECT * EXCLUDE (i) FROM ({text})"
+
+    @property
+    def _order(self) -> str:
+        return f"o{' DESC' if self.descending else ''}"
+
+    def _text(self, source: str, calls: str, ties: str) -> str:
+        own = f"{self.partition}ORDER BY {self._order}"
+        windows = f"WINDOW w AS ({own}{ties}), peers AS ({own})"
+        return f"SELECT *, {calls} FROM (SELECT *, {self.line} AS o FROM {source}) {windows}"
+
+
+def query(chance: random.Random) -> Query:
+    line = chance.choice(LINES)
+    some = chance.choice([ROWS, ROWS + GROUPS, GROUPS, RANGE, RANGE])
+    calls = chance.sample(some, chance.randint(1, 3))
+    named = [f"{_measured(call, line.steps)} AS o{i}" for i, call in enumerate(calls)]
+    partition = chance.choice(["PARTITION BY g ", ""])
+    return Query(line.sql, partition, chance.random() < 0.4, tuple(named))
+
+
+def _measured(call: str, steps: tuple[str, ...]) -> str:
+    for place, step in enumerate(steps):
+        call = call.replace(f"{{{place}}}", step)
+    return call
+
+
+def answer(
+    connection: duckdb.DuckDBPyConnection, rows: History, time: int, asked: Query
+) -> list[str] | None:
+    """DuckDB's rows with ties broken by the whole row; None for an error."""
     counts: Counter[Row] = Counter()
     for row, when, diff in rows:
         counts[row] += diff if when <= time else 0
@@ -73,14 +167,11 @@ def answer(rows: History, time: int, calls: list[str], by: str) -> list[str] | N
         return None
     there = list(counts.elements())
     arrays = [pa.array([row[i] for row in there], kind) for i, kind in enumerate(TYPES)]
-    connection = duckdb.connect()
-    connection.execute("SET default_null_order = 'postgres'")
     connection.register("t", pa.table(arrays, names=["g", "x", "s"]))
-    source = "(SELECT *, row_number() OVER (PARTITION BY g, x, s) AS i FROM t)"
-    found = connection.sql(
-        f"SELECT * EXCLUDE (i), {', '.join(calls)} FROM {source} WINDOW w AS ({by}, g, x, s, i)"
-    ).fetchall()
-    return sorted(map(str, found))
+    try:
+        return sorted(map(str, connection.sql(asked.pinned).fetchall()))
+    except duckdb.OutOfRangeException:
+        return None
 
 
 def check(seed: int, *, negative: bool) -> None:
@@ -90,22 +181,33 @@ def check(seed: int, *, negative: bool) -> None:
         row, first, count = chance.choice(rows) if rows else ((1, 1, "a"), 0, 1)
         early = chance.randint(0, first)
         rows = [((row, early, -count)), *rows, (row, TIMES - 2, count)]
-    calls = chance.sample(CALLS, chance.randint(1, 3))
-    by = f"{chance.choice(['PARTITION BY g ', ''])}ORDER BY x{chance.choice(['', ' DESC'])}"
-    named = ", ".join(f"{call} AS o{i}" for i, call in enumerate(calls))
-    query = f"SELECT *, {named} FROM t WINDOW w AS ({by})"
+    asked = query(chance)
     cuts = sorted({*chance.sample(range(1, TIMES), chance.randrange(6)), TIMES})
     columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
     with patch.object(neighbours, "MOST_CELLS", chance.choice([1, 50, 1 << 18])):
         view = maintain(
-            query, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
+            asked.view, columns, {"t": table(rows)}, cuts, merge_factor=chance.choice([0, 2])
         )
+    connection = duckdb.connect()
+    connection.execute("SET default_null_order = 'postgres'; SET integer_division = true")
     for time in range(view.since, view.upper):
-        want = answer(rows, time, calls, by)
-        assert bool(view.errors_at(time)) == (want is None), (query, time)
+        want = answer(connection, rows, time, asked)
+        assert bool(view.errors_at(time)) == (want is None), (asked.view, time)
         if want is not None:
             got = sorted(str(tuple(row.values())) for row in view.at(time).to_pylist())
-            assert got == want, (query, time)
+            assert got == want, (asked.view, time)
+
+
+@pytest.mark.parametrize("calls", [ROWS, GROUPS, RANGE], ids=["rows", "groups", "range"])
+@pytest.mark.parametrize("line", LINES, ids=[line.sql for line in LINES])
+def test_all_of_these_are_kept_by_their_neighbours(calls: tuple[str, ...], line: Line) -> None:
+    columns = tuple(
+        Column(*each) for each in [("g", "INTEGER"), ("x", "INTEGER"), ("s", "VARCHAR")]
+    )
+    named = tuple(_measured(call, line.steps) for call in calls)
+    text = Query(line.sql, "PARTITION BY g ", True, named).view
+    nodes = compile_view(text, {"t": Relation(CollectionId("t"), columns)}).dataflow.nodes
+    assert [node.why for node in nodes if isinstance(node, Groupwise)] == [""]
 
 
 @given(st.integers(0, 2**32))
@@ -161,6 +263,8 @@ SEEN = (
     "lag(v, 2) OVER (PARTITION BY k ORDER BY v)",
     "sum(v) OVER (PARTITION BY k ORDER BY v ROWS BETWEEN 3 PRECEDING AND 1 FOLLOWING)",
     "first_value(v) OVER (PARTITION BY k ORDER BY v ROWS BETWEEN 3 PRECEDING AND CURRENT ROW)",
+    "count(*) OVER (PARTITION BY k ORDER BY v GROUPS BETWEEN 2 PRECEDING AND 1 FOLLOWING)",
+    "max(v) OVER (PARTITION BY k ORDER BY v DESC RANGE BETWEEN 20 PRECEDING AND 9 FOLLOWING)",
 )
 
 
@@ -170,8 +274,9 @@ def test_one_change_looks_at_its_neighbours(call: str, tmp_path: Path) -> None:
     assert work(query, tmp_path, np.array([77_777]), np.array([2])) < 100
 
 
-def test_many_times_look_at_the_neighbours_of_each(tmp_path: Path) -> None:
-    query = f"SELECT k, v, {SEEN[0]} AS o FROM t"
+@pytest.mark.parametrize("call", [SEEN[0], *SEEN[-2:]])
+def test_many_times_look_at_the_neighbours_of_each(call: str, tmp_path: Path) -> None:
+    query = f"SELECT k, v, {call} AS o FROM t"
     values = np.arange(300) * 371 + 1
     at_once = work(query, tmp_path, values, np.full(300, 2))
     apart = work(query, tmp_path, values, np.arange(300) + 2)
@@ -181,7 +286,10 @@ def test_many_times_look_at_the_neighbours_of_each(tmp_path: Path) -> None:
 APART = {
     "calls that order rows differently": "lag(v) OVER (ORDER BY v), lag(v) OVER (ORDER BY k)",
     "a frame without an end": "sum(v) OVER (ORDER BY v ROWS UNBOUNDED PRECEDING)",
-    "peers": "sum(v) OVER (ORDER BY v RANGE BETWEEN 1 PRECEDING AND CURRENT ROW)",
+    "peers without an end": "sum(v) OVER (ORDER BY v)",
+    "peers by a computed offset": "sum(v) OVER (w RANGE BETWEEN k PRECEDING AND CURRENT ROW)",
+    "values that are rounded": "sum(k) OVER (ORDER BY v::FLOAT RANGE 1 PRECEDING)",
+    "values and rows": "lag(v) OVER w, count(*) OVER (w RANGE 1 PRECEDING)",
     "an offset that is computed": "lag(v, k) OVER (ORDER BY v)",
     "NULLs that are passed over": "lag(v IGNORE NULLS) OVER (ORDER BY v)",
     "sums of floats": "sum(v::DOUBLE) OVER (ORDER BY v ROWS 2 PRECEDING)",
@@ -191,5 +299,7 @@ APART = {
 @pytest.mark.parametrize("calls", APART.values(), ids=APART)
 def test_what_looks_further_recomputes_the_partition(calls: str) -> None:
     catalog = {"t": Relation(CollectionId("t"), COLUMNS)}
-    nodes = compile_view(f"SELECT k, v, {calls} FROM t", catalog).dataflow.nodes
-    assert [node.reach for node in nodes if isinstance(node, Groupwise)] == [None]
+    nodes = compile_view(
+        f"SELECT k, v, {calls} FROM t WINDOW w AS (ORDER BY v)", catalog
+    ).dataflow.nodes
+    assert all(node.why for node in nodes if isinstance(node, Groupwise))

@@ -7,6 +7,7 @@ import pytest
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
 from streams.plan.compile import compile_view
+from streams.testing.maintain import defined
 from streams.trace.kernel import Kernel
 from tests.random_sql.case import case, catalog, spans_times
 from tests.random_sql.chance import Chance
@@ -26,7 +27,9 @@ def test_random_queries_mean_the_same_when_planned(first: int) -> None:
             continue
         judge.load(drawn)
         try:
-            compiled = compile_view(drawn.query, catalog(drawn, kernel))
+            compiled = compile_view(
+                drawn.query, catalog(drawn, kernel), defined(drawn.functions)
+            )
         except InvalidStatement:
             continue
         types = [column.type for column in compiled.columns]

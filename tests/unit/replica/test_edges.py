@@ -1,6 +1,7 @@
 """The small parts at the edges: clocks, bells, doors, death, and what a status says."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from streams.replica.bell import Bell
 from streams.replica.crash import Crash
 from streams.replica.door import Door, ask
 from streams.replica.flow import Flow, OwnState, Phase, Trouble
+from streams.replica.launcher import STARTED_BY
 from streams.replica.skew import FORGET_MS, Skew
 
 
@@ -67,6 +69,21 @@ def test_a_point_kills_at_the_nth_time_over_all_processes(
     assert killed == [77, os.getpgrp()]
     crashes[0]("here")
     assert len(killed) == 2
+
+
+@pytest.mark.parametrize(("suffix", "killed"), [("@worker", os.getpid()), ("@executor", 1234)])
+def test_a_point_kills_a_worker_or_its_executor_alone(
+    suffix: str, killed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *kill: kills.append(kill))
+    monkeypatch.setattr(os, "killpg", lambda *_: pytest.fail("a group was killed"))
+    monkeypatch.setenv(STARTED_BY, "1234")
+    crash = Crash({f"here{suffix}": 2}, tmp_path, 77)
+    crash("here")
+    assert kills == []
+    crash("here")
+    assert kills == [(killed, signal.SIGKILL)]
 
 
 def flow(phase: Phase, own: int | None = None) -> Flow:

@@ -5,7 +5,15 @@ import pyarrow as pa
 import pytest
 
 from streams.trace import columns
-from streams.trace.columns import ascending, distinct, encode, first_rows, is_exact, mix
+from streams.trace.columns import (
+    ascending,
+    encode,
+    first_rows,
+    is_ascending,
+    is_exact,
+    mix,
+    searched,
+)
 
 SMALL, LARGE = 100, 200_000
 
@@ -19,6 +27,9 @@ def numbers(kind: str, rows: int) -> np.ndarray:
         ^ rng.integers(0, 4, rows).astype(np.uint64),
         "descending": np.arange(rows, dtype=np.uint64)[::-1] << np.uint64(40),
         "of all bits": np.full(rows, 2**64 - 1, np.uint64),
+        "in sorted pieces": np.concatenate(
+            [np.sort(mix(part)) for part in np.array_split(np.arange(rows, dtype="u8"), 3)]
+        ),
     }[kind]
 
 
@@ -28,6 +39,7 @@ KINDS = [
     "in pairs of equal high bits",
     "descending",
     "of all bits",
+    "in sorted pieces",
 ]
 
 
@@ -36,7 +48,35 @@ KINDS = [
 def test_words_are_sorted_stably(kind: str, rows: int) -> None:
     words = numbers(kind, max(rows, 1))[:rows]
     assert np.array_equal(ascending(words), np.argsort(words, kind="stable"))
-    assert np.array_equal(distinct(words), np.unique(words))
+    assert is_ascending(words) == np.array_equal(words, np.sort(words))
+    assert is_ascending(np.sort(words))
+
+
+@pytest.mark.parametrize("asked", [0, 1, SMALL, LARGE // 8, LARGE])
+@pytest.mark.parametrize("held", [0, 1, SMALL, LARGE])
+def test_hashes_are_searched_or_merged_to_the_same_end(held: int, asked: int) -> None:
+    rng = np.random.default_rng(held + asked)
+    for spread in (3, LARGE, 2**64 - 1):
+        there, wanted = (
+            np.sort(rng.integers(0, spread, rows, np.uint64, endpoint=True))
+            for rows in (held, asked)
+        )
+        below = searched(there, wanted, after=False)
+        assert np.array_equal(below, np.searchsorted(there, wanted, "left"))
+        through = searched(there, wanted, after=True)
+        assert np.array_equal(through, np.searchsorted(there, wanted, "right"))
+
+
+def test_hashes_of_many_keys_are_those_of_each_alone() -> None:
+    """They are mixed in blocks; a block's end shows nowhere."""
+    keys = [pa.array(np.arange(LARGE)), pa.array(np.arange(LARGE) % 7)]
+    whole = columns.hash_keys(keys, LARGE)
+    for start in (0, 16383, 16384, LARGE - 2):
+        alone = columns.hash_keys([key.slice(start, 2) for key in keys], 2)
+        assert np.array_equal(alone, whole[start : start + 2])
+    words = np.arange(5, dtype=np.uint64)
+    mix(words)
+    assert words.tolist() == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.int32(), pa.uint32(), pa.date32()])

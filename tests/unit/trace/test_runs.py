@@ -21,6 +21,7 @@ from streams.trace.runs import (
     RunFiles,
     RunName,
     file_of,
+    in_order,
 )
 from tests.support.examples import examples
 from tests.support.flows import kernel
@@ -223,6 +224,20 @@ def test_runs_are_written_once_and_never_touched(directory: Path) -> None:
     assert first[0][0] != second[0][0]
     assert file.read_bytes()[: len(body)] == body
     assert store.open(first)[0].rows.num_rows == 1
+
+
+@pytest.mark.parametrize("rows", [100, 5000])
+def test_what_is_sorted_is_copied_only_where_it_may_hold_more(rows: int) -> None:
+    hashes = np.sort(hash_keys([pa.array(np.arange(rows))], rows))
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array(hashes), pa.array(np.arange(rows))], ["h", "v"]
+    )
+    for part in (batch, batch.take(pa.array(np.arange(rows)[::-1]))):
+        found, order = in_order([part])
+        assert found.to_pydict() == batch.to_pydict()
+        assert np.array_equal(order, hashes)
+    copied = in_order([batch])[0].column(0).buffers()[1].address
+    assert (copied == batch.column(0).buffers()[1].address) == (rows == 5000)
 
 
 def test_small_runs_share_a_file_until_it_is_large(directory: Path) -> None:

@@ -80,6 +80,16 @@ def test_settle_leaves_inserts_alone() -> None:
     assert trace.settle(both, kernel()).num_rows == 0
 
 
+@given(histories(rows), st.randoms())
+@examples(30)
+def test_another_order_has_the_same_rows(updates: list[Update], chance) -> None:
+    for some in (updates, [(row, 1, diff) for row, _, diff in updates if diff == 1]):
+        order = list(range(len(some)))
+        chance.shuffle(order)
+        moved = trace.permuted(batch(some), np.array(order, np.int64))
+        assert moved.to_pylist() == [batch(some).to_pylist()[place] for place in order]
+
+
 EQUAL = [
     ("DOUBLE", ["0.0", "-0.0"]),
     ("DOUBLE", ["'nan'", "-'nan'::DOUBLE"]),

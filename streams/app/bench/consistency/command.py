@@ -37,12 +37,13 @@ def consistency(console: Console, seconds: float, rate: int) -> Outcome:
         for statement in bank.sources(TRANSACTIONS, CONFIRMATIONS):
             bench.environment.sql(statement)
         with Progress(console=console, transient=True) as bar:
-            task = bar.add_task(f"{rate:,} transfers a second", total=seconds)
-            tell = partial(bar.update, task)
+            task = bar.add_task("", total=seconds)
+
+            def tell(doing: str, gone: float) -> None:
+                bar.update(task, description=doing, completed=gone)
+
             working = working_bank(settings, TRANSACTIONS, CONFIRMATIONS, rate)
-            watch = observe(
-                bench.environment.client, working, seconds, lambda gone: tell(completed=gone)
-            )
+            watch = observe(bench.environment.client, working, seconds, tell)
     console.print(table(watch.subscribed, watch.selected))
     return outcome(watch, working.transfers)
 

@@ -18,6 +18,8 @@ PATIENCE_S = 300.0
 JUDGE_EVERY_S = 0.5
 
 Publish = Callable[[list[str]], None]
+Tell = Callable[[str, float], None]
+"""Is told what is being done, and the seconds that the bank has worked."""
 
 
 @dataclass(slots=True)
@@ -130,13 +132,14 @@ class Bank:
             time.sleep(max(0.0, began + number * LOT_S - time.monotonic()))
 
 
-def observe(client: Client, bank: Bank, seconds: float, tell: Callable[[float], None]) -> Watch:
+def observe(client: Client, bank: Bank, seconds: float, tell: Tell) -> Watch:
     """Make the views, let the bank work, and look at them all the while.
 
-    The sources exist already. `tell` is told the seconds gone by.
+    The sources exist already.
 
     Errors: Determinate, Indeterminate, InvalidStatement when something cannot go on.
     """
+    tell("the views are made", 0.0)
     bank.transactions(bank.transfers.transactions(OPENING))
     for name, query in VIEWS.items():
         client.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
@@ -145,12 +148,13 @@ def observe(client: Client, bank: Bank, seconds: float, tell: Callable[[float], 
     watch.begin()
 
     def look(gone: float) -> None:
-        tell(gone)
+        tell(f"{bank.rate:,} transfers a second", gone)
         if gone >= next_judged[0]:
             next_judged[0] = gone + JUDGE_EVERY_S
             watch.judge()
 
     bank.work(seconds, look)
+    tell("the last ones are awaited", seconds)
     last = _newest(client)
     _await(lambda: _reached(watch, last) or bool(watch.failures))
     watch.end()

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from streams.app.bench.nexmark.cases import CASES, Case
@@ -33,6 +32,7 @@ from streams.operators.context import Context, Emitted, Interval, Packet, RunsBy
 from streams.plan.compile import compile_view
 from streams.plan.physical import Dataflow
 from streams.replica.ingest.decode import Decoder
+from streams.replica.ingest.template import between
 from streams.replica.packed import Head, pack, unpack
 from streams.trace import updates as trace
 from streams.trace.kernel import Kernel, arrow_schema
@@ -114,9 +114,8 @@ def _main(task: Task, number: int, barrier: Barrier, answers: "mp.SimpleQueue[Ra
         worker.phases.clear()
         barrier.wait(PATIENCE_S)
         began, cpu = time.perf_counter(), time.process_time()
-        shares = worker.shares()
         for at in range(1, task.batches + 1):
-            worker.step(Interval(at, at + 1), worker.decode(shares, at))
+            worker.step(Interval(at, at + 1), worker.decode(at))
         barrier.wait(PATIENCE_S)
         taken, cpu = time.perf_counter() - began, time.process_time() - cpu
         answers.put(Ran(taken, cpu, worker.write(), dict(worker.phases)))
@@ -138,6 +137,8 @@ class Worker:
         self.decoders = {
             kind: Decoder(self.case.columns(kind), self.kernel) for kind in self.case.reads
         }
+        files = {kind: task.inputs / kind / f"{number}.json" for kind in self.case.reads}
+        self.shares = {kind: Lines(file) for kind, file in files.items()}
         self.runs: RunsByOperator = {}
         self.output: list[pa.Table] = []
         self.phases: Phases = defaultdict(float)
@@ -203,20 +204,14 @@ class Worker:
     def _file(self, exchange: int, sender: int, receiver: int) -> Path:
         return self.task.directory / f"x{exchange}-{sender}-{receiver}"
 
-    def shares(self) -> dict[str, pa.ChunkedArray]:
-        """This worker's messages of each kind."""
-        files = {
-            kind: self.task.inputs / kind / f"{self.number}.json" for kind in self.case.reads
-        }
-        return {kind: self._timed("read", partial(lines, file)) for kind, file in files.items()}
-
-    def decode(self, shares: Mapping[str, pa.ChunkedArray], at: int) -> dict[int, pa.Table]:
+    def decode(self, at: int) -> dict[int, pa.Table]:
         """The updates of the micro-batch at a time, by import."""
         found: dict[int, pa.Table] = {}
         for index, each in enumerate(self.plan.imports):
-            kind, texts = str(each.collection), shares[str(each.collection)]
-            first, last = (len(texts) * cut // self.task.batches for cut in (at - 1, at))
-            decode = partial(self.decoders[kind].decode, texts.slice(first, last - first))
+            kind = str(each.collection)
+            part = partial(self.shares[kind].part, self.task.batches - at + 1)
+            texts = self._timed("read", part)
+            decode = partial(self.decoders[kind].decode, texts)
             decoded = self._timed("decode", decode)
             assert decoded.reasons.null_count == len(decoded.reasons)
             place = {
@@ -249,23 +244,29 @@ class Worker:
             self.phases[phase] += time.perf_counter() - began
 
 
-def lines(file: Path) -> pa.ChunkedArray:
-    """The lines of a file, without their ends; read in blocks that a cache holds."""
-    found, rest = [], b""
-    with file.open("rb") as source:
-        while block := source.read(BLOCK_BYTES):
-            whole, end, rest = (rest + block).rpartition(b"\n")
-            found.append(_split(np.frombuffer(whole + end, np.uint8)))
-    assert not rest, "a file of lines ends with one"
-    return pa.chunked_array(found, pa.binary())
+class Lines:
+    """The lines of a file, without their ends, some at a time."""
 
+    def __init__(self, file: Path) -> None:
+        self._file, self._at, self._rest = file, 0, b""
 
-def _split(data: npt.NDArray[np.uint8]) -> pa.Array:
-    is_end = data == NEWLINE
-    ends = np.flatnonzero(is_end)
-    offsets = np.concatenate(([0], ends - np.arange(len(ends)))).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data[~is_end])]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(ends), buffers)
+    def part(self, parts: int) -> pa.ChunkedArray:
+        """One of so many equal parts of what is left; the next has a line that is cut."""
+        found = []
+        goal = self._at + (self._file.stat().st_size - self._at) // parts
+        with self._file.open("rb") as source:
+            source.seek(self._at)
+            # Blocks that a cache holds: each is taken apart while it is at hand.
+            while block := source.read(min(goal - self._at, BLOCK_BYTES)):
+                self._at += len(block)
+                whole = self._rest + block
+                ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == NEWLINE)
+                begins = np.concatenate(([0], ends + 1))
+                self._rest = whole[begins[-1] :]
+                if len(ends):
+                    found.append(between(pa.py_buffer(whole), begins[:-1], ends))
+        assert parts > 1 or not self._rest, "a file of lines ends with one"
+        return pa.chunked_array(found, pa.binary())
 
 
 def _send(file: Path, packets: Sequence[Packet]) -> None:

@@ -1,0 +1,74 @@
+"""Two replicas that race, die and come back, while something happens outside."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from streams.replica.config import Budgets
+from streams.replica.scheduler import LANES
+from tests.support.sparkless import Dead, Replica, World
+
+POINTS = (
+    "after-state",
+    "before-chunks",
+    "after-chunks",
+    "between-waves",
+    "after-append",
+    "before-record",
+)
+"""Where a replica may die."""
+
+
+def act_at_random(replica: Replica, rng: random.Random) -> None:
+    """One of the things that a replica's threads do."""
+    lane = rng.choice(LANES)
+    match rng.randrange(8):
+        case 0:
+            replica.start()
+        case 1:
+            replica.idle()
+        case 2:
+            replica.keeper.run_once()
+        case 3:
+            replica.sync()
+        case 4 | 5:
+            replica.begin(lane)
+        case _:
+            replica.commit(lane)
+
+
+def race_at_random(
+    world: World,
+    rng: random.Random,
+    directory: Path,
+    rounds: int,
+    outside: Callable[[int, float], object],
+) -> list[Replica]:
+    """The replicas after so many rounds; none of them dies any more.
+
+    `outside` is told of each round, and of the chance that decides it: below 0.1 no replica is
+    replaced and none dies.
+    """
+    small = Budgets(step_bytes=rng.choice([1, 2000]), slice_bytes=1, messages=9)
+
+    def begin(name: str) -> Replica:
+        return Replica(world, name, directory / name, rng.choice([small, Budgets()]))
+
+    replicas = [begin("a"), begin("b")]
+    for round_ in range(rounds):
+        world.now += rng.choice([0, 0, 1, 2, 300])
+        act, number = rng.random(), rng.randrange(2)
+        outside(round_, act)
+        replica = replicas[number]
+        if 0.1 <= act < 0.12:
+            replicas[number] = begin(replica.name if rng.random() < 0.7 else f"{replica.name}'")
+            continue
+        replica.die_at(*([rng.choice(POINTS)] if act > 0.97 else []))
+        try:
+            replica.follow()
+            act_at_random(replica, rng)
+        except Dead:
+            replicas[number] = begin(replica.name)
+    for replica in replicas:
+        replica.die_at()
+    return replicas
