@@ -4,11 +4,11 @@ Every node is a function from multisets to a multiset; none knows of time, parti
 state. A node's columns are positions with names that serve people only. Trees are compared
 by value, so equal subtrees mean equal collections and are computed once (`lower`).
 
-Binding makes all nodes but Join. Product, any number of inputs with predicates over their
-concatenated rows, is what FROM means; the pass `joins` turns each into a tree of Join, which
-is what we can maintain. Match stands for the joins whose answer depends on what did *not*
-match; `plan.matches` says how they are maintained. A Loop is a border: passes optimise what it
-repeats for itself (`passes`), and see a collection.
+Binding makes all nodes but Join and DeltaJoin. Product, any number of inputs with predicates
+over their concatenated rows, is what FROM means; the passes `deltas` and `joins` make of each
+a DeltaJoin or a tree of Join, which is what we can maintain. Match stands for the joins whose
+answer depends on what did *not* match; `plan.matches` says how they are maintained. A Loop is
+a border: passes optimise what it repeats for itself (`passes`), and see a collection.
 """
 
 from collections.abc import Callable
