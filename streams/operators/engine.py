@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from streams.operators import linear, loop, nodes, temporal
+from streams.operators import linear, loop, nodes, presummed, temporal
 from streams.operators.context import (
     ERRORS,
     Context,
@@ -205,7 +205,7 @@ class _Level:
             if level != self.level:
                 continue
             after = before.get(number, {})
-            if self._is_awake(number, runs):
+            if self._is_awake(number, runs) and not self._is_presummed(number):
                 with self.scope.context.watch(number):
                     stepped = self._step(number, before.get(self._keeper(number), {}))
                 after = {**after, **stepped.runs}
@@ -232,6 +232,29 @@ class _Level:
             failed = settle(flatten(self.errors, ERRORS), self.scope.kernel)
             errors = pa.Table.from_batches([failed]) if failed.num_rows else None
         return Emitted(tuple(self.packets), output, errors)
+
+    def _is_presummed(self, number: NodeId) -> bool:
+        """Send on the sums of a Linear's rows in place of them, where that is possible."""
+        edge = self.layout.presummed.get(number)
+        if edge is None or self._rows(number) < presummed.FEWEST:
+            return False
+        dataflow, shape = self.scope.dataflow, self.layout.shapes[edge.consumer]
+        node = dataflow.nodes[number]
+        assert isinstance(node, Linear), "only what is linear is summed ahead"
+        types = dataflow.types[node.input]
+        with self.scope.context.watch(number):
+            rows = flatten(self.ports[number]["in"], arrow_schema(types))
+            made = presummed.partial(node, shape, rows, types, self.scope.kernel)
+        if made is None:
+            return False
+        with self.scope.context.watch(edge.consumer):
+            self._route(edge, edge.port, made, tuple(range(len(shape.node.keys))))
+        return True
+
+    def _rows(self, number: NodeId) -> int:
+        """How many rows have come to a node."""
+        parts = self.ports.get(number, {}).values()
+        return sum(part.num_rows for each in parts for part in each)
 
     def _is_awake(self, number: NodeId, runs: RunsByOperator) -> bool:
         """Whether a node has anything to do: something came, is born, or is due."""
@@ -272,10 +295,15 @@ class _Level:
             with self.scope.context.watch(edge.consumer):
                 sent = self.layout.prepared(edge, dataflow, rows, self.scope.kernel)
                 for port, (part, keys) in sent.items():
-                    if dataflow.levels[edge.consumer] == self.level:
-                        self.arrive(edge.consumer, port, part)
-                    else:
-                        self._send(edge, port, part, keys)
+                    self._route(edge, port, part, keys)
+
+    def _route(
+        self, edge: Edge, port: str, rows: pa.RecordBatch, keys: tuple[int, ...] | None
+    ) -> None:
+        if self.scope.dataflow.levels[edge.consumer] == self.level:
+            self.arrive(edge.consumer, port, rows)
+        else:
+            self._send(edge, port, rows, keys)
 
     def _send(
         self, edge: Edge, port: str, rows: pa.RecordBatch, keys: tuple[int, ...] | None

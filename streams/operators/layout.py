@@ -5,13 +5,14 @@ but what `reduce.partial` makes of them, so its first half runs with the produce
 keyed operator says by which columns it is spread over the buckets.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
 
 import pyarrow as pa
 
-from streams.operators import reduce, temporal, upsert
+from streams.operators import presummed, reduce, temporal, upsert
 from streams.plan.physical import (
     Arrange,
     Constant,
@@ -54,12 +55,14 @@ class Edge:
 class Layout:
     """A plan made ready: the edges out of each node, and the shapes of the Reduces.
 
-    `settled` says of each node whether its updates never cancel each other.
+    `settled` says of each node whether its updates never cancel each other; `presummed` has
+    the Linears whose rows go to one Reduce alone, which may be given their sums.
     """
 
     edges: tuple[tuple[Edge, ...], ...]
     shapes: dict[NodeId, reduce.Shape]
     settled: tuple[bool, ...]
+    presummed: dict[NodeId, Edge]
 
     def prepared(
         self, edge: Edge, dataflow: Dataflow, rows: pa.RecordBatch, kernel: Kernel
@@ -105,7 +108,23 @@ def layout(dataflow: Dataflow) -> Layout:
                 shapes[number] = _shape(dataflow, Reduce(source, everything, ()))
             case _:
                 pass
-    return Layout(tuple(tuple(each) for each in edges), shapes, _settled(dataflow))
+    out = tuple(tuple(each) for each in edges)
+    return Layout(out, shapes, _settled(dataflow), _presummed(dataflow, out, shapes))
+
+
+def _presummed(
+    dataflow: Dataflow, edges: Sequence[tuple[Edge, ...]], shapes: Mapping[NodeId, reduce.Shape]
+) -> dict[NodeId, Edge]:
+    found: dict[NodeId, Edge] = {}
+    for number, node in enumerate(dataflow.nodes):
+        if not isinstance(node, Linear) or len(edges[number]) != 1:
+            continue
+        (edge,) = edges[number]
+        types = dataflow.types[node.input], dataflow.types[number]
+        shape = shapes.get(edge.consumer)
+        if shape is not None and presummed.is_summed(node, shape, *types):
+            found[number] = edge
+    return found
 
 
 def _settled(dataflow: Dataflow) -> tuple[bool, ...]:

@@ -290,6 +290,7 @@ def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnectio
         "default_null_order": "'postgres'",
         "autoinstall_known_extensions": "false",
         "autoload_known_extensions": "false",
+        "enable_progress_bar": "false",  # else what takes seconds draws one on our output
     }
     if temp_directory:
         quoted = temp_directory.replace("'", "''")

@@ -6,6 +6,7 @@ import shutil
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 import typer
@@ -101,7 +102,16 @@ def test_without_the_generator_it_says_what_to_install(monkeypatch, tmp_path: Pa
         data.generate(SCALE, tmp_path)
 
 
-def test_every_batch_changes_what_is_there(tables: dict[str, pa.Table]) -> None:
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_every_batch_changes_what_is_there(
+    tables: dict[str, pa.Table],
+    shuffled: bool,
+) -> None:
+    if shuffled:
+        rng = np.random.default_rng(3)
+        tables = {
+            name: table.take(rng.permutation(table.num_rows)) for name, table in tables.items()
+        }
     held = {name: count(table) for name, table in tables.items()}
     for batch in islice(data.changes(tables, TABLES, 500, 1, 1), 3):
         assert set(batch) == set(TABLES) - {"nation", "region"}

@@ -138,3 +138,9 @@ def test_types_inside_types_make_empty_tables(kind: str) -> None:
     assert kernels.empty_table(schema).num_rows == 0
     assert kernel().round_trips(kind) == ("ENUM" not in kind)
     assert "dictionary" not in str(schema)
+
+
+def test_long_statements_draw_no_progress_bar() -> None:
+    """DuckDB draws one after two seconds, wherever its output goes: into files as well."""
+    shown = kernel().query("SELECT current_setting('enable_progress_bar') AS shown")
+    assert shown["shown"].to_pylist() == [False]
