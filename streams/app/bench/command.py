@@ -145,14 +145,19 @@ def nexmark(
 ) -> None:
     """Nexmark queries beside Flink and Pathway, from the same JSON files, on two cores.
 
-    Ours runs the stages of production in two processes, without Spark and Kafka; Flink's
-    clock is its job's net runtime, Pathway's that of its run: no system's start counts. Where
-    the machine is busy with other things, compare the CPU seconds. The contents that each
-    system ends with are compared.
+    Ours runs the stages of production in two processes, without Spark and Kafka: its clock
+    runs from the first byte read to the last micro-batch's output. Flink's is its job's net
+    runtime: from submission, so its JIT's warming up is in it. Pathway's is that of its run,
+    which begins with its graph. No clock has a start of processes or an import in it. Where
+    the machine is busy with other things, compare the CPU seconds, which are those of the
+    same windows. The contents that each system ends with are compared. Where our CPU seconds
+    go is printed by operator.
 
     Example: slackwater bench nexmark --install
 
     Example: slackwater bench nexmark --events 200000 --queries q3,q4 --peers pathway
+
+    Example: slackwater bench nexmark --peers none --json figures.json
     """
     plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
     _report([measure_nexmark(plan, _console, install=install)], json)

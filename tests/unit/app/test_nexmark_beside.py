@@ -51,6 +51,9 @@ def test_two_processes_keep_what_duckdb_answers(
     assert answer(connection, got)[1] == answer(connection, case.query)[1]
     assert ran.updates >= rows.num_rows > 0
     assert ran.cpu_seconds > 0
+    assert {"read", "decode", "exchange", "rest"} < set(ran.phases)
+    assert sum(ran.phases.values()) == pytest.approx(ran.cpu_seconds)
+    assert ran.dominated[0] in ran.phases
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 9])

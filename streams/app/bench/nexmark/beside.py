@@ -110,6 +110,7 @@ def outcome(plan: Plan, found: Sequence[Beside]) -> Outcome:
         figures += [
             Figure(f"nexmark_{name}_s", each.ours.seconds, "s"),
             Figure(f"nexmark_{name}_cpu_s", each.ours.cpu_seconds, "s"),
+            Figure(f"nexmark_{name}_waited_s", each.ours.waited, "s"),
         ]
         for peer in plan.peers:
             figures += _beside(each, peer)
@@ -119,7 +120,9 @@ def outcome(plan: Plan, found: Sequence[Beside]) -> Outcome:
         f" is the peer's seconds divided by ours; load average at the end {load:.1f}"
     )
     phases = {each.case.name: each.ours.phases for each in found}
-    return Outcome("nexmark", tuple(figures), phases, note, "seconds of our busier worker")
+    return Outcome(
+        "nexmark", tuple(figures), phases, note, "CPU seconds of our workers", "query"
+    )
 
 
 def _beside(each: Beside, peer: Peer) -> list[Figure]:

@@ -59,11 +59,14 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
 
 
 def ratios(found: Sequence[Beside], peers: Sequence[Peer]) -> Table:
-    """Seconds and CPU seconds of each system, and theirs in terms of ours."""
+    """Seconds and CPU seconds of each system, what takes most of ours, and theirs to ours."""
     heads = [head for peer in peers for head in (peer.name, f"x {peer.name}", "contents")]
-    table = Table("query", "slackwater", *heads, title="seconds (CPU seconds); ratios to ours")
+    title = "seconds (CPU seconds); ratios to ours"
+    table = Table("query", "slackwater", "mostly", *heads, title=title)
     for each in found:
+        phase, share = each.ours.dominated
         cells = [each.case.name, _shown(each.ours.seconds, each.ours.cpu_seconds)]
+        cells.append(f"{phase} {share:.0%}")
         for peer in peers:
             took, differs = each.took[peer.name], each.differs[peer.name]
             wall = took.seconds / each.ours.seconds

@@ -7,14 +7,16 @@ each exchange. What is left out is Spark's and Kafka's part: scheduling, fetchin
 of the output, which stays in memory here.
 
 The clock runs from the first byte read to the last micro-batch's output. Starting processes,
-compiling the view and its birth over nothing are outside.
+compiling the view and its birth over nothing are outside. Phases are CPU seconds, for where
+more runs than there are cores a wall clock says who was interrupted.
 """
 
 import itertools
 import multiprocessing as mp
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.synchronize import Barrier
@@ -30,7 +32,7 @@ from streams.ids import CollectionId
 from streams.operators import engine
 from streams.operators.context import Context, Emitted, Interval, Packet, RunsByOperator
 from streams.plan.compile import compile_view
-from streams.plan.physical import Dataflow
+from streams.plan.physical import Dataflow, NodeId
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.template import between
 from streams.replica.packed import Head, pack, unpack
@@ -51,12 +53,22 @@ class WorkerFailed(SlackwaterError):
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a run took: wall clock, CPU of all workers, the phases of the slowest worker."""
+    """What a run took: wall clock, CPU of all workers, and how that divides into phases.
+
+    `waited` is the most that a worker waited for others, by the clock.
+    """
 
     seconds: float
     cpu_seconds: float
     updates: int
     phases: Mapping[str, float]
+    waited: float
+
+    @property
+    def dominated(self) -> tuple[str, float]:
+        """The phase that takes the most, and its share."""
+        phase = max(self.phases, key=lambda each: self.phases[each])
+        return phase, self.phases[phase] / max(self.cpu_seconds, 1e-9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +103,13 @@ def run(task: Task) -> Ran:
             process.kill()
         raise WorkerFailed(f'workers of "{task.case}" failed; what they said is above')
     found = [answers.get() for _ in started]
+    names = dict.fromkeys(name for each in found for name in each.phases)
     return Ran(
         max(each.seconds for each in found),
         sum(each.cpu_seconds for each in found),
         sum(each.updates for each in found),
-        max(found, key=lambda each: each.cpu_seconds).phases,
+        {name: sum(each.phases.get(name, 0.0) for each in found) for name in names},
+        max(each.waited for each in found),
     )
 
 
@@ -112,13 +126,15 @@ def _main(task: Task, number: int, barrier: Barrier, answers: "mp.SimpleQueue[Ra
         worker = Worker(task, number, barrier)
         worker.step(Interval(0, 1, as_of=True), {})
         worker.phases.clear()
+        worker.waited = 0.0
         barrier.wait(PATIENCE_S)
         began, cpu = time.perf_counter(), time.process_time()
         for at in range(1, task.batches + 1):
             worker.step(Interval(at, at + 1), worker.decode(at))
         barrier.wait(PATIENCE_S)
         taken, cpu = time.perf_counter() - began, time.process_time() - cpu
-        answers.put(Ran(taken, cpu, worker.write(), dict(worker.phases)))
+        worker.phases["rest"] = cpu - sum(worker.phases.values())
+        answers.put(Ran(taken, cpu, worker.write(), dict(worker.phases), worker.waited))
     except BaseException:
         barrier.abort()
         raise
@@ -133,7 +149,7 @@ class Worker:
         self.plan: Dataflow = compile_view(self.case.query, self.case.catalog).dataflow
         names = map(f"w{number}-{{:06d}}".format, itertools.count())
         self.kernel = Kernel()
-        self.context = Context(task.directory, self.kernel, names.__next__)
+        self.context = Context(task.directory, self.kernel, names.__next__, watch=self._watch)
         self.decoders = {
             kind: Decoder(self.case.columns(kind), self.kernel) for kind in self.case.reads
         }
@@ -142,24 +158,19 @@ class Worker:
         self.runs: RunsByOperator = {}
         self.output: list[pa.Table] = []
         self.phases: Phases = defaultdict(float)
+        self.waited = 0.0
         self.exchanges = itertools.count()
 
     def step(self, interval: Interval, imports: Mapping[int, pa.Table]) -> None:
         """A micro-batch: level 0 over this share, then this bucket's levels, all in step."""
         before = self.runs
         waiting: dict[int, list[Packet]] = defaultdict(list)
-        emitted = self._timed(
-            "level 0",
-            partial(
-                engine.start, self.plan, imports, interval, self.task.workers, self.context
-            ),
-        )
+        emitted = engine.start(self.plan, imports, interval, self.task.workers, self.context)
         for level in range(1, self.plan.depth + 1):
             for packet in self._exchanged(emitted):
                 waiting[packet.level].append(packet)
             packets = waiting.pop(level, [])
-            advance = partial(self._advance, level, packets, interval, before)
-            emitted = self._timed(f"level {level}", advance)
+            emitted = self._advance(level, packets, interval, before)
         self._keep(emitted)
 
     def _advance(
@@ -194,7 +205,9 @@ class Worker:
             packets = [each for each in emitted.packets if each.bucket == other]
             file = self._file(exchange, self.number, other)
             self._timed("exchange", partial(_send, file, packets))
-        self._timed("wait", partial(self.barrier.wait, PATIENCE_S))
+        began = time.perf_counter()
+        self.barrier.wait(PATIENCE_S)
+        self.waited += time.perf_counter() - began
         found = [each for each in emitted.packets if each.bucket == self.number]
         for other in others:
             file = self._file(exchange, other, self.number)
@@ -237,11 +250,20 @@ class Worker:
         return sum(each.num_rows for each in self.output)
 
     def _timed(self, phase: str, work: Callable[[], T]) -> T:
-        began = time.perf_counter()
-        try:
+        with self._phase(phase):
             return work()
+
+    def _watch(self, node: NodeId) -> AbstractContextManager[None]:
+        return self._phase(type(self.plan.nodes[node]).__name__)
+
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
+        """Add the CPU seconds of the block to a phase."""
+        began = time.process_time()
+        try:
+            yield
         finally:
-            self.phases[phase] += time.perf_counter() - began
+            self.phases[name] += time.process_time() - began
 
 
 class Lines:
