@@ -14,6 +14,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
+    Before,
     Bound,
     Column,
     Constant,
@@ -195,6 +196,10 @@ def _reach(record: Record) -> Reach:
         record.number("ahead"),
         _text(record, "peers"),
         None if record.raw("span") is None else _span(record.record("span")),
+        tuple(
+            Before(_text(each, "function"), each.number("argument"), _text(each, "type"))
+            for each in _records(record, "before")
+        ),
     )
 
 
