@@ -5,7 +5,7 @@ row: 1, whether it has a value, or the value. So runs add up, and rows that are 
 Values have 64 bits, and their sums two columns: 2^32 times the one and the other.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from streams.operators.moments import Moments
 from streams.operators.ranked import Candidates
 from streams.plan.physical import Before
 from streams.trace import order, ordered
-from streams.trace.columns import Ints, int64, spans
+from streams.trace.columns import Ints, int64
 from streams.trace.kernel import Kernel, arrow_type
 from streams.trace.runs import Run
 
@@ -24,6 +24,8 @@ Sums = npt.NDArray[np.int64]
 
 _BITS = 32
 _MASK = (1 << _BITS) - 1
+_PIECE = 1 << 20
+"""Rows that are looked at together."""
 
 
 def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) -> Sums:
@@ -65,20 +67,30 @@ def prefixes(
     if not before:
         return total
     first = held.values.take(pa.array(np.searchsorted(held.owner, np.arange(size))))
+    wanted = {each.argument for each in before if each.function != "rows"}
     entries = ordered.Entries(moments.forms, np.arange(size), moments.hashes, first, first)
     for run in runs:
         low = np.searchsorted(run.hashes, moments.hashes, "left")
         high = np.searchsorted(run.hashes, moments.hashes, "right")
         read = order.reader(ordered.compared(run.rows))
-        found = order.bound(read, low, high, order.comparables(first), after=False) - low
-        places, which = spans(low, found), np.repeat(np.arange(size), found)
-        counts = int64(run.rows.column("n"))[places]
-        counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
-        at, data = pa.array(places), run.rows.columns[2 + width : -1]
-        wanted = {each.argument for each in before if each.function != "rows"}
-        columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
-        total += summed(weights(before, columns, len(places)) * counts, which, size)
+        end = order.bound(read, low, high, order.comparables(first), after=False)
+        for places, which in _pieces(low, end):
+            counts = int64(run.rows.column("n"))[places]
+            counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
+            at, data = pa.array(places), run.rows.columns[2 + width : -1]
+            columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
+            total += summed(weights(before, columns, len(places)) * counts, which, size)
     return total
+
+
+def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """All places of the ranges [low, end), and whose they are, some at a time."""
+    ends = np.cumsum(end - low)
+    begin = ends - (end - low)
+    for start in range(0, int(ends[-1]), _PIECE):
+        number = np.arange(start, min(start + _PIECE, int(ends[-1])))
+        which = np.searchsorted(ends, number, "right")
+        yield low[which] + number - begin[which], which
 
 
 def columns_of(before: Sequence[Before], sums: Sums) -> list[pa.Array]:

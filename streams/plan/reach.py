@@ -116,8 +116,8 @@ def _running(call: WindowCall) -> _Look | str:
     before = needed(call)
     if not before:
         return f"{call.function} from the first row on cannot go on from numbers"
-    frame = call.frame
-    by_row = call.function == "row_number" or (frame is not None and frame.kind == "ROWS")
+    in_rows = call.frame is not None and call.frame.kind == "ROWS"
+    by_row = call.function == "row_number" or (call.function != "rank" and in_rows)
     return _Look(_Unit.ROWS if by_row else _Unit.GROUPS, before=before)
 
 
@@ -161,7 +161,7 @@ def _is_summed(kind: str) -> bool:
 def _framed(call: WindowCall) -> _Look | str:
     frame = call.frame
     if frame is None or (frame.kind != "ROWS" and not call.orders):
-        return f"the frame of {call.function} is the partition"
+        return f"the frame of {call.function} has no end"
     bounds = ((frame.start, frame.start_offset), (frame.end, frame.end_offset))
     if any(bound.startswith("UNBOUNDED") for bound, _ in bounds):
         return f"the frame of {call.function} has no end"

@@ -22,6 +22,8 @@ def needed(call: WindowCall) -> tuple[Before, ...]:
     if call.function not in {"count", "sum"} or not isinstance(call.arguments[0], Ref):
         return ()
     argument = call.arguments[0]
+    if call.function == "sum" and argument.type == "BOOLEAN":
+        return ()
     count = Before("count", argument.index, "BIGINT")
     if call.function == "count":
         return (count,)

@@ -283,7 +283,7 @@ def test_a_bound_that_is_no_value_fails_its_group_until_its_row_goes() -> None:
 
 def test_running_sums_go_on_from_sums_beyond_64_bits() -> None:
     """Copies far before, in two runs and some of them gone again; then changes behind them."""
-    source = f"(SELECT *, (x % 3 - 1) * {UNIT} AS v FROM t)"
+    source = f"(SELECT *, (x % 4 - 1) * {UNIT} AS v FROM t)"
     text = f"SELECT sum(v) OVER (ORDER BY x) AS o FROM {source}"
     values = [*range(300), *range(299)]
     rows: History = [((1, x, None), 0, 3) for x in values]
@@ -294,7 +294,7 @@ def test_running_sums_go_on_from_sums_beyond_64_bits() -> None:
     )
     held = Counter(x for (_, x, _), _, diff in rows for _ in range(diff))
     held.subtract(x for (_, x, _), _, diff in rows for _ in range(-diff))
-    sums = np.cumsum([held[x] * (x % 3 - 1) for x in range(402)])
+    sums = np.cumsum([held[x] * (x % 4 - 1) for x in range(402)])
     want = [int(sums[x]) * UNIT for x in range(402) for _ in range(held[x])]
     assert sorted(int(row["o"]) for row in view.at(4).to_pylist()) == sorted(want)
 
