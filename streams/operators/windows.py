@@ -90,9 +90,6 @@ def step(
     ahead = prefixes(reach.before, before, held, moments, kernel)
     near = neighbourhoods(held, moments, sight(reach, held, types[0], kernel), whole, ahead)
     parts = [outputs.changes(part, types[1]) for part in near]
-    errors = Collected(held.pairs, types[1], scope)
-    errors.negative.append(np.flatnonzero(wrong[0] > 0))
-    errors.failed.append(np.flatnonzero((wrong[1] > 0) & (wrong[0] == 0)))
     counted = _counted(wrong, moments, shape)
     added = ranked.added(rows, touched, moments)
     kept = {
@@ -100,7 +97,18 @@ def step(
         _WRONG: keyed.insert(files, runs.get(_WRONG, []), counted, len(node.keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
-    return Stepped(output, errors.errors(label(node)), kept)
+    errors = Collected(held.pairs, types[1], scope)
+    return Stepped(output, _errors(errors, wrong, label(node)), kept)
+
+
+def _errors(
+    found: Collected, wrong: tuple[Ints, Ints], name: str
+) -> tuple[pa.RecordBatch, ...]:
+    """The errors of groups with rows of negative counts, and of others with rows that fail."""
+    below, failing = wrong
+    found.negative.append(np.flatnonzero(below > 0))
+    found.failed.append(np.flatnonzero((failing > 0) & (below == 0)))
+    return found.errors(name)
 
 
 def _changed(
