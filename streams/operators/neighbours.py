@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 
 from streams.operators.moments import Moments
+from streams.operators.prefixes import Sums, summed
 from streams.operators.ranked import Candidates
 from streams.operators.sight import Sight
 from streams.trace.columns import Flags, Ints, spans
@@ -37,7 +38,7 @@ class Part:
     """Pieces: `moment` has the moment of each, `after` whether it is as from then on.
 
     For each cell shown there are its piece, its candidate, how often that is there and whether
-    it is wanted.
+    it is wanted. `before` are the numbers over the rows before each piece.
     """
 
     moment: Ints
@@ -46,6 +47,7 @@ class Part:
     entry: Ints
     counts: Ints
     wanted: Flags
+    before: Sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +99,12 @@ class _Cells:
     def seen(self, there: Flags, places: Ints) -> tuple[Ints, Ints]:
         """The first and the last cell that see each of these, or are its peers."""
         ranges, sight = self.sight.ranges, self.sight
-        if ranges is None:
-            return self._counted(there, (places, places), sight.ahead, sight.back)
-        return self._valued(ranges.seen, places, places)
+        if ranges is not None:
+            return self._valued(ranges.seen, places, places)
+        low, high = self._counted(there, (places, places), sight.ahead, sight.back)
+        if sight.weights is not None:
+            high = self.of.end[self.of.which[places]] - 1
+        return low, high
 
     def sees(self, there: Flags, low: Ints, high: Ints) -> tuple[Ints, Ints]:
         """The first cell that those at `low` see, and the last that those at `high` do."""
@@ -149,18 +154,28 @@ def _cells(sizes: Ints, entry: Ints, sight: Sight) -> _Cells:
 
 @dataclass(frozen=True, slots=True)
 class _Blocks:
-    """The moments [first, last) of each block, and its cells, of which it has `sizes` many."""
+    """The moments [first, last) of each block, and its cells, of which it has `sizes` many.
+
+    `before` are the numbers over the rows of its group before the cells, a column a block.
+    """
 
     first: Ints
     last: Ints
     sizes: Ints
     entry: Ints
+    before: Sums
 
     def choose(self, places: Ints) -> "_Blocks":
         """These blocks alone."""
         begin = (np.cumsum(self.sizes) - self.sizes)[places]
         entry = self.entry[spans(begin, self.sizes[places])]
-        return _Blocks(self.first[places], self.last[places], self.sizes[places], entry)
+        return _Blocks(
+            self.first[places],
+            self.last[places],
+            self.sizes[places],
+            entry,
+            self.before[:, places],
+        )
 
     def halved(self) -> "_Blocks":
         """The halves of each block, with the cells of the whole."""
@@ -168,7 +183,7 @@ class _Blocks:
         middle = (self.first + self.last) >> 1
         first = np.column_stack((self.first, middle)).ravel()
         last = np.column_stack((middle, self.last)).ravel()
-        return _Blocks(first, last, twice.sizes, twice.entry)
+        return _Blocks(first, last, twice.sizes, twice.entry, twice.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +196,8 @@ class Neighbourhoods:
     whole: Flags
     by_moment: Ints
     """The changes in the order of their moments."""
+    before: Sums
+    """The numbers over the rows of each group before its candidates."""
 
     def part(self, blocks: _Blocks) -> Part:
         """The pieces of blocks of one moment each."""
@@ -193,13 +210,15 @@ class Neighbourhoods:
         ends = _ends(cells, counts, changed, whole[own[changed]])
         wanted = cells.of.marked(*ends)
         shown = [cells.of.marked(*cells.sees(side > 0, *ends)) for side in counts]
-        return _joined(cells.of, cells.entry, moment, counts, (wanted, shown))
+        if self.sight.weights is not None:
+            shown = [np.ones(len(own), np.bool_)] * 2
+        return _joined(cells, blocks, counts, (wanted, shown))
 
     def all_(self) -> _Blocks:
         """A block for each group, of all its candidates."""
         first, last = self.moments.bounds
         sizes = np.bincount(self.held.owner, minlength=len(first))
-        return _Blocks(first, last, sizes, np.arange(len(self.held.owner)))
+        return _Blocks(first, last, sizes, np.arange(len(self.held.owner)), self.before)
 
     def near(self, blocks: _Blocks) -> _Blocks:
         """The blocks with those cells alone that are near to their changes."""
@@ -207,12 +226,18 @@ class Neighbourhoods:
         own = cells.of.which
         changed = np.zeros(len(cells.entry), np.bool_)
         changed[self._changed(blocks, cells)] = True
-        still = ~changed & (self.held.counts(cells.entry, blocks.first[own] - 1) > 0)
+        counts = self.held.counts(cells.entry, blocks.first[own] - 1)
+        still = ~changed & (counts > 0)
         ends = cells.sees(still, *cells.seen(still, np.flatnonzero(changed)))
         near = cells.of.marked(*ends) | self.whole[self.moments.owner[blocks.first]][own]
         kept = np.flatnonzero(near & (changed | still))
         sizes = np.bincount(own[kept], minlength=len(blocks.first))
-        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept])
+        before = blocks.before
+        if self.sight.weights is not None:  # what is left out is before all that is kept
+            left = np.flatnonzero(still & ~near)
+            amounts = self.sight.weights[:, cells.entry[left]] * counts[left]
+            before = before + summed(amounts, own[left], len(blocks.first))
+        return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept], before)
 
     def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:
         """The cells of what changes within its block."""
@@ -237,40 +262,41 @@ def _ends(
 
 
 def _joined(
-    cells: _Segments,
-    entry: Ints,
-    moment: Ints,
+    of: _Cells,
+    blocks: _Blocks,
     counts: Sequence[Ints],
     marks: tuple[Flags, Sequence[Flags]],
 ) -> Part:
     """The pieces of both sides of the moments, one side after the other."""
-    wanted, shown = marks
-    moments: list[Ints] = []
+    (wanted, shown), cells = marks, of.of
+    found: list[Ints] = []
     pieces, kept, count = [], [], 0
     for side, own in zip(counts, shown, strict=True):
         begins = own.copy()
         begins[1:] &= ~own[:-1] | (cells.which[1:] != cells.which[:-1])
         piece = np.cumsum(begins) - 1 + count
         some = np.flatnonzero(own & (side > 0))
-        moments.append(moment[cells.which[begins]])
-        count += len(moments[-1])
+        found.append(cells.which[begins])
+        count += len(found[-1])
         pieces.append(piece[some])
         kept.append(some)
-    after = np.repeat(np.array([False, True]), [len(each) for each in moments])
+    after = np.repeat(np.array([False, True]), [len(each) for each in found])
     both = np.concatenate(kept)
     there = [side[some] for side, some in zip(counts, kept, strict=True)]
+    block = np.concatenate(found)
     return Part(
-        np.concatenate(moments),
+        blocks.first[block],
         after,
         np.concatenate(pieces),
-        entry[both],
+        of.entry[both],
         np.concatenate(there),
         wanted[both],
+        blocks.before[:, block],
     )
 
 
 def neighbourhoods(
-    held: Candidates, moments: Moments, sight: Sight, whole: Flags
+    held: Candidates, moments: Moments, sight: Sight, whole: Flags, before: Sums
 ) -> Iterator[Part]:
     """The neighbourhoods of all changes, some at a time.
 
@@ -279,8 +305,10 @@ def neighbourhoods(
         moments: the moments.
         sight: how far the candidates see.
         whole: the groups of which everything is one neighbourhood.
+        before: the numbers over the rows of each group before its candidates.
     """
-    found = Neighbourhoods(held, moments, sight, whole, np.argsort(held.moment, kind="stable"))
+    by_moment = np.argsort(held.moment, kind="stable")
+    found = Neighbourhoods(held, moments, sight, whole, by_moment, before)
     todo = [found.all_()]
     while todo:
         blocks = todo.pop()

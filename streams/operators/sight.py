@@ -7,13 +7,14 @@ that does not depend on what is there, so it is looked up once for each candidat
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators.linear import source_of
+from streams.operators.prefixes import Sums, weights
 from streams.operators.ranked import Candidates
 from streams.plan.physical import Reach, Span
 from streams.trace import order
@@ -34,16 +35,25 @@ class Ranges:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """See the module. `peer` numbers the peers of all groups in order; None: each is alone."""
+    """See the module. `peer` numbers the peers of all groups in order; None: each is alone.
+
+    With `weights`, what each candidate adds to the numbers of `prefixes`, all rows behind one
+    see it.
+    """
 
     back: int
     ahead: int
     peer: Ints | None = None
     ranges: Ranges | None = None
+    weights: Sums | None = None
 
 
 def sight(reach: Reach, held: Candidates, types: Sequence[str], kernel: Kernel) -> Sight:
     """How far the candidates see, whose columns have these types."""
+    if reach.before:
+        amounts = weights(reach.before, held.rows.columns, len(held.owner))
+        plain = sight(replace(reach, before=()), held, types, kernel)
+        return replace(plain, weights=amounts)
     if reach.span is not None:
         return Sight(0, 0, ranges=_ranges(reach.span, held, types, kernel))
     if not reach.peers:

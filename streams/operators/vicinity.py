@@ -90,6 +90,9 @@ class _Search:
         anchors = between.behind if last else between.before
         asked = anchors.is_valid().to_numpy(zero_copy_only=False)
         number = _ALL if reach.span else reach.back + reach.ahead
+        if reach.before:  # all behind the first touched row, and of those before it as usual
+            asked &= between.before.is_null().to_numpy(zero_copy_only=False) | (not last)
+            number = number if last else _ALL
         wanted = np.where(whole, 0 if last else _ALL, np.where(asked, number, 0))
         gaps = between.gaps
         if reach.span is not None:

@@ -36,9 +36,10 @@ from streams.operators.groupwise import Collected, label
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.operators.neighbours import Part, neighbourhoods
+from streams.operators.prefixes import columns_of, prefixes
 from streams.operators.ranked import Changed
 from streams.operators.sight import evaluated, sight
-from streams.plan.physical import Groupwise, Reach
+from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace import keyed, ordered
 from streams.trace.columns import Flags, Ints, canonical, int64
 from streams.trace.kernel import Kernel, Prepared, arrow_schema
@@ -84,12 +85,11 @@ def step(
     core = vicinity.core(reach, before, changed, whole, kernel)
     held = ranked.candidates(rows, touched, base, core, moments)
     none = wrong[0] + wrong[1] > 0
-    outputs = _Evaluated(held, moments, none, _statement(node, types[0], kernel))
-    near = neighbourhoods(held, moments, sight(reach, held, types[0], kernel), whole)
+    statement = _statement(node, reach, types[0], kernel)
+    outputs = _Evaluated(held, moments, none, reach.before, statement)
+    ahead = prefixes(reach.before, before, held, moments, kernel)
+    near = neighbourhoods(held, moments, sight(reach, held, types[0], kernel), whole, ahead)
     parts = [outputs.changes(part, types[1]) for part in near]
-    errors = Collected(held.pairs, types[1], scope)
-    errors.negative.append(np.flatnonzero(wrong[0] > 0))
-    errors.failed.append(np.flatnonzero((wrong[1] > 0) & (wrong[0] == 0)))
     counted = _counted(wrong, moments, shape)
     added = ranked.added(rows, touched, moments)
     kept = {
@@ -97,7 +97,18 @@ def step(
         _WRONG: keyed.insert(files, runs.get(_WRONG, []), counted, len(node.keys), kernel),
     }
     output = consolidate(flatten(parts, arrow_schema(types[1])), kernel)
-    return Stepped(output, errors.errors(label(node)), kept)
+    errors = Collected(held.pairs, types[1], scope)
+    return Stepped(output, _errors(errors, wrong, label(node)), kept)
+
+
+def _errors(
+    found: Collected, wrong: tuple[Ints, Ints], name: str
+) -> tuple[pa.RecordBatch, ...]:
+    """The errors of groups with rows of negative counts, and of others with rows that fail."""
+    below, failing = wrong
+    found.negative.append(np.flatnonzero(below > 0))
+    found.failed.append(np.flatnonzero((failing > 0) & (below == 0)))
+    return found.errors(name)
 
 
 def _changed(
@@ -133,8 +144,9 @@ def _failing(reach: Reach, changed: Changed, found: keyed.Found, kernel: Kernel)
     )
 
 
-def _statement(node: Groupwise, types: Sequence[str], kernel: Kernel) -> Prepared:
-    named = {"e": "BOOLEAN", **{f"c{index}": kind for index, kind in enumerate(types)}}
+def _statement(node: Groupwise, reach: Reach, types: Sequence[str], kernel: Kernel) -> Prepared:
+    named = {"e": "BOOLEAN", **{f"b{i}": each.type for i, each in enumerate(reach.before)}}
+    named |= {f"c{index}": kind for index, kind in enumerate(types)}
     outputs = [f"{each.sql} AS c{index}" for index, each in enumerate(node.outputs)]
     inner = f"SELECT p, e, {', '.join(outputs)} FROM {source(named, kernel)}"
     return kernel.prepare(f"SELECT * EXCLUDE (e) FROM ({inner}) WHERE e", t=port(named))
@@ -168,6 +180,7 @@ class _Evaluated:
     held: ranked.Candidates
     moments: Moments
     wrong: Flags
+    before: Sequence[Before]
     statement: Prepared
 
     def changes(self, part: Part, made: Sequence[str]) -> pa.RecordBatch:
@@ -190,6 +203,8 @@ class _Evaluated:
         copies = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
         data = self.held.rows.take(pa.array(part.entry[which])).columns
         columns = [pa.array(part.piece[which]), pa.array(copies)]
-        columns += [pa.array(part.wanted[which]), *data]
-        names = ["p", "i", "e", *(f"c{index}" for index in range(len(data)))]
+        ahead = columns_of(self.before, part.before[:, part.piece[which]])
+        columns += [pa.array(part.wanted[which]), *ahead, *data]
+        names = ["p", "i", "e", *(f"b{i}" for i in range(len(ahead)))]
+        names += [f"c{index}" for index in range(len(data))]
         return pa.RecordBatch.from_arrays(columns, names=names)

@@ -274,6 +274,8 @@ def _scope(node: physical.Groupwise) -> str:
     """What a change of one row makes the operator compute again."""
     if node.reach is None:
         return f"whole groups ({node.why}): "
+    if node.reach.before:
+        return "from the first changed row on: "
     if node.reach.span is not None:
         return "neighbours, those whose frames by value reach a change: "
     if not node.reach.peers:

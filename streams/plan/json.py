@@ -15,6 +15,7 @@ from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
     Arrange,
+    Before,
     Bound,
     Column,
     Constant,
@@ -211,6 +212,10 @@ def _reach(record: Record) -> Reach:
         record.number("ahead"),
         _text(record, "peers"),
         None if record.raw("span") is None else _span(record.record("span")),
+        tuple(
+            Before(_text(each, "function"), each.number("argument"), _text(each, "type"))
+            for each in _records(record, "before")
+        ),
     )
 
 

@@ -32,6 +32,7 @@ from streams.plan.placement import (
 )
 from streams.plan.reach import reach
 from streams.plan.render import expression, sql
+from streams.plan.running import continued
 from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.temporal import bound, is_temporal
 
@@ -302,9 +303,13 @@ class _Builder:
     def _window(self, node: ir.Window) -> int:
         row = grouped.whole_row(node.input)
         names = zip(node.calls, node.names, strict=True)
-        outputs = [expression(column) for column in _refs(node.input)]
-        outputs += [Expression(grouped.window(c, row), c.type, name) for c, name in names]
         seen = reach(node.calls, row)
+        before = () if isinstance(seen, str) else seen.before
+        outputs = [expression(column) for column in _refs(node.input)]
+        for call, name in names:
+            text = grouped.window(call, row)
+            text = continued(call, text, before) if before else text
+            outputs.append(Expression(text, call.type, name))
         return self._groupwise(node, node.keys, tuple(outputs), None, seen)
 
     def _top(self, node: ir.TopK) -> int:

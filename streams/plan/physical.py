@@ -208,6 +208,19 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
+class Before:
+    """A number over rows: how many `rows`, the `count` of a column's values, or their `sum`.
+
+    `type` is that of the column with the number. A sum is of integers or decimals of at most 64
+    bits.
+    """
+
+    function: str
+    argument: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
 class Reach:
     """How far a row's outputs look: at most `back` rows before it and `ahead` rows behind it.
 
@@ -215,6 +228,8 @@ class Reach:
     which no two different rows are equal; of equal rows each counts. If `peers` is not empty it
     has such arguments for the query's order alone, and not rows count but groups of peers, the
     row's own included whatever the numbers are. With a `span` there are no numbers.
+    Where `before` is not empty all rows behind a change see it, and outputs have its numbers,
+    over the rows before those given to them, in columns `b0`, `b1`, ...
     """
 
     order: str
@@ -222,6 +237,7 @@ class Reach:
     ahead: int
     peers: str = ""
     span: Span | None = None
+    before: tuple[Before, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

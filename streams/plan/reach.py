@@ -5,7 +5,8 @@ own, one of GROUPS so many groups of peers, one of RANGE what differs by so much
 when the plan is made; so only what lies that near to a change need be computed again. It holds
 where all calls order the rows alike, where no call can fail but by a bound of RANGE (an error
 is one of the whole partition) and where the value of a frame does not depend on how it was
-added up (sums of floats do, in DuckDB).
+added up (sums of floats do, in DuckDB). Frames that begin with the partition and end with the
+row are felt by all rows behind a change, and by no others (`running`).
 """
 
 import re
@@ -15,8 +16,9 @@ from enum import Enum
 
 from streams.plan import grouped
 from streams.plan.fallible import can_fail
-from streams.plan.ir import Frame, WindowCall
-from streams.plan.physical import Reach
+from streams.plan.ir import WindowCall
+from streams.plan.physical import Before, Reach
+from streams.plan.running import is_running, needed
 from streams.plan.scalar import Literal, Ref, Scalar
 from streams.plan.span import Offsets, cannot_measure, span
 
@@ -34,6 +36,7 @@ _ROUNDED = ("FLOAT", "DOUBLE", "INTERVAL")
 _COMPARED = frozenset({"min", "max"})
 _LOGICAL = frozenset({"bool_and", "bool_or", "count", "count_star"})
 _PLACED = frozenset({"first_value", "last_value"})
+_RANKS = frozenset({"row_number", "rank"})
 _OFFSET = frozenset({"lag", "lead"})
 
 
@@ -47,12 +50,16 @@ class _Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How far a call looks before and behind its own row; by value how far the bounds are."""
+    """How far a call looks before and behind its own row; by value how far the bounds are.
+
+    What it has to know of all rows before is `before`.
+    """
 
     unit: _Unit
     back: int = 0
     ahead: int = 0
     offsets: Offsets = field(default_factory=Offsets)
+    before: tuple[Before, ...] = ()
 
 
 def reach(calls: Sequence[WindowCall], row: Sequence[Ref]) -> Reach | str:
@@ -87,8 +94,9 @@ def _reach(looks: Sequence[_Look], call: WindowCall, row: Sequence[Ref]) -> Reac
     back, ahead = max(look.back for look in looks), max(look.ahead for look in looks)
     if max(back, ahead) > FARTHEST:
         return f"its calls look further than {FARTHEST:,} rows"
+    before = tuple(dict.fromkeys(each for look in looks for each in look.before))
     # So many rows are no more than so many groups of peers.
-    return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "")
+    return Reach(order, back, ahead, peers if _Unit.GROUPS in units else "", None, before)
 
 
 def _look(call: WindowCall) -> _Look | str:
@@ -99,11 +107,18 @@ def _look(call: WindowCall) -> _Look | str:
         return f"{call.function} may fail"
     if call.function in _OFFSET:
         return _offset(call)
-    if not _is_exact(call):
+    if call.function not in _RANKS and not _is_exact(call):
         return f"{call.function} is not a function of its frame's rows, to the last bit"
-    if call.frame is None or (call.frame.kind != "ROWS" and not call.orders):
-        return f"the frame of {call.function} has no end"
-    return _framed(call.function, call.frame, call)
+    return _running(call) if is_running(call) else _framed(call)
+
+
+def _running(call: WindowCall) -> _Look | str:
+    before = needed(call)
+    if not before:
+        return f"{call.function} from the first row on cannot go on from numbers"
+    in_rows = call.frame is not None and call.frame.kind == "ROWS"
+    by_row = call.function == "row_number" or (call.function != "rank" and in_rows)
+    return _Look(_Unit.ROWS if by_row else _Unit.GROUPS, before=before)
 
 
 def _may_fail(call: WindowCall) -> bool:
@@ -143,16 +158,18 @@ def _is_summed(kind: str) -> bool:
     return kind in _SUMMED or (decimal is not None and int(decimal[1]) <= _MOST_DIGITS)
 
 
-def _framed(function: str, frame: Frame, call: WindowCall) -> _Look | str:
+def _framed(call: WindowCall) -> _Look | str:
+    frame = call.frame
+    if frame is None or (frame.kind != "ROWS" and not call.orders):
+        return f"the frame of {call.function} has no end"
     bounds = ((frame.start, frame.start_offset), (frame.end, frame.end_offset))
     if any(bound.startswith("UNBOUNDED") for bound, _ in bounds):
-        return f"the frame of {function} has no end"
+        return f"the frame of {call.function} has no end"
     if frame.kind == "RANGE" and any(offset is not None for _, offset in bounds):
         return _by_value(call, bounds)
-    places = [_place(*bound) for bound in bounds]
-    start, end = places
+    start, end = (_place(*bound) for bound in bounds)
     if start is None or end is None:
-        return f"the frame of {function} is computed"
+        return f"the frame of {call.function} is computed"
     unit = _Unit.ROWS if frame.kind == "ROWS" else _Unit.GROUPS
     return _Look(unit, max(-start, -end, 0), max(start, end, 0))
 

@@ -79,7 +79,7 @@ def compared(rows: pa.RecordBatch) -> pa.Array:
     return rows.column("s" if "s" in rows.schema.names else "v")
 
 
-def _same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kernel) -> Flags:
+def same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kernel) -> Flags:
     """Whether the run's row at a place has the key of the entry it was found for."""
     result = np.ones(len(places), np.bool_)
     at, asked = pa.array(places), pa.array(entries.owner[which])
@@ -98,7 +98,7 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
         high = np.searchsorted(run.hashes, entries.hashes, "right")
         read = order.reader(compared(run.rows))
         which, places = _places(read, low, high, wanted)
-        mine = _same_key(run, places, entries, which, kernel)
+        mine = same_key(run, places, entries, which, kernel)
         np.add.at(total, which[mine], int64(run.rows.column("n"))[places[mine]])
     return total
 
@@ -316,7 +316,7 @@ def read_on(
     for number, cursor in enumerate(cursors):
         which, places = cursor.places(todo, reach)
         rows, at = cursor.run.rows, pa.array(places)
-        same = _same_key(cursor.run, places, start, todo[which], kernel)
+        same = same_key(cursor.run, places, start, todo[which], kernel)
         parts.append(
             Read(
                 which,

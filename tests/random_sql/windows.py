@@ -1,5 +1,7 @@
 """Window functions, DISTINCT ON, and ORDER BY with LIMIT: where the order of rows shows."""
 
+import re
+
 from tests.random_sql import relations
 from tests.random_sql.scalars import of_kind, predicate
 from tests.random_sql.tables import Term
@@ -145,6 +147,10 @@ def _peers(writer: Writer, terms: list[Term], by: str, row: str) -> Term:
     )
     if "RANGE" in frame:
         order = of_kind(writer, terms, "number").sql + chance.pick("", " DESC")
+        dates = [term.sql for term in terms if term.kind in {"date", "stamp"}]
+        if dates and chance.maybe(40):
+            order = chance.among(dates) + chance.pick("", " DESC")
+            frame = re.sub(r"(\d) ([PF])", r"INTERVAL \1 DAYS \2", frame)
     return Term(f"{call.sql} OVER ({by}ORDER BY {order} {frame})", call.kind)
 
 

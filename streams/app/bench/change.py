@@ -44,12 +44,14 @@ class Case:
     """A view over `t` (state): `k` has ten rows each, `v` is unique, `w` has 97 values.
 
     `grows` is the relation that changes. `times` says whether many times are tried: what
-    recomputes whole groups takes rows * times, which nobody would wait for.
+    recomputes whole groups takes rows * times, which nobody would wait for. `last` has changes
+    come with ever greater values, as what is ordered by time does.
     """
 
     query: str
     grows: str = "t"
     times: bool = True
+    last: bool = False
 
 
 CASES: Mapping[str, Case] = {
@@ -75,7 +77,8 @@ CASES: Mapping[str, Case] = {
     "moving_sum": Case("SELECT v, sum(w) OVER (ORDER BY v ROWS 5 PRECEDING) AS s FROM t"),
     "moving_range": Case("SELECT v, sum(w) OVER (ORDER BY v RANGE 50 PRECEDING) AS s FROM t"),
     "moving_groups": Case("SELECT v, sum(w) OVER (ORDER BY v GROUPS 5 PRECEDING) AS s FROM t"),
-    "running_sum": Case("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", times=False),
+    "running_sum": Case("SELECT v, sum(w) OVER (ORDER BY v) AS s FROM t", last=True),
+    "running_max": Case("SELECT v, max(w) OVER (ORDER BY v) AS s FROM t", times=False),
     "median": Case("SELECT median(v) AS m FROM t"),
     "recursion": Case(
         "WITH RECURSIVE r(v) AS (SELECT v FROM t WHERE v % 100 = 0 UNION "
@@ -162,6 +165,7 @@ class _View:
         self.local = LocalDataflow(dataflow, directory)
         self.local.step(Interval(0, 1, as_of=True), {})
         self.size, self.at = size, 1
+        self.last, self.greatest = case.last, size * PER_KEY
         self.changing = index[CollectionId(case.grows)]
         self.chance = np.random.default_rng(3)
         for rows in _slices(size):
@@ -178,7 +182,7 @@ class _View:
         """What a step of so many changes costs, all at one time or `apart`."""
         taken = []
         for step in range(warm + steps):
-            values = self.chance.integers(0, self.size * PER_KEY, count)
+            values = self._values(count)
             times = np.arange(count) if apart else np.zeros(count, np.int64)
             began, began_cpu = time.perf_counter(), time.process_time()
             self._step(self.changing, values, self.at + times)
@@ -187,6 +191,12 @@ class _View:
                 taken.append(spent)
         wall, cpu = (median(each) * 1000 for each in zip(*taken, strict=True))
         return Cost(wall, cpu)
+
+    def _values(self, count: int) -> Ints:
+        if not self.last:
+            return self.chance.integers(0, self.size * PER_KEY, count)
+        self.greatest += count
+        return np.arange(self.greatest - count, self.greatest)
 
     def _step(self, relation: int, values: Ints, times: Ints) -> None:
         upper = int(times.max()) + 1

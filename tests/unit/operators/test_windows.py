@@ -40,6 +40,14 @@ ROWS = (
     "avg(x) OVER (w ROWS BETWEEN 1 PRECEDING AND 1 PRECEDING)",
     "sum(x::DECIMAL(9, 1)) OVER (w ROWS 1 PRECEDING)",
 )
+RUNNING = (
+    "row_number() OVER w",
+    "count(*) OVER (w ROWS UNBOUNDED PRECEDING)",
+    "CAST(sum((x - 5) * 5000000000) OVER peers AS BIGINT)",
+    "sum(x::DECIMAL(9, 1)) OVER (w ROWS UNBOUNDED PRECEDING)",
+    "count(x) OVER peers",
+    "rank() OVER peers",
+)
 GROUPS = (
     "count(*) OVER (peers GROUPS BETWEEN CURRENT ROW AND CURRENT ROW)",
     "count(*) OVER (peers GROUPS BETWEEN 1 PRECEDING AND 2 FOLLOWING EXCLUDE TIES)",
@@ -143,7 +151,7 @@ class Query:
 
 def query(chance: random.Random) -> Query:
     line = chance.choice(LINES)
-    some = chance.choice([ROWS, ROWS + GROUPS, GROUPS, RANGE, RANGE])
+    some = chance.choice([ROWS, ROWS + GROUPS + RUNNING, GROUPS, RANGE, RANGE, RUNNING])
     calls = chance.sample(some, chance.randint(1, 3))
     named = [f"{_measured(call, line.steps)} AS o{i}" for i, call in enumerate(calls)]
     partition = chance.choice(["PARTITION BY g ", ""])
@@ -198,7 +206,9 @@ def check(seed: int, *, negative: bool) -> None:
             assert got == want, (asked.view, time)
 
 
-@pytest.mark.parametrize("calls", [ROWS, GROUPS, RANGE], ids=["rows", "groups", "range"])
+@pytest.mark.parametrize(
+    "calls", [ROWS, GROUPS, RANGE, RUNNING], ids=["rows", "groups", "range", "running"]
+)
 @pytest.mark.parametrize("line", LINES, ids=[line.sql for line in LINES])
 def test_all_of_these_are_kept_by_their_neighbours(calls: tuple[str, ...], line: Line) -> None:
     columns = tuple(
@@ -231,6 +241,65 @@ def test_a_group_heals_with_all_its_rows() -> None:
     view = maintain(query, columns, {"t": table(rows)}, [3, 5])
     assert view.errors_at(2) == view.errors_at(3) != []
     assert (view.at(4).to_pylist(), view.errors_at(4)) == ([{"x": 8, "o": None}], [])
+
+
+def outputs(text: str, rows: History, cuts: list[int], time: int) -> list[object]:
+    """The column `o` of a view over `t`, in order."""
+    columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
+    view = maintain(text, columns, {"t": table(rows)}, cuts)
+    assert view.errors_at(time) == []
+    return sorted(row["o"] for row in view.at(time).to_pylist())
+
+
+def test_a_month_reaches_as_far_as_its_longest_day() -> None:
+    """31 March less a month is 29 February, which plus a month is 29 March."""
+    day = "TIMESTAMP '2024-02-29' + to_days(x)"
+    frame = "RANGE BETWEEN INTERVAL 1 MONTH PRECEDING AND CURRENT ROW"
+    text = f"SELECT count(*) OVER (ORDER BY d {frame}) AS o FROM (SELECT *, {day} AS d FROM t)"
+    rows: History = [((1, 31, None), 0, 1), ((1, 60, None), 0, 1), ((1, 0, None), 1, 1)]
+    assert outputs(text, rows, [1, 2], 1) == [1, 2, 2]
+
+
+def test_all_peers_see_a_change_however_many_they_are() -> None:
+    sizes = {1: 200, 2: 60, 3: 30}
+    rows: History = [((1, x, str(i)), 0, 1) for x, size in sizes.items() for i in range(size)]
+    frame = "GROUPS BETWEEN CURRENT ROW AND 1 FOLLOWING"
+    text = f"SELECT s, count(*) OVER (ORDER BY x {frame}) AS o FROM t"
+    rows.append(((1, 2, "more"), 1, 1))
+    assert outputs(text, rows, [1, 2], 1) == [30] * 30 + [91] * 61 + [261] * 200
+
+
+def test_a_bound_that_is_no_value_fails_its_group_until_its_row_goes() -> None:
+    frame = "RANGE BETWEEN CURRENT ROW AND 7 FOLLOWING"
+    text = f"SELECT g, count(*) OVER (PARTITION BY g ORDER BY y {frame}) AS o FROM "
+    text += "(SELECT *, (x + 100)::TINYINT AS y FROM t)"
+    rows: History = [((1, 20, None), 0, 1), ((1, 21, None), 1, 1), ((2, 5, None), 1, 1)]
+    rows += [((1, 19, None), 2, 1), ((1, 21, None), 3, -1)]
+    columns = {"t": "g INTEGER, x INTEGER, s VARCHAR"}
+    view = maintain(text, columns, {"t": table(rows)}, [1, 2, 3, 4])
+    assert [len(view.errors_at(time)) for time in range(4)] == [0, 1, 1, 0]
+    assert sorted(row["o"] for row in view.at(3).to_pylist()) == [1, 1, 2]
+
+
+def test_running_sums_go_on_from_sums_beyond_64_bits() -> None:
+    """Copies far before, in two runs and some of them gone again; then changes behind them."""
+    source = f"(SELECT *, (x % 4 - 1) * {UNIT} AS v FROM t)"
+    text = f"SELECT sum(v) OVER (ORDER BY x) AS o FROM {source}"
+    values = [*range(300), *range(299)]
+    rows: History = [((1, x, None), 0, 3) for x in values]
+    rows += [((1, x, None), 1, -1) for x in values]
+    rows += [((1, x, "b"), 1 + i, 1) for i, x in enumerate((302, 305, 302, 401))]
+    view = maintain(
+        text, {"t": "g INTEGER, x INTEGER, s VARCHAR"}, {"t": table(rows)}, [1, 2, 5]
+    )
+    held = Counter(x for (_, x, _), _, diff in rows for _ in range(diff))
+    held.subtract(x for (_, x, _), _, diff in rows for _ in range(-diff))
+    sums = np.cumsum([held[x] * (x % 4 - 1) for x in range(402)])
+    want = [int(sums[x]) * UNIT for x in range(402) for _ in range(held[x])]
+    assert sorted(int(row["o"]) for row in view.at(4).to_pylist()) == sorted(want)
+
+
+UNIT = 4_000_000_000_000_000_000
 
 
 COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"))
@@ -274,6 +343,21 @@ def test_one_change_looks_at_its_neighbours(call: str, tmp_path: Path) -> None:
     assert work(query, tmp_path, np.array([77_777]), np.array([2])) < 100
 
 
+RUNS = (
+    "row_number() OVER (PARTITION BY k ORDER BY v)",
+    "sum(v) OVER (PARTITION BY k ORDER BY v)",
+    "count(v) OVER (PARTITION BY k ORDER BY v ROWS UNBOUNDED PRECEDING)",
+)
+
+
+@pytest.mark.parametrize("call", RUNS)
+def test_a_change_of_a_running_window_looks_at_what_is_behind_it(
+    call: str, tmp_path: Path
+) -> None:
+    query = f"SELECT k, v, {call} AS o FROM t"
+    assert work(query, tmp_path, np.array([199_501]), np.array([2])) < 500
+
+
 @pytest.mark.parametrize("call", [SEEN[0], *SEEN[-2:]])
 def test_many_times_look_at_the_neighbours_of_each(call: str, tmp_path: Path) -> None:
     query = f"SELECT k, v, {call} AS o FROM t"
@@ -285,8 +369,10 @@ def test_many_times_look_at_the_neighbours_of_each(call: str, tmp_path: Path) ->
 
 APART = {
     "calls that order rows differently": "lag(v) OVER (ORDER BY v), lag(v) OVER (ORDER BY k)",
-    "a frame without an end": "sum(v) OVER (ORDER BY v ROWS UNBOUNDED PRECEDING)",
-    "peers without an end": "sum(v) OVER (ORDER BY v)",
+    "a frame without an end": "max(v) OVER (ROWS BETWEEN 1 PRECEDING AND UNBOUNDED FOLLOWING)",
+    "what is no sum of numbers": "max(v) OVER (ORDER BY v)",
+    "what counts distinct values": "dense_rank() OVER (ORDER BY v)",
+    "the whole partition": "count(*) OVER ()",
     "peers by a computed offset": "sum(v) OVER (w RANGE BETWEEN k PRECEDING AND CURRENT ROW)",
     "values that are rounded": "sum(k) OVER (ORDER BY v::FLOAT RANGE 1 PRECEDING)",
     "values and rows": "lag(v) OVER w, count(*) OVER (w RANGE 1 PRECEDING)",

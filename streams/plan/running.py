@@ -1,0 +1,55 @@
+"""Running frames: from the first row of the partition to the current one, or its last peer.
+
+A change alters rows from its own on, so only these are computed again. What lies before them is
+a few numbers, which add up row by row: how many rows there are, how many values, and their sum.
+"""
+
+from streams.plan.ir import WindowCall
+from streams.plan.physical import Before
+from streams.plan.scalar import Ref
+
+_ROWS = Before("rows", 0, "BIGINT")
+_PLACES = frozenset({"row_number", "rank", "count_star"})
+
+
+def needed(call: WindowCall) -> tuple[Before, ...]:
+    """What a call has to know of the rows before; nothing if it cannot go on from them.
+
+    The call is exact and cannot fail.
+    """
+    if call.function in _PLACES or (call.function == "count" and not call.arguments):
+        return (_ROWS,)
+    if call.function not in {"count", "sum"} or not isinstance(call.arguments[0], Ref):
+        return ()
+    argument = call.arguments[0]
+    if call.function == "sum" and argument.type == "BOOLEAN":
+        return ()
+    count = Before("count", argument.index, "BIGINT")
+    if call.function == "count":
+        return (count,)
+    scale = call.type.rpartition(",")[2].rstrip(")") if call.type.startswith("DECIMAL") else "0"
+    return (count, Before("sum", argument.index, f"DECIMAL(38,{scale})"))
+
+
+def is_running(call: WindowCall) -> bool:
+    """Whether an aggregate or a rank sees all rows as far as its own, and no others."""
+    if call.condition is not None:
+        return False
+    if call.function == "row_number":
+        return True
+    frame = call.frame
+    if frame is None or call.function == "rank":
+        return bool(call.orders)
+    ends = (frame.start, frame.end) == ("UNBOUNDED PRECEDING", "CURRENT ROW")
+    return ends and not frame.exclude and (frame.kind == "ROWS" or bool(call.orders))
+
+
+def continued(call: WindowCall, text: str, before: tuple[Before, ...]) -> str:
+    """The call's text over the last rows, as it is behind those `before`: `b0`, `b1`, ..."""
+    names = [f"b{before.index(each)}" for each in needed(call)] if is_running(call) else []
+    if not names:
+        return text
+    if len(names) == 1:
+        return f"({text} + {names[0]})"
+    nothing = f"CASE WHEN {names[0]} > 0 THEN CAST(0 AS {call.type}) END"
+    return f"(coalesce({text}, {nothing}) + CAST({names[1]} AS {call.type}))"
