@@ -94,3 +94,16 @@ def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
         slices=slices,
         sizes=tuple(sum(size_of(load) for load in part) for part in slices),
     )
+
+
+def resumed(build: Build, standing: int) -> Build | None:
+    """A stored build as it goes on where `standing` chunks are under the name of its stage.
+
+    Those that it does not know of are the next slice's: a driver staged them, and died before
+    it stored that. To be done once more it makes the same ones again (rule 23), so they serve.
+    None when the build has to begin anew: the last slice's are never staged.
+    """
+    ahead = max(0, standing - build.staged)
+    if ahead and build.done + 1 >= len(build.slices):
+        return None
+    return replace(build, ahead=ahead)

@@ -14,7 +14,8 @@ upper whatever of it was left to append (rule 16). Somebody else may have been f
 
 A collector may have been faster too (rule 7). Then nothing has happened: the same is done once
 more, which writes its chunks anew. When what a build has staged is not whole any more, for its
-lease ran out, or because a slice that was staged is done again, the build begins anew.
+lease ran out or a slice is there twice, the build begins anew. (A slice that was staged by a
+driver which then died is known by that: `builds.resumed`.)
 """
 
 import logging
@@ -327,13 +328,13 @@ class Committer:
         flow, build, chunks = unit.flow, unit.flow.build, tuple(result.chunks)
         assert build is not None
         runs = report.merge(flow.plan, build.runs, result)
-        after = replace(build, done=build.done + 1, runs=runs)
+        after = replace(build, done=build.done + 1, runs=runs, ahead=0)
         if after.done < len(build.slices):
-            staged = replace(after, staged=build.staged + len(chunks))
+            staged = replace(after, staged=build.staged + (build.ahead or len(chunks)))
             return Attempt(
                 flow=flow,
                 bounds=None,
-                chunks=chunks,
+                chunks=() if build.ahead else chunks,
                 to_stage=build.stage if staged.staged else None,  # without chunks: renewed
                 staged=staged.staged,
                 counted=lambda: _put_build(flow, staged),

@@ -66,9 +66,9 @@ class Build:
     """Work on one interval in several micro-batches, of which only the last one appends.
 
     `runs` is the state after the `done` slices; their output are the `staged` chunks under the
-    name `stage`. Without `writes` it is thrown away: the shard has it. `ingest` is
-    given for the first interval of a source, whose loads are messages; `offsets` is the binding
-    at `upper`, for any source.
+    name `stage`, behind which stand `ahead` chunks of the next slice. Without `writes` it is
+    thrown away: the shard has it. `ingest` is given for the first interval of a source, whose
+    loads are messages; `offsets` is the binding at `upper`, for any source.
     """
 
     incarnation: str
@@ -82,6 +82,7 @@ class Build:
     runs: Mapping[int, Runs] = field(default_factory=dict)
     stage: str = field(default_factory=lambda: uuid.uuid4().hex)
     staged: int = 0
+    ahead: int = 0
     ingest: Ingest | None = None
     offsets: Offsets | None = None
 

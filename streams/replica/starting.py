@@ -159,8 +159,11 @@ class Starter:
             for chunk in batch.chunks
         }
         hydration = hydration_of(fingerprint, build)
-        whole = usable(hydration, flow.fingerprint, live, self.store.run_files())
-        return None if whole is None else build
+        if usable(hydration, flow.fingerprint, live, self.store.run_files()) is None:
+            return None
+        group = self.scheduler.shards.group_state(flow.description.group)
+        stage = group.stages.get(build.stage)
+        return builds.resumed(build, 0 if stage is None else len(stage.chunks))
 
     def _hydrate(self, flow: Flow, view: View, as_of: Timestamp, stored: Build | None) -> None:
         budget = self.scheduler.config.budgets.slice_bytes

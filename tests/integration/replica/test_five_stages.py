@@ -5,6 +5,7 @@ Whatever dies in between, the updates are afterwards, bit for bit, those of a ru
 nothing died: `streams.testing.maintain` over the same updates of the sources.
 """
 
+import json
 import pickle
 import random
 import signal
@@ -235,7 +236,7 @@ def until_outlived(
 
 @pytest.mark.timeout(1500)
 def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> None:
-    """Killed before a slice is staged, what was done stays done; after, it may begin anew."""
+    """Killed before a slice is staged, and after; what was done stays done."""
     state, bench = tmp_path / "r1", deep.bench
     running = process.start(bench, state, {})
     try:
@@ -260,8 +261,15 @@ def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> Non
         deep.wait("deep")
         assert reached(state, "before-chunks@worker") >= 2
         deep.check()
+        assert records(state) == {done[0].incarnation}
     finally:
         process.kill(running)
+
+
+def records(state: Path) -> set[str]:
+    """The incarnations of the view's state, as its checkpoint records have them."""
+    files = (state / "checkpoints" / "deep").glob("[0-9]*")
+    return {json.loads(file.read_bytes())["incarnation"] for file in files}
 
 
 def progress(state: Path) -> Build:
