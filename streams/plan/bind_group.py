@@ -90,9 +90,8 @@ def _of_sets(
     """The groups of all grouping sets; keys beyond those that are written are in each set."""
     written = len(record.records("groups"))
     whole = tuple(range(len(keys)))
-    sets = [_places(each) + whole[written:] for each in record.items("grouping_sets")] or [
-        whole
-    ]
+    found = [tuple(sorted(_places(each))) for each in record.items("grouping_sets")]
+    sets = [each + whole[written:] for each in found] or [whole]
     functions = [_places(each) for each in record.items("grouping_functions")]
     if sets == [whole] and not functions:
         return _known(_grouped(source, keys, calls))
@@ -138,7 +137,7 @@ def _as_written(record: Record, firsts: Collection[int]) -> list[int]:
 
 def _places(item: object) -> tuple[int, ...]:
     assert isinstance(item, list)
-    return tuple(sorted(item)) if all(isinstance(place, int) for place in item) else ()
+    return tuple(item) if all(isinstance(place, int) for place in item) else ()
 
 
 def _grouped(

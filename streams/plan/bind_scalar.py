@@ -14,6 +14,7 @@ from streams.plan.record import Record
 from streams.plan.scalar import Call, Form, Parameter, Ref, Scalar
 from streams.plan.typenames import type_name
 
+_NUMBER = "BIGINT"  # the type of DuckDB's numbers of rows
 _OPERATORS = {
     "OPERATOR_NOT": Form.NOT,
     "OPERATOR_IS_NULL": Form.IS_NULL,
@@ -158,9 +159,13 @@ def _operator(record: Record, scope: Scope) -> Scalar:
     kind = record.text("type")
     if kind not in _OPERATORS:
         raise InvalidStatement(f"operator {kind} is not supported")
-    form = _OPERATORS[kind]
+    form, arguments = _OPERATORS[kind], _arguments(record, scope)
     type_ = type_name(record.record("return_type"))
-    return Call(form, form.value, _arguments(record, scope), type_)
+    if form is Form.COALESCE and type_ == _NUMBER:
+        # A FULL join in a correlated join takes the row's number from either side; `bind` has
+        # the row itself for it, and its type.
+        type_ = arguments[0].type or type_
+    return Call(form, form.value, arguments, type_)
 
 
 def _case(record: Record, scope: Scope) -> Scalar:

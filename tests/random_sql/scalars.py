@@ -210,6 +210,18 @@ def predicate(writer: Writer, terms: list[Term]) -> str:
     return chance.among(options)
 
 
+def lenient(writer: Writer, terms: list[Term]) -> str:
+    """A condition that takes NULL too."""
+    term = writer.chance.among(terms)
+    one = constant(writer, term.kind)
+    return writer.chance.pick(
+        f"{term.sql} IS DISTINCT FROM {one}",
+        f"({term.sql} >= {one} OR {term.sql} IS NULL)",
+        f"coalesce({term.sql} <> {one}, true)",
+        f"{term.sql} IS NULL",
+    )
+
+
 def link(writer: Writer, left: list[Term], right: list[Term]) -> str:
     """What connects two sides, mostly as a key."""
     pairs = [(one, other) for one in left for other in right if one.kind == other.kind]

@@ -1,8 +1,11 @@
 """Whole queries: SELECT over a FROM, set operations, common tables, recursion."""
 
+from collections.abc import Callable
+from functools import partial
+
 from tests.random_sql import groups, recursion, relations, subqueries, windows
 from tests.random_sql.chance import Chance
-from tests.random_sql.scalars import failing, of_kind, output
+from tests.random_sql.scalars import failing, lenient, of_kind, output
 from tests.random_sql.tables import Table, Term
 from tests.random_sql.writer import Select, Writer, asked, pinned, shown
 
@@ -36,14 +39,14 @@ def _whole(writer: Writer, depth: int) -> Select:
 def select(writer: Writer, depth: int) -> Select:
     """A SELECT of any form."""
     pick = writer.chance.below(100)
-    if depth and 55 <= pick < 65:
+    if depth and 55 <= pick < 67:
         return _set(writer, depth - 1)
-    if not writer.outer and 65 <= pick < 78:
+    if not writer.outer and 67 <= pick < 79:
         return windows.windowed(writer, depth)
-    if not writer.outer and 78 <= pick < 91:
+    if not writer.outer and 79 <= pick < 91:
         return windows.first_rows(writer, depth)
     source, terms = relations.source(writer, depth)
-    text = f" FROM {source}{_where(writer, terms, depth)}"
+    text = f" FROM {source}{_where(writer, terms, depth, source)}"
     if 38 <= pick < 55 or pick >= 95:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
@@ -55,8 +58,10 @@ def select(writer: Writer, depth: int) -> Select:
     return f"SELECT {distinct}{listed}{text}", columns
 
 
-def _where(writer: Writer, terms: list[Term], depth: int) -> str:
+def _where(writer: Writer, terms: list[Term], depth: int, source: str) -> str:
     conditions = []
+    if " FULL JOIN " in source and writer.chance.maybe(60):
+        conditions.append(lenient(writer, terms))  # a stricter one makes another join of it
     if depth and writer.chance.maybe(20):
         conditions.append(subqueries.condition(writer, terms, depth - 1))
     if writer.fails and not writer.inner and writer.chance.maybe(20):
@@ -84,17 +89,24 @@ def _set(writer: Writer, depth: int) -> Select:
     """Two or three queries under set operations."""
     chance = writer.chance
     kinds = [chance.among(_SETS) for _ in range(chance.pick(1, 2))]
-    text, columns = _of_kinds(writer, kinds, depth)
+    rows, where, columns = _of_kinds(writer, kinds, depth)
+    text = rows + where()
     for _ in range(chance.pick(1, 1, 2)):
-        verb = chance.pick("UNION", "INTERSECT", "EXCEPT") + chance.pick(" ALL", "")
-        text = f"({text}) {verb} ({_of_kinds(writer, kinds, depth)[0]})"
+        verb = chance.pick("UNION", "INTERSECT", "EXCEPT") + chance.pick(" ALL", " ALL", "")
+        if chance.maybe(50):  # else the same rows but for the condition, so that most meet
+            rows, where, _ = _of_kinds(writer, kinds, depth)
+        text = f"({text}) {verb} ({rows}{where()})"
     return text, columns
 
 
-def _of_kinds(writer: Writer, kinds: list[str], depth: int) -> Select:
+def _of_kinds(
+    writer: Writer, kinds: list[str], depth: int
+) -> tuple[str, Callable[[], str], list[Term]]:
+    """A SELECT of these kinds, what writes a condition for it, and its columns."""
     source, terms = relations.source(writer, depth)
     listed, columns = shown(writer, [of_kind(writer, terms, kind) for kind in kinds])
-    return f"SELECT {listed} FROM {source}{_where(writer, terms, depth)}", columns
+    where = partial(_where, writer, terms, depth, source)
+    return f"SELECT {listed} FROM {source}", where, columns
 
 
 def _temporal(writer: Writer) -> Select:

@@ -64,6 +64,25 @@ def test_a_view_that_says_something_else_is_noticed(pinned: str) -> None:
         judge.judge(replace(right, pinned=pinned))
 
 
+UNREAD = (
+    "table t a INTEGER\n@1 t +1 1\ntable u b INTEGER\n@1 u +1 5\n@2 u +1 6\n"
+    "SELECT a FROM (SELECT a, (SELECT b FROM u) AS c FROM t)"
+)
+
+
+def test_several_rows_for_a_value_count_where_it_is_read() -> None:
+    drawn, judge = replace(parse(UNREAD), cuts=(3,)), Judge()
+    view = judge.judge(drawn)
+    assert (judge.undetermined, view.errors_at(2)) == (1, [])
+    judge.load(drawn)
+    several = "ELSE (SELECT b FROM u) END FROM t"
+    read = replace(
+        drawn, pinned=f"SELECT CASE (SELECT count(*) FROM u) WHEN 1 THEN a {several}"
+    )
+    with pytest.raises(AssertionError, match="at 2"):
+        judge.compare(read, view)
+
+
 def test_a_failure_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
     search, sizes = Search(), list[int]()
 
