@@ -68,7 +68,8 @@ def _shared(writer: Writer, alias: str) -> From:
         using = ", ".join(names)
         joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
     offered = [(name, name, left) for name in names]
-    for table, side in ((left, one), (right, other)):
+    sides = [(left, one), (right, other)]
+    for table, side in reversed(sides) if kind == "RIGHT " else sides:
         offered += [
             (f"{side}.{n}", f"{side}_{n}", table) for n in table.columns if n not in names
         ]
@@ -89,6 +90,8 @@ def _joined(writer: Writer, left: From, depth: int) -> From:
     if kind == "CROSS":
         return f"{text} CROSS JOIN {other}", terms + offered
     joined = f"{text} {kind} JOIN {other} ON {_condition(writer, terms, offered)}"
+    if kind == "RIGHT":  # is LEFT turned round, and ties are broken by what then comes first
+        return joined, offered + terms
     return joined, terms if kind in {"SEMI", "ANTI"} else terms + offered
 
 
