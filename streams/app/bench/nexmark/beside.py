@@ -9,7 +9,7 @@ is outside each clock is said where it is measured (`workers`, `peers.on_flink`,
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,13 +58,14 @@ class Beside:
     differs: dict[str, str]
 
 
-def run(plan: Plan, say: Say) -> list[Beside]:
-    """Run everything. Errors: WorkerFailed, PeerFailed."""
+def run(plan: Plan, say: Say) -> Iterator[Beside]:
+    """Run everything, query by query. Errors: WorkerFailed, PeerFailed."""
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         inputs = Path(directory) / "inputs"
         say(f"writing {plan.events:,} events")
         write_inputs(plan.events, inputs)
-        return [_case(plan, case, inputs, Path(directory), say) for case in plan.cases]
+        for case in plan.cases:
+            yield _case(plan, case, inputs, Path(directory), say)
 
 
 def write_inputs(count: int, directory: Path) -> None:

@@ -51,11 +51,22 @@ def nexmark(plan: Plan, console: Console, *, install: bool = False) -> Outcome:
     ready = [peer for peer in plan.peers if peer.is_installed]
     plan = Plan(plan.events, plan.batch, plan.cases, ready)
     before = os.getloadavg()[0]
+    found: list[Beside] = []
     with _progress(console, plan.runs) as say:
-        found = beside.run(plan, say)
+        for each in beside.run(plan, say):
+            found.append(each)
+            console.print(f"[dim]{told(each)}[/]")
     console.print(ratios(found, plan.peers))
     console.print(f"[dim]load average before: {before:.1f} on {os.cpu_count()} cores[/]")
     return beside.outcome(plan, found)
+
+
+def told(each: Beside) -> str:
+    """A line about a query that has ended."""
+    seconds = [f"slackwater {_shown(each.ours.seconds, each.ours.cpu_seconds)}"]
+    for name, took in each.took.items():
+        seconds.append(f"{name} {_shown(took.seconds, took.cpu_seconds)}")
+    return f"{each.case.name}: {', '.join(seconds)} s (CPU s)"
 
 
 def ratios(found: Sequence[Beside], peers: Sequence[Peer]) -> Table:

@@ -67,13 +67,23 @@ def tpch(numbers: Sequence[int], scale: float, console: Console) -> Outcome:
             found[size] = []
             for number in numbers:
                 progress.update(task, description=f"query {number} at scale {size:g}")
-                found[size].append(measure(number, size, tables))
+                measured = measure(number, size, tables)
+                found[size].append(measured)
                 progress.advance(task)
+                console.print(f"[dim]{told(measured, size)}[/]")
     small, large = found.values()
     pairs = [Pair(*both) for both in zip(large, small, strict=True)]
     console.print(costs(pairs, scale))
     console.print(stages(pairs))
     return outcome(pairs)
+
+
+def told(query: Query, scale: float) -> str:
+    """A line about a query that has been measured."""
+    return (
+        f"query {query.number} at scale {scale:g}: DuckDB {_both(query.duckdb)} ms, hydration"
+        f" {_both(query.hydration)} ms, changes p50 {_both(query.change(0.5))} ms"
+    )
 
 
 def costs(pairs: Sequence[Pair], scale: float) -> Table:
