@@ -12,7 +12,7 @@ one block. That every message became exactly one row is then proved, not hoped f
  => every message is one document
 
 What the reader lets pass although it is no JSON (NaN, Infinity, bytes that are not UTF-8), or
-although we are stricter (quoted decimals, floats that overflow), is checked beside it:
+although we are stricter (quoted decimals, numbers that overflow), is checked beside it:
 `objects` before, `doubtful` after.
 
 The reader crashes on input that is only `null`, and drops a byte order mark: neither starts
@@ -20,6 +20,7 @@ with `{`, so neither gets there.
 """
 
 from collections.abc import Sequence
+from decimal import Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -83,6 +84,8 @@ class BatchReader:
                     with np.errstate(over="ignore"):
                         values = values.astype(np.float32)
                 found |= np.isinf(values)
+            elif field.parsed is not None and pa.types.is_decimal128(field.parsed):
+                found |= _too_wide(table.column(field.name))
         if self._probes:
             found |= self._ask(
                 texts, " OR ".join(f"coalesce({p}, false)" for p in self._probes)
@@ -99,6 +102,15 @@ class BatchReader:
         answer = statement.run(pa.table([texts.view(pa.string())], schema=MESSAGE))
         flags: Flags = answer["found"].to_numpy()
         return flags
+
+
+def _too_wide(values: pa.ChunkedArray) -> Flags:
+    """Decimals beyond their type: the reader counts digits before it aligns them to a scale."""
+    kind = values.type
+    digits = Decimal(10**kind.precision - 1).scaleb(-kind.scale, Context(prec=kind.precision))
+    beyond = pc.greater(pc.abs(values), pa.scalar(digits, kind))
+    flags: Flags = pc.fill_null(beyond, fill_value=False).to_numpy()
+    return flags
 
 
 def objects(texts: pa.Array) -> Flags:

@@ -309,6 +309,20 @@ def test_reasons_do_not_depend_on_the_batch(batch):
     assert together == alone == odd
 
 
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [("9999999.99", True), ("10000000", False), ("-10000000", False), ("1e7", False)],
+)
+def test_a_decimal_of_few_digits_may_be_too_wide_for_its_scale(text, fits):
+    decoder = Decoder([Column("c", "DECIMAL(9,2)")], KERNEL)
+    batch = pa.array(
+        [b'{"c":%s}' % text.encode(), b'{"c":1}', b'{"c":null}', b"{}"], pa.binary()
+    )
+    reasons = decoder.decode(batch).reasons.to_pylist()
+    expected = None if fits else f'column "c": expected DECIMAL(9,2), got {text}'
+    assert reasons == [expected, None, None, None]
+
+
 def test_many_bad_messages_among_many_good_ones_are_found():
     batch = [b'{"i":%d}' % index for index in range(2_000)]
     for index in range(0, 2_000, 37):
