@@ -128,10 +128,10 @@ def ties(row: Sequence[Ref]) -> list[str]:
     return [*_row_terms(row), f"i {_LAST}"]
 
 
-def _row_terms(row: Sequence[Ref]) -> list[str]:
+def _row_terms(row: Sequence[Ref], text: Text = sql) -> list[str]:
     terms = []
     for column in row:
-        terms.append(f"{sql(column)} {_LAST}")
+        terms.append(f"{text(column)} {_LAST}")
         if column.type in _FLOATS:
             terms.append(f"signbit({sql(column)}) {_LAST}")
         elif column.type == "INTERVAL":
@@ -141,9 +141,15 @@ def _row_terms(row: Sequence[Ref]) -> list[str]:
 
 def sort_key(orders: Sequence[Order], row: Sequence[Ref]) -> str:
     """An order, then the whole row, as arguments of `create_sort_key`."""
-    terms = [_order(order, sql) for order in orders] + _row_terms(row)
+    terms = [_order(order, _comparable) for order in orders] + _row_terms(row, _comparable)
     parts = (term.rsplit(" ", 3) for term in dict.fromkeys(terms))
     return ", ".join(f"{value}, '{' '.join(words)}'" for value, *words in parts)
+
+
+def _comparable(scalar: Scalar) -> str:
+    """What a sort key orders as ORDER BY does, for which 30 days are a month."""
+    text = sql(scalar)
+    return f"normalized_interval({text})" if scalar.type == "INTERVAL" else text
 
 
 def chosen(node: TopK, row: Sequence[Ref]) -> str:

@@ -235,6 +235,8 @@ def _call(call: Aggregate) -> str:
 def _groupwise(node: Groupwise, table: str) -> str:
     keys = ", ".join(f"c{key}" for key in node.keys) or "1"
     numbers = f"dense_rank() OVER (ORDER BY {keys}) AS p, row_number() OVER () AS i"
+    for number in range(len(node.reach.before) if node.reach else 0):
+        numbers += f", 0 AS b{number}"  # before the whole partition lies nothing
     numbered = f"SELECT *, {numbers} FROM {table}"
     shown = ", ".join(f"{e.sql} AS c{i}" for i, e in enumerate(node.outputs))
     where = f" QUALIFY {node.condition.sql}" if node.condition else ""

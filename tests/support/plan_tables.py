@@ -169,4 +169,7 @@ def as_text(column: str, type_: str) -> str:
         )
     if type_ == "INTERVAL":
         return f"CAST(normalized_interval({column}) AS VARCHAR)"
+    if type_ in {"FLOAT[]", "DOUBLE[]", "INTERVAL[]"}:
+        values = f"list_transform({column}, lambda e: {as_text('e', type_[:-2])})"
+        return f"CAST({values} AS VARCHAR)"
     return f"CAST({column} AS VARCHAR)"
