@@ -67,12 +67,15 @@ def _shared(writer: Writer, alias: str) -> From:
         names = sorted(chance.several(both, 1, 2))  # as they stand in the tables, as ties are
         using = ", ".join(names)
         joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
-    offered = [(name, name, left) for name in names]
+    merged = [(name, name, left) for name in names]
+    offered = []
     sides = [(left, one), (right, other)]
     for table, side in reversed(sides) if kind == "RIGHT " else sides:
         offered += [
             (f"{side}.{n}", f"{side}_{n}", table) for n in table.columns if n not in names
         ]
+    # Those of a FULL join are computed: ties are broken by them last.
+    offered = offered + merged if kind == "FULL " else merged + offered
     listed = ", ".join(f"{sql} AS {name}" for sql, name, _ in offered)
     terms = [Term(f"{alias}.{name}", _kind(table, sql)) for sql, name, table in offered]
     return f"(SELECT {listed} FROM {joined}) {alias}", terms
