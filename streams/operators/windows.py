@@ -20,7 +20,9 @@ so all of it is a neighbourhood in that interval.
 
 State: the sorted rows, and of groups with such rows how many there are.
 Cost: O(changes * rows in reach) rows evaluated, and as many places of each run behind a search
-of O(log n); O(changes * sqrt(times)) comparisons in a group with many times.
+of O(log n); O(changes * log(times)) cells looked at in a group with many times. A running
+window evaluates all rows behind a change, and sums what lies before it (`prefixes`): O(rows
+before), a few ns each.
 """
 
 from collections.abc import Mapping, Sequence

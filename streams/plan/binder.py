@@ -229,7 +229,7 @@ def _declare(function: Function) -> None:
     """Let binders bind calls of a function: planning never runs what users wrote."""
 
     def uncalled(*_: object) -> pa.Array:
-        raise NotImplementedError(f"{function.name} is not called while planning")
+        raise RuntimeError(f"{function.name} is not called while planning")
 
     create(_database(), function, uncalled)
 

@@ -10,26 +10,7 @@ from dataclasses import dataclass, field, replace
 from streams.plan.fallible import can_fail
 from streams.plan.ir import Join, Key, Project, Relational, columns
 from streams.plan.passes.canonical import representative
-from streams.plan.scalar import Call, Form, Ref, Scalar, refs, remap
-
-_EQUAL = {"=": False, "IS NOT DISTINCT FROM": True}
-
-
-@dataclass(frozen=True, slots=True)
-class Equality:
-    """Two expressions over the row of both that a predicate equates."""
-
-    one: Scalar
-    other: Scalar
-    null_equal: bool
-
-    def oriented(self, known: frozenset[int], new: frozenset[int]) -> "Equality | None":
-        """The equality with `one` over known columns and `other` over new ones, if it is."""
-        for one, other in ((self.one, self.other), (self.other, self.one)):
-            left, right = refs(one), refs(other)
-            if left and right and left <= known and right <= new:
-                return Equality(one, other, self.null_equal)
-        return None
+from streams.plan.scalar import Equality, Ref, Scalar, equality, remap
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +44,10 @@ def equalities(
     """
     found: list[tuple[Scalar, Equality]] = []
     for predicate in predicates:
-        if isinstance(predicate, Call) and predicate.name in _EQUAL:
-            if predicate.form is Form.TEMPORAL:
-                continue
-            one, other = predicate.arguments
-            equality = Equality(one, other, _EQUAL[predicate.name]).oriented(known, new)
-            if equality:
-                found.append((predicate, equality))
+        equated = equality(predicate)
+        oriented = equated.oriented(known, new) if equated else None
+        if oriented:
+            found.append((predicate, oriented))
     safe = [pair for pair in found if not can_fail(pair[0])]
     return safe or found
 

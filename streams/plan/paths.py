@@ -21,10 +21,7 @@ from dataclasses import dataclass
 
 from streams.plan.fallible import can_fail
 from streams.plan.ir import DeltaJoin, Project, Relational, columns
-from streams.plan.scalar import Call, Form, Ref, Scalar, substitute
-
-EQUAL = {"=": False, "IS NOT DISTINCT FROM": True}
-"""What equates two columns, and whether it does so for two NULLs."""
+from streams.plan.scalar import Equality, Ref, Scalar, equality, substitute
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +83,13 @@ def equals(node: DeltaJoin) -> tuple[tuple[Equal, ...], ...]:
     homes = [n for n, part in enumerate(node.inputs) for _ in columns(part)]
     found: list[list[Equal]] = [[] for _ in cuts[1:]]
     for predicate in node.predicates:
-        if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
-            continue
-        if predicate.name not in EQUAL:
-            continue
-        one, other = predicate.arguments
-        if isinstance(one, Ref) and isinstance(other, Ref):
-            homed = homes[one.index], homes[other.index]
-            null_equal = EQUAL[predicate.name]
-            for (a, b), (here, there) in (
-                ((one, other), homed),
-                ((other, one), homed[::-1]),
-            ):
-                if here != there:
-                    found[here].append(Equal(predicate, a.index, there, b.index, null_equal))
+        match equality(predicate):
+            case Equality(Ref(index=one), Ref(index=other), null_equal):
+                for a, b in ((one, other), (other, one)):
+                    if homes[a] != homes[b]:
+                        found[homes[a]].append(Equal(predicate, a, homes[b], b, null_equal))
+            case _:
+                pass
     return tuple(map(tuple, found))
 
 

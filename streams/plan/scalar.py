@@ -113,6 +113,38 @@ def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
     return rewrite(scalar, lambda ref: outputs[ref.index])
 
 
+EQUALS = {False: "=", True: "IS NOT DISTINCT FROM"}
+"""What equates two values, by whether it does so for two NULLs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two expressions that a predicate equates."""
+
+    one: Scalar
+    other: Scalar
+    null_equal: bool
+
+    def oriented(self, known: frozenset[int], new: frozenset[int]) -> "Equality | None":
+        """The equality with `one` over known columns and `other` over new ones, if it is."""
+        for one, other in ((self.one, self.other), (self.other, self.one)):
+            left, right = refs(one), refs(other)
+            if left and right and left <= known and right <= new:
+                return Equality(one, other, self.null_equal)
+        return None
+
+
+def equality(predicate: Scalar) -> Equality | None:
+    """What a predicate equates, if it does. The logical time moves on: it equals nothing."""
+    if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
+        return None
+    for null_equal, name in EQUALS.items():
+        if predicate.name == name:
+            one, other = predicate.arguments
+            return Equality(one, other, null_equal)
+    return None
+
+
 def conjuncts(scalar: Scalar) -> tuple[Scalar, ...]:
     """The parts of a predicate that must all be true."""
     if isinstance(scalar, Call) and scalar.form is Form.AND:

@@ -42,10 +42,9 @@ from streams.plan.ir import (
     columns,
 )
 from streams.plan.physical import Rule
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, walk
+from streams.plan.scalar import EQUALS, Call, Form, Literal, Ref, Scalar, equality, refs, walk
 
 Places = frozenset[int]
-_EQUAL = ("=", "IS NOT DISTINCT FROM")
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
 _VAGUE = ("FLOAT", "DOUBLE", "INTERVAL", "VARIANT", "TIME WITH")
 
@@ -136,7 +135,7 @@ def join_predicates(node: Join) -> tuple[Scalar, ...]:
     equal = tuple(
         Call(
             Form.INFIX,
-            _EQUAL[each.null_equal],
+            EQUALS[each.null_equal],
             (
                 Ref(each.left, left[each.left].type, left[each.left].name),
                 Ref(len(left) + each.right, right[each.right].type, right[each.right].name),
@@ -248,11 +247,10 @@ def _closed(
 def _determined(predicates: Sequence[Scalar], fixed: Places) -> Iterator[tuple[int, Places]]:
     """Columns, and those that determine them where all predicates are true."""
     for predicate in predicates:
-        if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
-            continue  # the logical time moves on: what is compared with it says nothing
-        if predicate.name not in _EQUAL:
+        equated = equality(predicate)
+        if equated is None:
             continue
-        one, other = predicate.arguments
+        one, other = equated.one, equated.other
         for column, by in ((one, other), (other, one)):
             place = same_column(column)
             if place is not None and (refs(by) <= fixed or _is_function(by)):

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 import duckdb
@@ -81,13 +81,19 @@ class Tables:
             self.load(name, "", [list(row) for row in counts.elements()])
 
 
-def history(chance: random.Random, kinds: list[str]) -> Iterator[tuple[Literals, int, int]]:
+def history(
+    chance: random.Random,
+    kinds: list[str],
+    pool: Mapping[str, list[str]] = POOL,
+    sizes: range = range(14),
+) -> Iterator[tuple[Literals, int, int]]:
+    """Rows that come and go, some at one time and twice."""
     live: list[Literals] = []
-    for at in sorted(chance.choices(range(TIMES), k=chance.randrange(14))):
+    for at in sorted(chance.choices(range(TIMES), k=chance.choice(sizes))):
         if live and chance.random() < 0.4:
             yield live.pop(chance.randrange(len(live))), at, -1
         else:
-            row = [chance.choice(POOL[kind]) for kind in kinds]
+            row = [chance.choice(pool[kind]) for kind in kinds]
             count = chance.choice([1, 1, 2])
             live += [row] * count
             yield row, at, count

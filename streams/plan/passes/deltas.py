@@ -35,8 +35,8 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.passes.prune import pick
-from streams.plan.paths import EQUAL, Equal, equals, paths, shared, starts
-from streams.plan.scalar import Call, Form, Ref, Scalar, refs, remap
+from streams.plan.paths import Equal, equals, paths, shared, starts
+from streams.plan.scalar import Call, Ref, Scalar, equality, refs, remap
 from streams.plan.temporal import is_temporal
 from streams.plan.unique import is_unique
 
@@ -81,14 +81,13 @@ def _delta(product: Product) -> Relational:
 
 def _ends(predicate: Scalar, sides: Sequence[Side]) -> _Ends | None:
     """The two inputs that an equality connects, each with its expression."""
-    if not isinstance(predicate, Call) or predicate.form is not Form.INFIX:
+    equated = equality(predicate)
+    if equated is None:
         return None
-    if predicate.name not in EQUAL:
-        return None
-    one, other = (_home(argument, sides) for argument in predicate.arguments)
+    one, other = _home(equated.one, sides), _home(equated.other, sides)
     if one is None or other is None or one == other:
         return None
-    return (one, predicate.arguments[0]), (other, predicate.arguments[1])
+    return (one, equated.one), (other, equated.other)
 
 
 def _home(scalar: Scalar, sides: Sequence[Side]) -> int | None:

@@ -43,12 +43,11 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.passes.prune import pick
-from streams.plan.scalar import Call, Form, Scalar, refs, remap
+from streams.plan.scalar import Scalar, equality, refs, remap
 from streams.plan.unique import is_one_row, same_column
 
 EVERY_ORDER = 8
 _REFERS: Decibels = 5
-_EQUAL = ("=", "IS NOT DISTINCT FROM")
 
 Cost = tuple[Decibels, ...]
 """The sizes of the intermediate results, the largest first: less is less state."""
@@ -218,12 +217,9 @@ class _Inputs:
 def _asked(predicate: Scalar, starts: Sequence[int]) -> _Asked:
     inputs = _inputs(predicate, starts)
     sides = None
-    if (
-        isinstance(predicate, Call)
-        and predicate.form is Form.INFIX
-        and predicate.name in _EQUAL
-    ):
-        one, other = (_term(side, starts) for side in predicate.arguments)
+    equated = equality(predicate)
+    if equated is not None:
+        one, other = _term(equated.one, starts), _term(equated.other, starts)
         if one.inputs and other.inputs and not one.inputs & other.inputs:
             sides = (one, other)
     return _Asked(inputs, selectivity(predicate), sides)

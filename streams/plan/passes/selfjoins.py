@@ -21,9 +21,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.scalar import Call, Form, Ref, Scalar, remap
-
-_EQUAL = {"=": False, "IS NOT DISTINCT FROM": True}
+from streams.plan.scalar import Call, Form, Ref, Scalar, equality, remap
 
 
 def selfjoins(node: Relational) -> Relational:
@@ -85,9 +83,8 @@ def _pairs(
         one = Ref(first.start + place, own.type, own.name)
         other = Ref(second.start + place, own.type, own.name)
         for each in predicates:
-            if not isinstance(each, Call) or each.form is not Form.INFIX:
-                continue
-            if each.name in _EQUAL and set(each.arguments) == {one, other}:
+            equated = equality(each)
+            if equated is not None and {equated.one, equated.other} == {one, other}:
                 yield each, Ref(place, own.type, own.name)
 
 
@@ -102,7 +99,7 @@ def _merged(
     there = tuple(
         Call(Form.IS_NOT_NULL, Form.IS_NOT_NULL.value, (ref,), "BOOLEAN")
         for predicate, ref in keys.items()
-        if isinstance(predicate, Call) and not _EQUAL[predicate.name]
+        if (equated := equality(predicate)) is not None and not equated.null_equal
     )
     asked = tuple(dict.fromkeys(first.predicates + second.predicates + there))
     inputs = list(node.inputs)
