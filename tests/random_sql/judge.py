@@ -156,7 +156,7 @@ class Judge:
         """
         if case.functions or spans_times(case):
             return False
-        plan = optimise(bound_plan(case.query, catalog(case, Kernel())))
+        plan = optimise(bound_plan(case.pinned, catalog(case, Kernel())))
         return self.answer(to_sql(plan), types, time) == got
 
     def _is_of_any(
