@@ -67,15 +67,19 @@ def _shared(writer: Writer, alias: str) -> From:
         names = sorted(chance.several(both, 1, 2))  # as they stand in the tables, as ties are
         using = ", ".join(names)
         joined = f"{left.name} {one} {kind}JOIN {right.name} {other} USING ({using})"
-    merged = [(name, name, left) for name in names]
-    offered = []
     sides = [(left, one), (right, other)]
-    for table, side in reversed(sides) if kind == "RIGHT " else sides:
-        offered += [
-            (f"{side}.{n}", f"{side}_{n}", table) for n in table.columns if n not in names
+    first, second = (
+        [
+            (n, n, left) if n in names else (f"{side}.{n}", f"{side}_{n}", table)
+            for n in table.columns
         ]
-    # Those of a FULL join are computed: ties are broken by them last.
-    offered = offered + merged if kind == "FULL " else merged + offered
+        for table, side in (reversed(sides) if kind == "RIGHT " else sides)
+    )
+    # Ties are broken by the columns as they stand in the tables, merged ones where the first
+    # has them; those of a FULL join are computed, and come last.
+    merged = [each for each in first if each[0] in names]
+    alone, more = ([e for e in part if e[0] not in names] for part in (first, second))
+    offered = [*alone, *more, *merged] if kind == "FULL " else [*first, *more]
     listed = ", ".join(f"{sql} AS {name}" for sql, name, _ in offered)
     terms = [Term(f"{alias}.{name}", _kind(table, sql)) for sql, name, table in offered]
     return f"(SELECT {listed} FROM {joined}) {alias}", terms

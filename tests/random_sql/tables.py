@@ -11,10 +11,11 @@ from tests.support.plan_tables import LITERALS, NESTED, VALUES
 
 _WIDTHS = {
     "TINYINT": "-60",
-    "HUGEINT": "1267650600228229401496703205376",
-    "DECIMAL(38,10)": "1234567890123456789012345678.0123456789",
+    "HUGEINT": "1234567890123456789",
+    "DECIMAL(38,10)": "1234567890123456789.0123456789",
 }
-"""Other types of numbers, with a wide value of each that leaves room for a sum."""
+"""Other types of numbers, with a wide value of each that leaves room for a sum, and that BIGINT
+has too: a cast that fails where nobody reads it fails in DuckDB alone."""
 
 _UNSIGNED = {
     "UTINYINT": "255", "USMALLINT": "65535", "UINTEGER": "4294967295",
