@@ -72,9 +72,11 @@ def compile_view(
     return Compiled(dataflow, logical, columns)
 
 
-def bound_plan(query: str, catalog: Mapping[str, Relation]) -> ir.Relational:
+def bound_plan(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> ir.Relational:
     """The plan of the SELECT before any pass. Errors: as `compile_view`."""
-    return _settled(query, catalog, ())[0]
+    return _settled(query, catalog, functions)[0]
 
 
 def _settled(

@@ -18,6 +18,7 @@ from streams.plan.passes.order import order
 from streams.plan.passes.prune import prune
 from streams.plan.passes.pushdown import pushdown
 from streams.plan.passes.selfjoins import selfjoins
+from streams.plan.passes.semijoins import semijoins
 from streams.plan.passes.unique import unique
 
 Pass = Callable[[Relational], Relational]
@@ -27,6 +28,7 @@ PASSES: tuple[Pass, ...] = (
     limits,  # the first rows of each partition are a TopK, and a window sees no others
     flatten,  # no product is an input of another
     selfjoins,  # no collection is joined with itself on its key
+    semijoins,  # a match is asked for before joins make more rows to ask for
     prune,  # no column is carried that nobody reads
     order,  # a product names its inputs in the order in which to join them
     deltas,  # a product is a delta join where joins would keep more

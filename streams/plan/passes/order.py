@@ -58,8 +58,14 @@ def order(node: Relational) -> Relational:
     node = with_children(node, tuple(order(child) for child in children(node)))
     if not isinstance(node, Product) or len(node.inputs) < 3:  # noqa: PLR2004 - two make no intermediate result
         return node
-    best = _best(_Inputs(node))
+    best = _best(_Inputs(node)).order
     return node if best == tuple(range(len(best))) else _reordered(node, best)
+
+
+def sizes(node: Product) -> tuple[Decibels, list[Decibels]]:
+    """The guessed number of rows of a product, and of each of its inputs."""
+    inputs = _Inputs(node)
+    return _best(inputs).size, inputs.sizes
 
 
 def _reordered(node: Product, places: Sequence[int]) -> Relational:
@@ -247,13 +253,13 @@ def _is_plain(node: Relational) -> bool:
     return isinstance(node, Get | Values)
 
 
-def _best(inputs: _Inputs) -> tuple[int, ...]:
+def _best(inputs: _Inputs) -> _Joined:
     count = len(inputs.sizes)
     many = [n for n in range(count) if n not in inputs.single] or range(count)
     first = [_Joined((n,), inputs.sizes[n], ()) for n in many]
     first = [each for each in first if each.order[0] in inputs.plain] or first
     if count > EVERY_ORDER:
-        return min((_greedy(inputs, each) for each in first), key=lambda made: made.rank).order
+        return min((_greedy(inputs, each) for each in first), key=lambda made: made.rank)
     best = {frozenset(each.order): each for each in first}
     for _ in range(count - 1):
         longer: dict[frozenset[int], _Joined] = {}
@@ -265,7 +271,7 @@ def _best(inputs: _Inputs) -> tuple[int, ...]:
                     longer[known | {new}] = joined
         best = longer
     (joined,) = best.values()
-    return joined.order
+    return joined
 
 
 def _greedy(inputs: _Inputs, made: _Joined) -> _Joined:

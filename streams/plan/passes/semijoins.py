@@ -1,0 +1,97 @@
+"""Ask whether a row has a match before it is joined, not after.
+
+A SEMI or ANTI join above a product whose predicates read one input alone says the same of that
+input's rows. Below, the product keeps state for fewer rows, and the match for narrower ones. It
+stays above where the product is guessed to have fewer rows than the input (`estimates`), and
+where its other side reads the product too, which then would be there twice. What can fail is
+left alone: which rows it is asked for is not ours to change. Relies on `flatten`. Leaves
+behind: such matches as inputs of products.
+"""
+
+from dataclasses import replace
+
+from streams.plan.fallible import can_fail
+from streams.plan.ir import (
+    Kind,
+    Match,
+    Product,
+    Project,
+    Relational,
+    children,
+    columns,
+    parts,
+    with_children,
+)
+from streams.plan.passes.order import sizes
+from streams.plan.scalar import Ref, Scalar, refs, remap
+
+_OF_LEFT = frozenset({Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI})
+"""Kinds that keep some of left's rows as they are."""
+
+
+def semijoins(node: Relational) -> Relational:
+    """Move such matches in the tree."""
+    node = with_children(node, tuple(semijoins(child) for child in children(node)))
+    if not isinstance(node, Match) or node.kind not in _OF_LEFT:
+        return node
+    return _below(node) or node
+
+
+def _below(node: Match) -> Relational | None:
+    """What is matched with one input matched instead; None if it stays."""
+    match node.left:
+        case Product(predicates=predicates) if not any(
+            map(can_fail, (*node.predicates, *predicates))
+        ):
+            return _of_input(node, node.left)
+        case Project(input=below, outputs=outputs) if not any(map(can_fail, outputs)):
+            moved = _over(node, below, outputs)
+            made = None if moved is None else _below(moved)
+            return None if made is None else replace(node.left, input=made)
+        case _:
+            return None
+
+
+def _over(node: Match, below: Relational, outputs: tuple[Scalar, ...]) -> Match | None:
+    """The match over what a projection reads; None if a predicate reads what is computed."""
+    places = dict[int, int]()
+    for column in _read(node):
+        shown = outputs[column]
+        if not isinstance(shown, Ref):
+            return None
+        places[column] = shown.index
+    return _matched(node, below, places)
+
+
+def _of_input(node: Match, product: Product) -> Relational | None:
+    read, start = _read(node), 0
+    result, each = sizes(product)
+    for place, part in enumerate(product.inputs):
+        end = start + len(columns(part))
+        if read and all(start <= column < end for column in read):
+            if each[place] > result or _contains(node.right, product):
+                return None
+            inputs = list(product.inputs)
+            inputs[place] = _matched(node, part, {at: at - start for at in read})
+            return Product(tuple(inputs), product.predicates)
+        start = end
+    return None
+
+
+def _read(node: Match) -> frozenset[int]:
+    """The columns of left that the predicates read."""
+    width = len(columns(node.left))
+    every = frozenset[int]().union(*map(refs, node.predicates))
+    return frozenset(column for column in every if column < width)
+
+
+def _matched(node: Match, left: Relational, places: dict[int, int]) -> Match:
+    """The match of another left side, in which the columns that are read have these places."""
+    width, own = len(columns(node.left)), len(columns(left))
+    moved = {width + n: own + n for n in range(len(columns(node.right)))} | places
+    predicates = tuple(remap(predicate, moved) for predicate in node.predicates)
+    return Match(left, node.right, node.kind, predicates)
+
+
+def _contains(tree: Relational, node: Relational) -> bool:
+    return tree == node or any(_contains(part, node) for part in parts(tree))
