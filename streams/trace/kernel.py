@@ -352,8 +352,9 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
 
     ENUM travels as text: a dictionary would have to be unified at every concatenation.
     """
-    relation = _types_kernel().sql(f"SELECT NULL::{duckdb_type} AS x")
-    found = relation.to_arrow_table().schema.field(0).type
+    with _types_kernel().cursor() as asked:  # of its own: other threads ask for other types
+        made = asked.sql(f"SELECT NULL::{duckdb_type} AS x").to_arrow_table()
+    found = made.schema.field(0).type
     if found == _BOOL8:
         return pa.bool_()
     return _decoded(found)

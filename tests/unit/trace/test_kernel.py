@@ -1,5 +1,7 @@
 """The kernel: prepared statements see the table of the moment; types come back as they went."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 
@@ -144,3 +146,10 @@ def test_long_statements_draw_no_progress_bar() -> None:
     """DuckDB draws one after two seconds, wherever its output goes: into files as well."""
     shown = kernel().query("SELECT current_setting('enable_progress_bar') AS shown")
     assert shown["shown"].to_pylist() == [False]
+
+
+def test_threads_ask_for_types_at_once() -> None:
+    kinds = [f"DECIMAL({width},{width // 2})[]" for width in range(1, 39)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(arrow_type, kinds * 4))
+    assert found == [arrow_type(kind) for kind in kinds] * 4
