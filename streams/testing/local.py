@@ -6,21 +6,29 @@ plays the part of the replica: it carries packets to their bucket and level and 
 """
 
 import itertools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
+from streams.operators.context import Emitted
 from streams.operators.engine import Context, Interval, Packet, advance, due, start
-from streams.plan.physical import Dataflow
+from streams.plan.physical import Dataflow, NodeId
 from streams.trace.kernel import Kernel
 from streams.trace.runs import PIECE, RunName
 
 
 @dataclass(slots=True)
 class LocalDataflow:
-    """A dataflow with its state, in one process and over `buckets` buckets."""
+    """A dataflow with its state, in one process and over `buckets` buckets.
+
+    They are advanced one after the other; if `parallel` each by a thread of its own, with a
+    DuckDB and open runs of its own, as a replica's workers do it. The answers are the same.
+    """
 
     dataflow: Dataflow
     directory: Path
@@ -28,55 +36,98 @@ class LocalDataflow:
     merge_factor: int = 2
     kernel: Kernel = field(default_factory=Kernel)
     piece: int = PIECE
+    parallel: bool = False
     runs: dict[int, dict[str, list[RunName]]] = field(default_factory=dict)
-    context: Context = field(init=False)
+    contexts: list[Context] = field(init=False)
 
     def __post_init__(self) -> None:
         names = map("run{:06d}".format, itertools.count())
-        self.context = Context(
+        first = Context(
             self.directory,
             self.kernel,
             names.__next__,
             merge_factor=self.merge_factor,
             piece=self.piece,
         )
+        others = self.buckets - 1 if self.parallel else 0
+        self.contexts = [first, *(_of_another_thread(first) for _ in range(others))]
+
+    @property
+    def context(self) -> Context:
+        """The means of the first bucket."""
+        return self.contexts[0]
+
+    def watch(self, watch: Callable[[NodeId], AbstractContextManager[None]]) -> None:
+        """Enter `watch` around the work for each node from now on."""
+        self.contexts = [replace(each, watch=watch) for each in self.contexts]
 
     def step(
         self, interval: Interval, imports: Mapping[int, pa.Table]
     ) -> tuple[list[pa.Table], list[pa.Table]]:
         """Step over an interval; the updates of the output, and of the errors."""
-        emitted = [
-            start(self.dataflow, share, interval, self.buckets, self.context)
-            for share in _shares(imports)
-        ]
         before = {bucket: dict(runs) for bucket, runs in self.runs.items()}
-        packets: list[Packet] = [packet for each in emitted for packet in each.packets]
-        for level in range(1, self.dataflow.depth + 1):
-            for bucket in range(self.buckets):
-                inbox: dict[tuple[int, str], list[pa.Table]] = {}
-                for packet in packets:
-                    if (packet.level, packet.bucket) == (level, bucket):
-                        inbox.setdefault((packet.node, packet.port), []).append(packet.table)
-                runs = before.get(bucket, {})
-                awake = inbox or interval.as_of
-                if not awake and level not in due(self.dataflow, runs, interval.upper):
-                    continue
-                made, after = advance(
-                    self.dataflow,
-                    level,
-                    bucket,
-                    inbox,
-                    runs,
-                    interval,
-                    self.context,
-                    buckets=self.buckets,
-                )
-                self.runs[bucket] = {**self.runs.get(bucket, {}), **after}
-                emitted.append(made)
-                packets += made.packets
+        with ThreadPoolExecutor(self.buckets) as pool:
+            mapped = pool.map if self.parallel else map
+            read = partial(self._started, interval)
+            emitted = list(mapped(read, itertools.count(), _shares(imports)))
+            packets = [packet for each in emitted for packet in each.packets]
+            for level in range(1, self.dataflow.depth + 1):
+                work = partial(self._advanced, interval, level, packets, before)
+                made = list(mapped(work, range(self.buckets)))
+                emitted += made
+                packets += [packet for each in made for packet in each.packets]
         outputs = [each.output for each in emitted if each.output is not None]
         errors = [each.errors for each in emitted if each.errors is not None]
         return outputs, errors
+
+    def _of(self, number: int) -> Context:
+        """The means with which a share or a bucket is worked on."""
+        return self.contexts[number % len(self.contexts)]
+
+    def _started(
+        self, interval: Interval, number: int, share: Mapping[int, pa.Table]
+    ) -> Emitted:
+        return start(self.dataflow, share, interval, self.buckets, self._of(number))
+
+    def _advanced(
+        self,
+        interval: Interval,
+        level: int,
+        packets: Sequence[Packet],
+        before: Mapping[int, Mapping[str, list[RunName]]],
+        bucket: int,
+    ) -> Emitted:
+        inbox: dict[tuple[int, str], list[pa.Table]] = {}
+        for packet in packets:
+            if (packet.level, packet.bucket) == (level, bucket):
+                inbox.setdefault((packet.node, packet.port), []).append(packet.table)
+        runs = before.get(bucket, {})
+        awake = inbox or interval.as_of
+        if not awake and level not in due(self.dataflow, runs, interval.upper):
+            return Emitted((), None, None)
+        made, after = advance(
+            self.dataflow,
+            level,
+            bucket,
+            inbox,
+            runs,
+            interval,
+            self._of(bucket),
+            buckets=self.buckets,
+        )
+        self.runs[bucket] = {**self.runs.get(bucket, {}), **after}
+        return made
+
+
+def _of_another_thread(context: Context) -> Context:
+    """The same directory and names, with what no two threads share made anew."""
+    return Context(
+        context.directory,
+        Kernel(),
+        context.new_name,
+        merge_factor=context.merge_factor,
+        piece=context.piece,
+    )
 
 
 def _shares(imports: Mapping[int, pa.Table]) -> list[dict[int, pa.Table]]:

@@ -42,10 +42,12 @@ def updates(numbers: np.ndarray, time: int, diff: int) -> pa.Table:
     return pa.table([keys, numbers, names, same * time, same * diff], names=[*"kvs", "t", "n"])
 
 
-def said(compiled: Compiled, directory: Path, piece: int) -> tuple[list[str], int]:
+def said(
+    compiled: Compiled, directory: Path, piece: int, *, parallel: bool = False
+) -> tuple[list[str], int]:
     """The updates of a view, slice by slice; and of how many pieces its longest run was."""
     flow = compiled.dataflow
-    local = LocalDataflow(flow, directory, piece=piece, kernel=kernel())
+    local = LocalDataflow(flow, directory, piece=piece, kernel=kernel(), parallel=parallel)
     local.step(Interval(0, 1, as_of=True), {})
     numbers = np.random.default_rng(2).permutation(ROWS)
     gone = numbers[::9]
@@ -60,8 +62,8 @@ def said(compiled: Compiled, directory: Path, piece: int) -> tuple[list[str], in
         output, errors = local.step(Interval(time, time + 1), step)
         assert not errors
         outputs += output
-        open_runs = local.context.files.open
-        for state in local.runs.values():
+        for bucket, state in local.runs.items():
+            open_runs = local.contexts[bucket % len(local.contexts)].files.open
             for run in (run for names in state.values() for run in names):
                 most = max(most, len(open_runs([run])))
     schema = arrow_schema([column.type for column in flow.output])
@@ -79,3 +81,12 @@ def test_hydrated_in_pieces(name: str, tmp_path_factory: pytest.TempPathFactory)
     assert several > 2
     assert pieces == whole
     assert whole
+
+
+@pytest.mark.parametrize("name", ["join", "delta_join", "group", "top_k"])
+def test_hydrated_by_two_threads(name: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+    catalog = {each: Relation(CollectionId(each), COLUMNS) for each in ("t", "d")}
+    compiled = compile_view(QUERIES[name], catalog)
+    one, _ = said(compiled, tmp_path_factory.mktemp("one"), PIECE)
+    both, _ = said(compiled, tmp_path_factory.mktemp("both"), PIECE, parallel=True)
+    assert both == one

@@ -13,14 +13,14 @@ from rich.table import Table
 
 from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.app.bench.tpch import data
-from streams.app.bench.tpch.measure import CHANGES, DUCKDB_THREADS, Query, Spent, measure
+from streams.app.bench.tpch.measure import CHANGES, THREADS, Query, Spent, measure
 from streams.app.bench.tpch.queries import QUERIES
 
 SMALLER = 10
 """The state is this many times smaller in the second run, with which changes are compared."""
 HYDRATION, CHANGE_MS, GROWTH = 3.0, 1_000.0, 1.3
 NOTE = (
-    f"changes of {CHANGES:,} rows; ours on one core, DuckDB on {DUCKDB_THREADS}; cpu is the"
+    f"changes of {CHANGES:,} rows; ours and DuckDB on {THREADS} threads; cpu is the"
     " processor time of this process, so what else runs on the machine is not in it"
 )
 
