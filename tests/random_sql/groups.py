@@ -1,7 +1,7 @@
 """GROUP BY: keys, grouping sets, and every aggregate, with its ties broken."""
 
 from tests.random_sql.scalars import failing, of_kind, predicate
-from tests.random_sql.tables import Term
+from tests.random_sql.tables import ROUNDED, Term
 from tests.random_sql.writer import Select, Writer, shown
 
 _ORDERED = ("number", "text", "bool", "date", "stamp")
@@ -88,12 +88,12 @@ def _numeric(writer: Writer, terms: list[Term]) -> Term:
     float_ = of_kind(writer, terms, "float").sql
     kind, call = writer.chance.among([
         ("number", "sum({0})"), ("float", "avg({0})"), ("float", "sum({1})"),
-        ("float", "avg({1})"), ("float", "stddev({0})"), ("float", "var_pop({0})"),
-        ("float", "variance({0})"), ("float", "stddev_pop({0})"), ("float", "median({0})"),
+        ("float", "avg({1})"), (ROUNDED, "stddev({0})"), (ROUNDED, "var_pop({0})"),
+        (ROUNDED, "variance({0})"), (ROUNDED, "stddev_pop({0})"), ("float", "median({0})"),
         ("float", "quantile_cont({0}, 0.25)"), ("floats", "quantile_cont({0}, [0.1, 0.9])"),
         ("number", "bit_and({0}::INTEGER)"), ("number", "bit_or({0}::INTEGER)"),
         ("number", "bit_xor({0}::INTEGER)"), ("float", "mad({0}::DOUBLE)"),
-        ("float", "product({0})"), ("float", "entropy({0})"), ("float", "avg({0} + 4)"),
+        ("float", "product({0})"), (ROUNDED, "entropy({0})"), ("float", "avg({0} + 4)"),
     ])  # fmt: skip
     return Term(call.format(number, float_), kind)
 
@@ -104,7 +104,7 @@ def _pairs(writer: Writer, terms: list[Term]) -> Term:
         "covar_pop", "covar_samp", "regr_count", "regr_avgx", "regr_avgy", "regr_sxx",
         "regr_syy", "regr_sxy", "corr", "regr_slope", "regr_intercept", "regr_r2",
     )  # fmt: skip
-    return Term(f"{call}({one}, {other})", "number" if call == "regr_count" else "float")
+    return Term(f"{call}({one}, {other})", "number" if call == "regr_count" else ROUNDED)
 
 
 def _distinct(writer: Writer, terms: list[Term]) -> Term:

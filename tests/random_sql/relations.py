@@ -2,7 +2,7 @@
 
 from tests.random_sql import derived
 from tests.random_sql.scalars import link, predicate
-from tests.random_sql.tables import KINDS, Table, Term
+from tests.random_sql.tables import KINDS, ROUNDED, Table, Term
 from tests.random_sql.writer import From, Writer, columns_of, pinned
 
 _JOINS = ("INNER", "LEFT", "LEFT", "RIGHT", "FULL", "SEMI", "ANTI", "CROSS")
@@ -50,6 +50,8 @@ def relation(writer: Writer, depth: int) -> From:
 
 
 def _under(alias: str, columns: list[Term]) -> list[Term]:
+    """The columns of a query by the name it has in another: those that can be told apart."""
+    columns = [each for each in columns if each.kind != ROUNDED] or columns
     return [Term(f"{alias}.{each.sql}", each.kind) for each in columns]
 
 

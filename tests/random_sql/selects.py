@@ -50,6 +50,7 @@ def select(writer: Writer, depth: int) -> Select:
     if 38 <= pick < 55 or pick >= 95:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
+    outputs.sort(key=partial(_place, terms))
     listed, columns = shown(writer, outputs)
     distinct = "DISTINCT " if writer.chance.maybe(12) else ""
     if writer.outer and writer.chance.maybe(15):
@@ -68,6 +69,13 @@ def _where(writer: Writer, terms: list[Term], depth: int, source: str) -> str:
         found = failing(writer, terms, "number")
         return f" WHERE {found.sql} > 0" if found else ""
     return relations.where(writer, terms, conditions)
+
+
+def _place(terms: list[Term], output: Term) -> int:
+    """Where an output stands: as the relations have it, what is computed last, as ties go."""
+    if output in terms:
+        return terms.index(output)
+    return len(terms) + (not output.sql.startswith("unnest("))
 
 
 def _output(writer: Writer, terms: list[Term], depth: int) -> Term:

@@ -38,6 +38,9 @@ KINDS = dict.fromkeys(_WIDTHS, "number") | {
 }
 """Types that expressions are written over, by kind; any other type is a kind of its own."""
 
+ROUNDED = "rounded"
+"""The kind of floats whose last digit is not the same everywhere: equal ones may be two."""
+
 SIMPLE = LITERALS | {kind: ["NULL", "1", "2", "0", wide] for kind, wide in _WIDTHS.items()}
 SIMPLE |= {
     "VARCHAR": ["NULL", "'x'", "'xy'", "'z'", "'1'", "'é😀'"],

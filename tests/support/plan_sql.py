@@ -5,10 +5,13 @@ any pass and compare with its own answer.
 """
 
 import itertools
+from collections.abc import Sequence
 
+from streams.operators.tolerant import tolerant
 from streams.plan import grouped, ir
+from streams.plan.fallible import can_fail
 from streams.plan.render import sql
-from streams.plan.scalar import Ref
+from streams.plan.scalar import Ref, Scalar
 from streams.plan.typenames import quoted
 
 
@@ -29,8 +32,7 @@ def to_sql(node: ir.Relational) -> str:
         case ir.Project():
             return _select(node, [sql(output) for output in node.outputs], _of(node.input))
         case ir.Filter():
-            where = " AND ".join(map(sql, node.predicates))
-            return f"SELECT * FROM {_of(node.input)} WHERE {where}"
+            return f"SELECT * FROM {_of(node.input)} WHERE {_where(node.predicates)}"
         case ir.Product():
             return _product(node)
         case ir.DeltaJoin():
@@ -62,6 +64,17 @@ def to_sql(node: ir.Relational) -> str:
             return f"SELECT *, {lists} FROM {_of(node.input)}"
         case ir.Union():
             return " UNION ALL ".join(f"({to_sql(part)})" for part in node.inputs)
+
+
+def _where(predicates: Sequence[Scalar]) -> str:
+    """All of them. One that fails does not count where another is not true (rule 38)."""
+    texts = [sql(each) for each in predicates]
+    if len(texts) == 1 or not any(map(can_fail, predicates)):
+        return " AND ".join(texts)
+    texts = [f"({tolerant(text)})" for text in texts]
+    tries = [f"try({{'v': {text}}})" for text in texts]
+    dropped = " OR ".join(f"({each} IS NOT NULL AND {each}.v IS NOT TRUE)" for each in tries)
+    return f"CASE WHEN {dropped} THEN false ELSE {' AND '.join(texts)} END"
 
 
 _counter = itertools.count()
