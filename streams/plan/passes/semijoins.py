@@ -3,11 +3,13 @@
 A SEMI or ANTI join above a product whose predicates read one input alone says the same of that
 input's rows. Below, the product keeps state for fewer rows, and the match for narrower ones. It
 stays above where the product is guessed to have fewer rows than the input (`estimates`), and
-where its other side reads the product too, which then would be there twice. What can fail is
-left alone: which rows it is asked for is not ours to change. Relies on `flatten`. Leaves
-behind: such matches as inputs of products.
+where others read the product too, which then would be there twice. What can fail is left alone:
+which rows it is asked for is not ours to change. Relies on `flatten`. Leaves behind: such
+matches as inputs of products.
 """
 
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from streams.plan.fallible import can_fail
@@ -19,7 +21,6 @@ from streams.plan.ir import (
     Relational,
     children,
     columns,
-    parts,
     with_children,
 )
 from streams.plan.passes.order import sizes
@@ -29,16 +30,34 @@ _OF_LEFT = frozenset({Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI})
 """Kinds that keep some of left's rows as they are."""
 
 
+_Readers = Mapping[Relational, AbstractSet[Relational]]
+"""By what is read, the different nodes that read it: equal trees are computed once."""
+
+
 def semijoins(node: Relational) -> Relational:
     """Move such matches in the tree."""
-    node = with_children(node, tuple(semijoins(child) for child in children(node)))
+    readers: dict[Relational, set[Relational]] = {}
+    _read_in(node, readers)
+    return _moved(node, readers)
+
+
+def _read_in(node: Relational, readers: dict[Relational, set[Relational]]) -> None:
+    for child in children(node):
+        readers.setdefault(child, set()).add(node)
+        _read_in(child, readers)
+
+
+def _moved(node: Relational, readers: _Readers) -> Relational:
+    node = with_children(node, tuple(_moved(child, readers) for child in children(node)))
     if not isinstance(node, Match) or node.kind not in _OF_LEFT:
         return node
-    return _below(node) or node
+    return _below(node, readers) or node
 
 
-def _below(node: Match) -> Relational | None:
+def _below(node: Match, readers: _Readers) -> Relational | None:
     """What is matched with one input matched instead; None if it stays."""
+    if len(readers.get(node.left, ())) > 1:
+        return None
     match node.left:
         case Product(predicates=predicates) if not any(
             map(can_fail, (*node.predicates, *predicates))
@@ -46,7 +65,7 @@ def _below(node: Match) -> Relational | None:
             return _of_input(node, node.left)
         case Project(input=below, outputs=outputs) if not any(map(can_fail, outputs)):
             moved = _over(node, below, outputs)
-            made = None if moved is None else _below(moved)
+            made = None if moved is None else _below(moved, readers)
             return None if made is None else replace(node.left, input=made)
         case _:
             return None
@@ -69,7 +88,7 @@ def _of_input(node: Match, product: Product) -> Relational | None:
     for place, part in enumerate(product.inputs):
         end = start + len(columns(part))
         if read and all(start <= column < end for column in read):
-            if each[place] > result or _contains(node.right, product):
+            if each[place] > result:
                 return None
             inputs = list(product.inputs)
             inputs[place] = _matched(node, part, {at: at - start for at in read})
@@ -91,7 +110,3 @@ def _matched(node: Match, left: Relational, places: dict[int, int]) -> Match:
     moved = {width + n: own + n for n in range(len(columns(node.right)))} | places
     predicates = tuple(remap(predicate, moved) for predicate in node.predicates)
     return Match(left, node.right, node.kind, predicates)
-
-
-def _contains(tree: Relational, node: Relational) -> bool:
-    return tree == node or any(_contains(part, node) for part in parts(tree))
