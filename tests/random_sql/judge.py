@@ -18,8 +18,8 @@ has when it lets any of the several stand for the value, with its optimiser and 
 failures that nobody reads are told by asking DuckDB with our plan, and those that DuckDB does
 not come to, since the other side of a join is empty, by asking it for the parts of our plan.
 
-Not told apart: floats that differ beyond nine digits, a zero by its sign, NaN by its bits, and
-intervals of one length.
+Not told apart: floats that differ beyond nine decimals or ten digits, a zero by its sign, NaN
+by its bits, and intervals of one length.
 """
 
 from collections import Counter

@@ -159,13 +159,14 @@ def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str]
 def as_text(column: str, type_: str) -> str:
     """The value as text, in which equal values that print apart are one.
 
-    Floats are rounded: DuckDB's own sums differ in the last bits from run to run. A NaN is
-    one, a zero has no sign, and an interval is compared by its length.
+    Floats are rounded, large ones to ten digits: DuckDB's own sums differ in the last bits from
+    run to run. A NaN is one, a zero has no sign, and an interval is compared by its length.
     """
     if type_ in {"FLOAT", "DOUBLE"}:
         return (
-            f"CASE WHEN isnan({column}) THEN 'nan'"
-            f" ELSE CAST(round({column}, 9) + 0 AS VARCHAR) END"
+            f"CASE WHEN isnan({column}) THEN 'nan' WHEN abs(round({column}, 9)) < 1e6"
+            f" THEN CAST(round({column}, 9) + 0 AS VARCHAR)"
+            f" ELSE format('{{:.9e}}', {column}::DOUBLE) END"
         )
     if type_ == "INTERVAL":
         return f"CAST(normalized_interval({column}) AS VARCHAR)"
