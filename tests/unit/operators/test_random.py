@@ -11,6 +11,7 @@ from tests.random_sql.constructs import Coverage
 from tests.random_sql.judge import Judge
 from tests.random_sql.search import Search
 from tests.random_sql.tables import RARE, SIMPLE
+from tests.support.plan_tables import as_text, connect
 
 EACH = 25
 """Views a test: few. `.ci/run` has some minutes of `python -m tests.random_sql`."""
@@ -81,6 +82,34 @@ def test_several_rows_for_a_value_count_where_it_is_read() -> None:
     )
     with pytest.raises(AssertionError, match="at 2"):
         judge.compare(read, view)
+
+
+FAILING = "table t a INTEGER\n@1 t +1 0\n@2 t +1 1\ntable u b INTEGER\n@1 u +1 7\n@2 u -1 7\n"
+
+
+def test_an_error_of_the_view_alone_is_noticed() -> None:
+    drawn = parse(FAILING + "SELECT 10 // (a - 1) AS n FROM t")
+    judge = Judge()
+    judge.judge(drawn)
+    with pytest.raises(AssertionError, match="at 2"):
+        judge.judge(replace(drawn, pinned="SELECT 10 // nullif(a - 1, 0) AS n FROM t"))
+
+
+def test_an_error_that_duckdb_does_not_come_to_is_told_by_the_plan() -> None:
+    text = "SELECT n FROM (SELECT a, a::VARCHAR::DATE AS n FROM t) SEMI JOIN u ON a = b"
+    judge = Judge()
+    view = judge.judge(parse(FAILING + text))
+    assert view.errors_at(2)
+    assert judge.undetermined == 1
+
+
+def test_large_floats_are_told_apart_by_ten_digits() -> None:
+    values = "1e17, 1.0000000001e17, 1.00000000000000016e17, 1e17 + 1e9, 999999.9999999999, 1e6"
+    shown = as_text("x", "DOUBLE")
+    found = connect().execute(f"SELECT {shown} FROM (SELECT unnest([{values}]::DOUBLE[]) AS x)")
+    one, close, closest, other, below, million = (text for (text,) in found.fetchall())
+    assert one == close == closest != other
+    assert below == million
 
 
 def test_a_failure_is_shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
