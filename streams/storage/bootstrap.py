@@ -1,11 +1,17 @@
-"""From topics to state: load the newest Rollup and fold on from what it covers (rule 8).
+"""From topics to state: load a Rollup and fold on from what it covers (rule 8).
 
-Everything is recovered from the topics alone. A Rollup whose chunks are gone was void or has
-been overtaken; the one before it covers less, and the log still holds what follows it. A log
-that begins after what the best Rollup covers has lost records: fatal for its group (rule 12).
+Everything is recovered from the topics alone. A Rollup is believed once a fold that began
+before it agrees: its hash is checked against the state that the records come to. So a reader
+begins at the Rollup *before* the newest, which the log keeps for this; where there is none
+before it, at offset 0; if the log does not reach back so far, at the first Rollup that is left.
+
+A Rollup whose chunks are gone was void or has been overtaken; an earlier one covers less, and
+the log still holds what follows it. A log that begins after what every Rollup covers has lost
+records: fatal for its group (rule 12).
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from schemas import codec
 from streams.errors import Corrupt, Determinate
@@ -15,6 +21,7 @@ from streams.kafka.patience import is_worth_waiting
 from streams.storage import rollup
 from streams.storage.events import Rollup
 from streams.storage.group import Group, decode
+from streams.storage.outcomes import RolledUp
 from streams.storage.records import ROLLUP
 from streams.storage.state import State
 
@@ -32,6 +39,24 @@ Bodies = Mapping[tuple[Topic, tuple[ChunkRef, ...]], list[bytes]]
 """Bodies of chunks, by topic and references."""
 
 
+Start = Rollup | None
+"""Where a fold may begin; None stands for the empty state at offset 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A group to be recovered: what its log holds from offset `low` on.
+
+    Its fold begins at the first of `earlier` that can be read; only if none can, at `furthest`.
+    """
+
+    group: Group
+    low: Offset
+    entries: Sequence[Entry]
+    earlier: tuple[Start, ...]
+    furthest: tuple[Start, ...]
+
+
 def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
     """Fold each group to the end its log has now.
 
@@ -39,15 +64,74 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
     """
     bounds = logs.bounds_all([group.names.log for group in groups])
     entries = read_all(logs, bounds)
-    found = {group.names.log: rollups(entries[group.names.log]) for group in groups}
-    ahead = fetched_ahead(chunks, groups, found)
-    for group in groups:
-        low = bounds[group.names.log][0]
-        group.state = newest_state(chunks, group, low, found[group.names.log], ahead)
-        if group.state.group:
-            group.uuid = group.state.group
-        for entry in entries[group.names.log]:
-            group.fold(entry)
+    pasts = [
+        past_of(group, bounds[group.names.log][0], entries[group.names.log]) for group in groups
+    ]
+    ahead = fetched_ahead(chunks, pasts)
+    for past in pasts:
+        restore(chunks, past, ahead)
+
+
+def past_of(group: Group, low: Offset, entries: Sequence[Entry]) -> Past:
+    """A group with the places at which its fold may begin."""
+    reaching = [each for each in rollups(entries) if each.upto + 1 >= low]
+    upto = reaching[0].upto if reaching else Offset(-1)
+    before = [each for each in reaching if each.upto < upto]
+    empty = (None,) if low == 0 else ()
+    furthest = [each for each in reaching if each.upto == upto]
+    return Past(group, low, entries, (*before, *empty), tuple(furthest))
+
+
+def restore(chunks: Chunks, past: Past, ahead: Bodies) -> None:
+    """Fold a group from the latest place from which a later Rollup confirms the fold.
+
+    If none does, from the earliest place there is.
+
+    Errors: Truncated when neither a Rollup nor the log itself reaches back far enough; Corrupt
+    when the records of the log do not agree with one of its Rollups, or cannot be read.
+    """
+    result: Corrupt | bool | None = None
+    problem = ""
+    for start in (*past.earlier, *past.furthest):
+        if start in past.furthest and result is not None:
+            break
+        try:
+            state = state_of(chunks, past.group, start, ahead)
+        except Corrupt as cause:
+            problem = problem or f": rollup at {start.upto if start else 0}: {cause}"
+            continue
+        result = folded(past, state)
+        if result is True:
+            return
+    if isinstance(result, Corrupt):
+        raise result
+    if result is None:
+        reason = f"it begins at offset {past.low} and no rollup covers what is before{problem}"
+        raise Truncated(past.group.names.log, 0, reason)
+
+
+def state_of(chunks: Chunks, group: Group, start: Rollup | None, ahead: Bodies) -> State:
+    """The state at which a fold begins. Errors: Corrupt when the Rollup cannot be read."""
+    if start is None:
+        return State()
+    place = group.names.data, start.chunks
+    return rollup.join(start, ahead[place] if place in ahead else chunks.fetch(*place))
+
+
+def folded(past: Past, state: State) -> Corrupt | bool:
+    """Fold the entries on from a state: why that fails, or whether a later Rollup agreed."""
+    group = past.group
+    group.begin(state)
+    is_confirmed = False
+    try:
+        for entry in past.entries:
+            decided = group.fold(entry)
+            if decided is not None and isinstance(decided[1], RolledUp):
+                body = decided[0].body
+                is_confirmed |= isinstance(body, Rollup) and body.upto > state.upto
+    except Corrupt as failure:
+        return failure
+    return is_confirmed
 
 
 def read_all(
@@ -75,49 +159,24 @@ def read_all(
     return entries
 
 
-def fetched_ahead(
-    chunks: Chunks, groups: Sequence[Group], found: Mapping[Topic, Sequence[Rollup]]
-) -> Bodies:
-    """The newest Rollup of each of many groups, fetched at once; nothing when that fails.
+def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
+    """The Rollups at which many groups begin, fetched at once; nothing when that fails.
 
     Then some are gone, and each is looked for by itself.
     """
-    newest = {
-        group.names.data: found[group.names.log][0].chunks
-        for group in groups
-        if found[group.names.log]
-    }
-    if len(newest) < MANY:
+    first = [
+        (past.group.names.data, start)
+        for past in pasts
+        for start in (*past.earlier, *past.furthest)[:1]
+    ]
+    wanted = {topic: start.chunks for topic, start in first if start is not None}
+    if len(wanted) < MANY:
         return {}
     try:
-        bodies = chunks.fetch_all(newest)
+        bodies = chunks.fetch_all(wanted)
     except (Corrupt, Determinate):
         return {}
-    return {(topic, refs): bodies[topic] for topic, refs in newest.items()}
-
-
-def newest_state(
-    chunks: Chunks, group: Group, low: Offset, found: Sequence[Rollup], ahead: Bodies
-) -> State:
-    """The state from which the entries of the log fold on: of the furthest Rollup there is.
-
-    Errors: Truncated when neither a Rollup nor the log itself reaches back far enough; Corrupt
-    when a Rollup's chunks are there but are not what it says.
-    """
-    problem = f"it begins at offset {low} and no rollup covers what is before"
-    for event in found:
-        if event.upto + 1 < low:
-            break
-        place = group.names.data, event.chunks
-        try:
-            bodies = ahead[place] if place in ahead else chunks.fetch(*place)
-        except Corrupt as cause:
-            problem = f"rollup at {event.upto} cannot be read: {cause}"
-            continue
-        return rollup.join(event, bodies)
-    if low == 0:
-        return State()
-    raise Truncated(group.names.log, 0, problem)
+    return {(topic, refs): bodies[topic] for topic, refs in wanted.items()}
 
 
 def rollups(entries: Sequence[Entry]) -> list[Rollup]:

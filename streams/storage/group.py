@@ -57,6 +57,11 @@ class Group:
     failure: Exception | None = None
     last_at_ms: int = 0
 
+    def begin(self, state: State) -> None:
+        """Fold on from a state."""
+        self.state, self.uuid = state, state.group or self.topic_id
+        self.retained.clear()
+
     def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
         """Fold one record; None when it was folded already.
 

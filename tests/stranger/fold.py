@@ -50,6 +50,8 @@ class Fold:
         self.stages: dict[str, Record] = {}
         self.superseded: list[Record] = []
         self.rollups: list[Record] = []
+        self.expected: dict[int, Record] = {}  # what rollups hold that are to be checked
+        self.refuted: set[int] = set()  # those of them that are not what the records come to
 
     # 4.2: which events count
 
@@ -57,6 +59,7 @@ class Fold:
         name, event = wire.decode(value)
         assert name.startswith("shard_"), name
         assert offset == self.upto + 1, "a record is missing"
+        self.compare()
         kind = name.removeprefix("shard_").rstrip("_23")  # later forms have more fields
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
@@ -75,6 +78,26 @@ class Fold:
             self.commands[id_] = None
         else:
             self.decided[id_] = offset
+
+    def compare(self) -> None:
+        """Note whether a rollup of the state up to here holds another one (4.5)."""
+        if self.upto in self.expected:
+            other = Fold()
+            other.load(self.expected.pop(self.upto))
+            if self.contents() != other.contents():
+                self.refuted.add(self.upto)
+
+    def contents(self) -> dict[str, Any]:
+        """What two folds of the same records have in common, wherever they began."""
+        decided = {i: at for i, at in self.decided.items() if at >= self.upto - WINDOW}
+        left_out = ("expected", "refuted", "decided", "commands")
+        rest = {name: each for name, each in vars(self).items() if name not in left_out}
+        kept = list(self.commands)[-KEPT:]
+        collections = {
+            id_: {**each, "batches": sorted(each["batches"], key=repr)}
+            for id_, each in self.collections.items()
+        }
+        return {**rest, "decided": decided, "kept": kept, "collections": collections}
 
     def tick(self, offset: int, at_ms: int) -> None:
         passed = min(max(at_ms - self.appended, 0), TICK)
@@ -418,6 +441,7 @@ class Fold:
             return
         if upto <= newest or upto < offset - WINDOW or self.is_gone(event["chunks"]):
             return
+        assert upto not in self.refuted, f"the rollup at {upto} is not what the records come to"
         out = [chunk for old in self.rollups[:-1] for chunk in old["chunks"]]
         made = {"upto": upto, "chunks": bare(event["chunks"]), "hash": event["hash"]}
         self.supersede(offset, out)
@@ -434,7 +458,7 @@ class Fold:
                 del capability["id"]
             batches = [{**unranged(b), "source": binding(b["source"])} for b in each["batches"]]
             self.collections[each["id"]] = {
-                **each,
+                **{name: value for name, value in each.items() if name != "id"},
                 "batches": batches,
                 "capabilities": held,
                 "source": binding(each["source"]),

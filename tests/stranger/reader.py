@@ -25,24 +25,34 @@ class Missing(Exception):
 def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes]) -> Fold:
     """The state from which the records of a log, the first at offset `first`, are folded on.
 
-    It is that of the furthest rollup among them that can be read: one that does not count has
-    chunks that nobody keeps.
+    It lies before the furthest rollup, which the fold then checks; only where nothing before it
+    can be read is that one believed. One that does not count has chunks that nobody keeps.
     """
-    rollups = [event for name, event in map(wire.decode, values) if name == "shard_rollup"]
-    for event in sorted(rollups, key=lambda each: each["upto"], reverse=True):
-        if event["upto"] + 1 < first:
-            break
-        try:
-            body = b"".join(fetch(chunk) for chunk in event["chunks"])
-        except Missing:
-            continue
-        assert hashlib.sha256(body).hexdigest() == event["hash"], "not the state that was meant"
-        fold = Fold()
-        fold.load(wire.decode(body)[1])
-        assert fold.upto == event["upto"]
-        return fold
-    assert first == 0, f"records before {first} are lost"
-    return Fold()
+    found = [event for name, event in map(wire.decode, values) if name == "shard_rollup"]
+    reaching = [each for each in found if each["upto"] + 1 >= first]
+    furthest = max((each["upto"] for each in reaching), default=-1)
+    bodies = {each["upto"]: body for each in reaching if (body := body_of(each, fetch))}
+    before = max((upto for upto in bodies if upto < furthest), default=-1)
+    fold = Fold()
+    if before >= 0:
+        fold.load(bodies[before])
+    elif first > 0:
+        assert bodies, f"records before {first} are lost"
+        fold.load(bodies.pop(furthest))
+    fold.expected = bodies
+    return fold
+
+
+def body_of(rollup: Record, fetch: Callable[[Record], bytes]) -> Record | None:
+    """The state that a rollup holds; None when its chunks are not all there."""
+    try:
+        body = b"".join(fetch(chunk) for chunk in rollup["chunks"])
+    except Missing:
+        return None
+    if hashlib.sha256(body).hexdigest() != rollup["hash"]:
+        return None
+    state = wire.decode(body)[1]
+    return state if state["upto"] == rollup["upto"] else None
 
 
 class Reader:

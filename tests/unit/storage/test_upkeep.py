@@ -1,5 +1,7 @@
 """Rollups, truncation and tombstones: a group stays small and loses nothing."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
@@ -11,6 +13,8 @@ from streams.storage.outcomes import (
     RolledUp,
     Unavailable,
 )
+from streams.storage.shards import Shards
+from streams.storage.state import State
 from tests.support.shard_clients import (
     DESCRIPTION,
     U1,
@@ -136,3 +140,60 @@ def test_many_groups_restart_at_once_though_a_rollup_of_one_is_gone() -> None:
     with client(made) as one:
         one.open(*groups)
         assert {each: rollup.encode(one.group_state(each)) for each in groups} == expected
+
+
+def false_rollup(one: Shards, state: State) -> Rollup:
+    """A Rollup whose body is sound, and not what the records come to."""
+    body = rollup.encode(replace(state, clock_ms=state.clock_ms + 1))
+    chunks = one.chunks.write(one.names("u1").data, rollup.cut(body), {})
+    return Rollup(upto=state.upto, chunks=chunks, hash=rollup.hash_of(body))
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_rollup_that_the_fold_refutes_is_not_believed_when_the_group_is_opened(
+    before: int,
+) -> None:
+    """It used to be the truth for whoever opened the group after it."""
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        for number in range(before):
+            grow(one, 70 * (number + 1))
+            upkeep.roll_up(one, "u1")
+        grow(one, 70 * (before + 1))
+        state = one.following.group("u1").retained[-1]
+        one.submit([("u1", false_rollup(one, state))])
+    with client(made) as one, pytest.raises(Corrupt, match="expected a rollup of the state"):
+        one.open("u1")
+
+
+def test_a_rollup_that_does_not_count_confirms_nothing_and_harms_nothing() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        grow(one, 150)
+        state = one.following.group("u1").retained[0]
+        grow(one, 160)
+        upkeep.roll_up(one, "u1")  # up to 127
+        [outcome] = one.submit([("u1", false_rollup(one, state))])  # up to 63: it is too late
+        assert not isinstance(outcome, RolledUp)
+        expected = rollup.encode(one.group_state("u1"))
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected
+
+
+def test_a_rollup_before_that_is_gone_leaves_the_furthest_to_be_believed() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        for upto in (70, 140, 210):
+            grow(one, upto)
+            upkeep.roll_up(one, "u1")
+        before, _ = one.group_state("u1").rollups
+        one.chunks.forget(one.names("u1").data, before.chunks)
+        expected = rollup.encode(one.group_state("u1"))
+    assert made.logs.bounds(Topic("sw.u1.log"))[0] > 0
+    with client(made) as one:
+        one.open("u1")
+        assert rollup.encode(one.group_state("u1")) == expected

@@ -201,27 +201,50 @@ class Chunks(dict[tuple[int, int], bytes]):
             raise Missing from cause
 
 
-def test_the_stranger_begins_at_the_furthest_rollup_that_is_there() -> None:
+def test_the_stranger_begins_before_the_furthest_rollup_if_it_can() -> None:
     chunks = Chunks()
     furthest, older, void = (rollup_of(upto, chunks) for upto in (191, 127, 63))
     log = [older, furthest, void]  # a void one came last
-    assert begin(log, 128, chunks.fetch).upto == 191
+    assert begin(log, 128, chunks.fetch).upto == 127
     for place in [place for place in chunks if place[1] == 63]:
         del chunks[place]  # nobody keeps its chunks
+    assert begin(log, 64, chunks.fetch).upto == 127
+    missing = chunks.pop((0, 127))
     assert begin(log, 128, chunks.fetch).upto == 191
+    assert begin(log, 0, chunks.fetch).upto == -1
+    chunks[0, 127] = missing
     del chunks[1, 191]
     assert begin(log, 128, chunks.fetch).upto == 127
     with pytest.raises(AssertionError, match="lost"):
         begin(log, 129, chunks.fetch)
-    del chunks[0, 127]
-    assert begin(log, 0, chunks.fetch).upto == -1
-    with pytest.raises(AssertionError, match="lost"):
-        begin(log, 128, chunks.fetch)
 
 
-def test_the_stranger_refuses_a_state_that_is_not_what_was_meant() -> None:
+def test_the_stranger_passes_over_a_rollup_whose_bytes_are_not_what_was_meant() -> None:
     chunks = Chunks()
     record = rollup_of(127, chunks)
     chunks[1, 127] = chunks[1, 127][:-1] + b"x"
-    with pytest.raises(AssertionError, match="meant"):
-        begin([record], 0, chunks.fetch)
+    assert begin([record], 0, chunks.fetch).upto == -1
+    with pytest.raises(AssertionError, match="lost"):
+        begin([record], 1, chunks.fetch)
+
+
+@pytest.mark.parametrize("is_true", [True, False])
+def test_the_stranger_checks_a_rollup_by_the_records_before_it(is_true: bool) -> None:
+    golden = json.loads((ROOT / "golden" / "shard" / "rollup.json").read_text())
+    log = [(each["at_ms"], bytes.fromhex(each["value"])) for each in golden["log"]]
+    kinds = [wire.decode(value)[0] for _, value in log]
+    log = log[: kinds.index("shard_rollup") + 1]
+    upto = wire.decode(log[-1][1])[1]["upto"]
+    source, state = Fold(), State()
+    for offset, (at_ms, value) in enumerate(log[: upto + 1]):
+        state, _ = machine.step(state, records.decode(value), Offset(offset), at_ms)
+    body = wire.decode(rollup.encode(state))[1]
+    source.expected = {upto: body if is_true else {**body, "clock_ms": 1}}
+    for offset, (at_ms, value) in enumerate(log[:-1]):
+        source.step(offset, at_ms, value)
+    if is_true:
+        source.step(len(log) - 1, *log[-1])
+        assert source.rollups[-1]["upto"] == upto
+    else:
+        with pytest.raises(AssertionError, match="not what the records come to"):
+            source.step(len(log) - 1, *log[-1])
