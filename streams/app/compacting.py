@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from streams.app.services import new_id, now_ms
 from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Merging
-from streams.compaction.work import Worker
-from streams.errors import SlackwaterError
+from streams.compaction.work import Worker, reason_of
 from streams.ids import Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.raw import RawReader
@@ -41,7 +40,7 @@ def open_groups(shards: Shards, groups: list[str]) -> dict[str, str]:
     """
     try:
         shards.open(*groups)
-    except SlackwaterError:
+    except Exception:  # noqa: BLE001  a log or a Rollup that cannot be read is its group's alone
         return {group: why for group in groups if (why := _failure(shards, group))}
     return {}
 
@@ -49,8 +48,8 @@ def open_groups(shards: Shards, groups: list[str]) -> dict[str, str]:
 def _failure(shards: Shards, group: str) -> str:
     try:
         shards.open(group)
-    except SlackwaterError as error:
-        return str(error)
+    except Exception as error:  # noqa: BLE001  as above
+        return reason_of(error)
     return ""
 
 

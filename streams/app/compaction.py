@@ -11,9 +11,8 @@ from streams.app.compacting import Place, compaction, connected, groups_of, open
 from streams.app.service import Service
 from streams.app.services import until_told
 from streams.compaction.runner import Compaction, Round, Wish
-from streams.errors import SlackwaterError
+from streams.compaction.work import log_failure
 from streams.kafka.topics import Topics
-from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
 
@@ -35,31 +34,41 @@ def rounds(topics: Topics, job: Compaction, service: Service, stopping: threadin
         if job.shards.defect is not None:
             return 1
         try:
-            follow(topics, job.shards, service.namespace)
+            follow(topics, job, service.namespace)
             say(job.run_once(Wish(patient=True)))
-        except SlackwaterError as failure:
-            log.warning("compaction will try again", extra={"cause": str(failure)})
+        except Exception as error:  # noqa: BLE001  brokers that do not answer; what fails alone is noted
+            log_failure("round", error)
     return 0
 
 
-def follow(topics: Topics, shards: Shards, namespace: str) -> None:
-    """Follow the groups that there are now; failed ones are opened anew."""
+def follow(topics: Topics, job: Compaction, namespace: str) -> None:
+    """Follow the groups that there are now; failed ones are opened again after their rest."""
+    shards, rests = job.shards, job.rests
     present = groups_of(namespace, topics.names())
     healthy = set(shards.groups()).intersection(present)
     for name in list(shards.following.groups):
         if name not in healthy:
             shards.close(name)
-    failures = open_groups(shards, [name for name in present if name not in healthy])
-    for name, why in failures.items():
-        log.warning("group cannot be followed", extra={"group": name, "cause": why})
+    missing = [name for name in present if name not in healthy and rests.is_due(opening(name))]
+    failures = open_groups(shards, missing)
+    for name in missing:
+        why = failures.get(name)
+        if why is None:
+            rests.worked(opening(name))
+        else:
+            log.warning("group cannot be followed", extra={"group": name, "cause": why})
+            rests.failed(opening(name))
+
+
+def opening(group: str) -> str:
+    """What rests when a group cannot be followed."""
+    return f"group {group}: opening"
 
 
 def say(done: Round) -> None:
-    """Log what a round did."""
+    """Log what a round did; what failed is in the log already."""
     for each in done.compacted:
         facts = {"collection": each.collection, "batches": each.batches}
         log.info("compacted", extra={**facts, "bytes": each.bytes_written})
     if done.reclaimed:
         log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
-    for failed in done.failed:
-        log.warning("not compacted", extra={"of": failed.collection, "cause": failed.reason})

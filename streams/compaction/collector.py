@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import KEY_ERRORS, ChunkRef
 from streams.kafka.raw import Range
 from streams.storage import upkeep
 from streams.storage.events import Reclaim
@@ -163,6 +163,14 @@ def is_below(chunk: ChunkRef, state: State) -> bool:
     return chunk.offset < state.floor.get(chunk.partition, 0)
 
 
+def key_text(key: bytes) -> str:
+    """A record's key as references have it: one text for each key, whatever its bytes are.
+
+    Anybody may write any key. One that is no UTF-8 is in no reference: it is garbage.
+    """
+    return key.decode(errors=KEY_ERRORS)
+
+
 def note(alive: dict[str, ChunkRef], table: pa.Table) -> None:
     """Remember the chunks of a stretch of the topic, and forget those with a tombstone."""
     sizes = pc.binary_length(table.column("value")).to_pylist()
@@ -171,7 +179,9 @@ def note(alive: dict[str, ChunkRef], table: pa.Table) -> None:
         table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
     )
     for key, size, (partition, offset) in zip(keys, sizes, places, strict=True):
-        name = key.decode()
+        if key is None:  # no chunk, and no tombstone could name it
+            continue
+        name = key_text(key)
         if size is None:
             alive.pop(name, None)
         else:

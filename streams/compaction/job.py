@@ -34,9 +34,10 @@ from streams.compaction.work import (
     Wanted,
     attempt,
     lost_or_corrupt,
+    reason_of,
     swap,
 )
-from streams.errors import Corrupt, SlackwaterError
+from streams.errors import Corrupt
 from streams.ids import CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
@@ -83,8 +84,8 @@ class SparkWorker:
             try:
                 task = task_of(self.shards, collection, merge, self.limits)
                 stages[number] = staging_of(self.shards, collection, self.new_id())
-            except SlackwaterError as error:
-                failures[number] = str(error)
+            except Exception as error:  # noqa: BLE001  of this merge; the others go on
+                failures[number] = reason_of(error)
             else:
                 tasks[number] = task
         staged = [(task.collection, stages[number].name) for number, task in tasks.items()]
@@ -184,12 +185,13 @@ def read_cell(number: int, task: Task, kafka: ClientSettings) -> pa.RecordBatch:
     """The rows of `PARTS` of a cell."""
     try:
         part = read_part(broker(kafka).chunks, task, 0, kernel())
-    except SlackwaterError as error:
-        return parts_rows([(number, FAILURE, None, None, str(error))])
+        split_ = split(part, task.buckets, kernel())
+    except Exception as error:  # noqa: BLE001  a task that raises ends the job, and with it all merges
+        return parts_rows([(number, FAILURE, None, None, reason_of(error))])
     return parts_rows(
         [
             (number, bucket, packed(each.updates), packed(each.errors), None)
-            for bucket, each in enumerate(split(part, task.buckets, kernel()))
+            for bucket, each in enumerate(split_)
             if each.rows
         ]
     )
@@ -224,18 +226,18 @@ def writer(
         if bucket == FAILURE:
             return written_row(number, bucket, None, parts.column("failure")[0].as_py())
         task = tasks[number]
-        found = [
-            Part(unpacked(updates, task.schema), unpacked(errors, ERRORS))
-            for updates, errors in zip(
-                parts.column("updates"), parts.column("errors"), strict=True
-            )
-        ]
         try:
+            found = [
+                Part(unpacked(updates, task.schema), unpacked(errors, ERRORS))
+                for updates, errors in zip(
+                    parts.column("updates"), parts.column("errors"), strict=True
+                )
+            ]
             whole = together(found, task.schema, kernel())
             refs = write_part(broker(kafka).chunks, task, whole)
             announce(broker(kafka).logs, stages[number], refs)
-        except SlackwaterError as error:
-            return written_row(number, bucket, None, str(error))
+        except Exception as error:  # noqa: BLE001  as above
+            return written_row(number, bucket, None, reason_of(error))
         return written_row(number, bucket, pickle.dumps(refs), None)
 
     return write

@@ -37,6 +37,7 @@ from dataclasses import dataclass
 from math import log2
 from operator import attrgetter
 
+from streams.compaction import measure
 from streams.ids import Timestamp
 from streams.progress import Antichain, frontier
 from streams.storage.batches import Batch
@@ -84,12 +85,12 @@ class Merge:
     @property
     def rows(self) -> int:
         """The updates that are read, at most."""
-        return sum(chunk.rows for batch in self.batches for chunk in batch.chunks)
+        return sum(measure.rows_of(chunk) for batch in self.batches for chunk in batch.chunks)
 
 
 def size(batch: Batch) -> int:
     """The bytes of a batch's chunks."""
-    return sum(chunk.size for chunk in batch.chunks)
+    return measure.total(batch.chunks)
 
 
 def geometric(collection: CollectionState) -> tuple[Merge, ...]:

@@ -8,11 +8,12 @@ round leaves nothing half done that matters, so it may be killed anywhere and ru
     3. the log is rolled up and truncated where that is due
     4. garbage is reclaimed
 
-A group that fails is passed over, and so is a collection of which a chunk is damaged; others go
-on, and the round says what failed.
+What is in a log or a topic may come from anybody. So whatever fails, with whatever exception,
+fails alone: a collection's planning and merge, a group's Rollup, a group's reclaiming. The
+round says what failed; it rests for longer each time, the others go on, and it is tried again
+when its pause is over (`streams.compaction.rests`).
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,8 +22,16 @@ from typing import Protocol
 from streams.compaction import plan
 from streams.compaction.collector import Collector
 from streams.compaction.plan import Merge
-from streams.compaction.work import Compacted, Failed, LostRace, Result, Wanted
-from streams.errors import SlackwaterError
+from streams.compaction.rests import Rests
+from streams.compaction.work import (
+    Compacted,
+    Failed,
+    LostRace,
+    Result,
+    Wanted,
+    log_failure,
+    reason_of,
+)
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
@@ -32,8 +41,6 @@ from streams.storage.outcomes import RolledUp
 from streams.storage.policy import Policy, catalog_hold, downgrade
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
-
-log = logging.getLogger(__name__)
 
 MOST_TURNS = 8
 """How often a round plans anew; races with other compactors may take some of them."""
@@ -110,6 +117,10 @@ class Compaction:
     collector: Collector
     now_ms: Callable[[], int]
     hold_of: Callable[[CollectionId], CapabilityId] = catalog_hold
+    rests: Rests = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rests", Rests(self.now_ms))
 
     def run_once(self, wish: Wish) -> Round:
         """One round.
@@ -119,11 +130,24 @@ class Compaction:
         for each in sorted(wish.collections or ()):
             self.shards.group_of(each)
         done = Round()
-        attempt(done, "read policies", partial(self._move_holds, wish, done))
+        self._attempt(done, "read policies", partial(self._move_holds, wish, done))
         duties = [self._merge, self._tidy]
         for duty in reversed(duties) if wish.patient else duties:
             duty(wish, done)
         return done
+
+    def _attempt(self, done: Round, what: str, duty: Callable[[], None]) -> None:
+        """Do it unless it rests, or note why it could not be done, and let it rest."""
+        if not self.rests.is_due(what):
+            return
+        try:
+            duty()
+        except Exception as error:  # noqa: BLE001  what it reads may come from anybody; it fails alone
+            log_failure(what, error)
+            done.failed.append(Failed(CollectionId(what), reason_of(error)))
+            self.rests.failed(what)
+        else:
+            self.rests.worked(what)
 
     def _collections(self, group: str) -> dict[CollectionId, CollectionState]:
         """The collections of a group that can be read; none when it has failed."""
@@ -179,33 +203,62 @@ class Compaction:
 
     def _merge(self, wish: Wish, done: Round) -> None:
         """Merge until nothing is worth it; what was merged whole is not looked at again."""
-        resting: set[CollectionId] = set()
+        over: set[CollectionId] = set()
         for _ in range(MOST_TURNS):
-            wanted = [
-                (state.id, merge)
-                for _, state in self._states(wish)
-                if state.id not in resting
-                for merge in planned(state, wish)
-            ]
+            wanted = self._wanted(wish, done, over)
             if not wanted:
                 return
-            for result in self.merging.compact_all(wanted):
+            for result in self._merged(wanted):
                 done.note(result)
-                if isinstance(result, Failed) or (wish.whole and isinstance(result, Compacted)):
-                    resting.add(result.collection)
+                name = result.collection
+                match result:
+                    case Failed() if name not in over:
+                        over.add(name)
+                        self.rests.failed(name)
+                    case Compacted():
+                        over.update({name} if wish.whole else ())
+                        self.rests.worked(name)
+                    case _:
+                        pass
+
+    def _wanted(self, wish: Wish, done: Round, over: set[CollectionId]) -> list[Wanted]:
+        """What to merge now; the small ones first, so that they wait for no large one."""
+        wanted: list[Wanted] = []
+        for _, state in self._states(wish):
+            if state.id in over or not self.rests.is_due(state.id):
+                continue
+            try:
+                wanted += [(state.id, merge) for merge in planned(state, wish)]
+            except Exception as error:  # noqa: BLE001  a state comes of what anybody appended
+                over.add(state.id)
+                log_failure(state.id, error)
+                done.note(Failed(state.id, reason_of(error)))
+                self.rests.failed(state.id)
+        return sorted(wanted, key=lambda each: each[1].size)
+
+    def _merged(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
+        """What became of each; all have failed when those who carry them out have."""
+        try:
+            return self.merging.compact_all(wanted)
+        except Exception as error:  # noqa: BLE001  of whatever carries merges out; upkeep goes on
+            log_failure("merges", error)
+            return [Failed(collection, reason_of(error)) for collection, _ in wanted]
 
     def _tidy(self, wish: Wish, done: Round) -> None:
-        """Keep the groups small, each alone."""
+        """Keep the groups small: the log rolled up where that is due, garbage reclaimed."""
         for group in self.shards.groups():
             if wish.collections is None or any(map(wish.covers, self._collections(group))):
-                attempt(done, group, partial(self._tidy_group, group, wish, done))
+                roll_up = partial(self._roll_up, group, done)
+                self._attempt(done, f"group {group}: rollup", roll_up)
+                reclaim = partial(self._reclaim, group, wish, done)
+                self._attempt(done, f"group {group}: garbage", reclaim)
 
-    def _tidy_group(self, group: str, wish: Wish, done: Round) -> None:
-        """Roll the log up where it is due, then reclaim garbage."""
-        if upkeep.due(self.shards.group_state(group)) and isinstance(
-            upkeep.roll_up(self.shards, group), RolledUp
-        ):
+    def _roll_up(self, group: str, done: Round) -> None:
+        is_due = upkeep.due(self.shards.group_state(group))
+        if is_due and isinstance(upkeep.roll_up(self.shards, group), RolledUp):
             done.rolled_up.append(group)
+
+    def _reclaim(self, group: str, wish: Wish, done: Round) -> None:
         collector = self.collector
         if wish.orphans:
             done.reclaimed += collector.reclaim(group, collector.ends(group))
@@ -216,12 +269,3 @@ class Compaction:
 def planned(state: CollectionState, wish: Wish) -> tuple[Merge, ...]:
     """What to merge of a collection."""
     return plan.whole(state) if wish.whole else plan.geometric(state)
-
-
-def attempt(done: Round, what: str, duty: Callable[[], None]) -> None:
-    """Do it, or note why it could not be done. A defect of ours still raises."""
-    try:
-        duty()
-    except SlackwaterError as error:
-        log.warning("compaction will try again", extra={"of": what, "cause": str(error)})
-        done.failed.append(Failed(CollectionId(what), str(error)))

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from schemas import chunk
+from streams.compaction import measure
+from streams.compaction.measure import MOST_EXPANSION
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import Part, reduced
 from streams.errors import Corrupt
@@ -28,14 +30,14 @@ from streams.trace.kernel import Kernel, arrow_schema
 FETCH_BYTES = 16 << 20
 """Bytes of chunks, compressed, that are fetched at once."""
 
+FETCH_PIECES = 256
+"""Chunks that are fetched at once at most, however small they are said to be."""
+
 BUCKET_BYTES = 128 << 20
 """Bytes of a bucket, not compressed, as far as they can be foretold."""
 
 EXPANSION = 4
 """How much larger updates are in memory than in a chunk, at least."""
-
-MOST_EXPANSION = 256
-"""How much larger they are at most, roughly: that is where LZ4 ends."""
 
 ROW_BYTES = 64
 """The least that an update takes while it is being consolidated."""
@@ -101,15 +103,16 @@ def pieces(merge: Merge) -> tuple[Piece, ...]:
 
 
 def grouped(wanted: Sequence[Piece], most_bytes: int) -> Iterator[tuple[Piece, ...]]:
-    """The pieces in groups of so many bytes, or of one piece."""
+    """The pieces in groups of so many bytes and `FETCH_PIECES` at most, or of one piece."""
     group: list[Piece] = []
     total = 0
     for piece in wanted:
-        if group and total + piece.ref.size > most_bytes:
+        size = measure.bytes_of(piece.ref)
+        if group and (total + size > most_bytes or len(group) >= FETCH_PIECES):
             yield tuple(group)
             group, total = [], 0
         group.append(piece)
-        total += piece.ref.size
+        total += size
     if group:
         yield tuple(group)
 
@@ -126,15 +129,19 @@ def expansion_of(chunks: Chunks, topic: Topic, merge: Merge, bucket_bytes: int) 
     if merge.size * MOST_EXPANSION <= bucket_bytes:
         return EXPANSION
     refs = [piece.ref for piece in pieces(merge)]
-    densest = max(refs, key=lambda ref: ref.rows / ref.size)
-    samples = tuple({densest, max(refs, key=lambda ref: ref.size)})
+    densest = max(refs, key=lambda ref: measure.rows_of(ref) / measure.bytes_of(ref))
+    samples = tuple({densest, max(refs, key=measure.bytes_of)})
     try:
-        opened = [chunk.decode(body) for body in chunks.fetch(topic, samples)]
+        bodies = chunks.fetch(topic, samples)
+        return max(EXPANSION, *map(expansion, bodies))
     except Corrupt:
         return EXPANSION
-    sizes = [int(updates.nbytes + errors.nbytes) for updates, errors in opened]
-    found = [-(-size // ref.size) for size, ref in zip(sizes, samples, strict=True)]
-    return max(EXPANSION, *found)
+
+
+def expansion(body: bytes) -> int:
+    """How much larger a chunk's updates are in memory. Errors: Corrupt."""
+    updates, errors = chunk.decode(body)
+    return -(-int(updates.nbytes + errors.nbytes) // len(body))
 
 
 def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:

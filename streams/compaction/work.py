@@ -10,6 +10,7 @@ New chunks have fresh keys (rule 6) and are safe from collectors as soon as they
 collector is faster its Replace is void.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +61,8 @@ class Failed:
     collection: CollectionId
     reason: str
 
+
+log = logging.getLogger(__name__)
 
 Result = Compacted | LostRace
 Wanted = tuple[CollectionId, Merge]
@@ -121,6 +124,8 @@ class Worker:
         written: list[ChunkRef] = []
         for bucket in range(task.buckets):
             refs = write_part(self.shards.chunks, task, spill.take(bucket, self.kernel))
+            if not refs:
+                continue
             outcome = stage(self.shards, task.collection, name, refs)
             if not is_staged(outcome):
                 return lost(task.collection, outcome)
@@ -131,11 +136,28 @@ class Worker:
 def attempt(
     compact: Callable[[CollectionId, Merge], Result], collection: CollectionId, merge: Merge
 ) -> Result | Failed:
-    """What becomes of a merge, an error included. A defect of ours still raises."""
+    """What becomes of a merge, an error included: whatever its chunks hold, it fails alone."""
     try:
         return compact(collection, merge)
-    except SlackwaterError as error:
-        return Failed(collection, str(error))
+    except Exception as error:  # noqa: BLE001  chunks come from anybody; the next merge is of others
+        log_failure(collection, error)
+        return Failed(collection, reason_of(error))
+
+
+def reason_of(error: Exception) -> str:
+    """What failed, for people: errors that are not ours are named by their type too."""
+    is_ours = isinstance(error, SlackwaterError)
+    return str(error) if is_ours else f"{type(error).__name__}: {error}"
+
+
+def log_failure(what: str, error: Exception) -> None:
+    """Say what failed; of an error that nobody expected, where."""
+    is_expected = isinstance(error, SlackwaterError)
+    log.warning(
+        "compaction failed and will try again",
+        extra={"of": what, "cause": reason_of(error)},
+        exc_info=None if is_expected else error,
+    )
 
 
 def swap(

@@ -17,7 +17,7 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import ChunkRef, ChunkWrite, Unanswered
+from streams.kafka.log import KEY_ERRORS, ChunkRef, ChunkWrite, Unanswered
 from streams.kafka.sender import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
@@ -104,7 +104,10 @@ class KafkaChunks:
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write a tombstone for each."""
         self._sender.send(
-            [Outgoing(topic, None, ref.key.encode(), ref.partition) for ref in refs]
+            [
+                Outgoing(topic, None, ref.key.encode(errors=KEY_ERRORS), ref.partition)
+                for ref in refs
+            ]
         )
 
     def close(self) -> None:

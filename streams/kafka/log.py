@@ -27,6 +27,9 @@ class Entry:
     value: bytes
 
 
+KEY_ERRORS = "surrogateescape"
+"""How a key that is no UTF-8 is text and bytes again: found in a topic, it can be forgotten."""
+
 Limit = int | float | str
 
 

@@ -16,7 +16,15 @@ from streams.errors import (
     SlackwaterError,
 )
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, ChunkWrite, Entry, Tail, Truncated, WronglyTimed
+from streams.kafka.log import (
+    KEY_ERRORS,
+    ChunkRef,
+    ChunkWrite,
+    Entry,
+    Tail,
+    Truncated,
+    WronglyTimed,
+)
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
 
@@ -213,7 +221,8 @@ class MemoryChunks:
         """Write tombstones and compact the topic at once."""
         with self.store.changed:
             for ref in refs:
-                self.store.partition(topic, ref.partition).append(0, ref.key.encode(), None, {})
+                key = ref.key.encode(errors=KEY_ERRORS)
+                self.store.partition(topic, ref.partition).append(0, key, None, {})
             for partition in self.store.topic(topic).partitions if refs else ():
                 partition.compact()
 

@@ -5,6 +5,8 @@ nothing is deleted before the event that allows it was read back (rules 7, 8). T
 decides when; `due` says whether it is worth it.
 """
 
+import logging
+
 from streams.ids import Offset, Topic
 from streams.kafka.log import ChunkRef
 from streams.storage import rollup
@@ -12,6 +14,8 @@ from streams.storage.events import Reclaim, Rollup
 from streams.storage.outcomes import Outcome, Reclaimed, RolledUp
 from streams.storage.shards import Shards
 from streams.storage.state import State
+
+log = logging.getLogger(__name__)
 
 LEAST_EVENTS = 1_000
 """Fewer new events than this are not worth a Rollup."""
@@ -29,13 +33,13 @@ def due(state: State) -> bool:
 
 
 def keep_small(shards: Shards) -> None:
-    """Roll up and collect the open groups for which it is due.
-
-    Errors: as `Shards.submit`.
-    """
+    """Roll up and collect the open groups for which it is due; one that fails, fails alone."""
     for group in shards.groups():
-        if due(shards.group_state(group)) and roll_up(shards, group) is not None:
-            collect(shards, group)
+        try:
+            if due(shards.group_state(group)) and roll_up(shards, group) is not None:
+                collect(shards, group)
+        except Exception:  # the state comes of what anybody appended; the others need theirs
+            log.warning("a group is not kept small", extra={"group": group}, exc_info=True)
 
 
 def roll_up(shards: Shards, group: str) -> Outcome | None:
