@@ -39,6 +39,7 @@ from streams.compaction.work import (
 )
 from streams.errors import Corrupt
 from streams.ids import CollectionId
+from streams.java import java_for_spark
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
 from streams.kafka.settings import ClientSettings
@@ -140,15 +141,17 @@ def session(master: str) -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("slackwater compact")
     builder = builder.config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
-    made = (builder.master(master) if master else builder).getOrCreate()
-    try:
-        context = made.sparkContext
-        context.setLogLevel("ERROR")
-        if context.master.startswith("local"):
-            context.pythonExec = sys.executable
-        yield made
-    finally:
-        made.stop()
+    builder = builder.master(master) if master else builder
+    with java_for_spark():
+        made = builder.getOrCreate()
+        try:
+            context = made.sparkContext
+            context.setLogLevel("ERROR")
+            if context.master.startswith("local"):
+                context.pythonExec = sys.executable
+            yield made
+        finally:
+            made.stop()
 
 
 def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:

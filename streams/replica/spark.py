@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from streams.java import java_for_spark
 from streams.replica.nursery import nursery
 from streams.replica.source import SlackwaterSource
 
@@ -42,6 +43,7 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
     """The session, with our data source registered; stopped at the end."""
     shutil.rmtree(state / LOCAL, ignore_errors=True)  # left by a session that was killed
     with ExitStack() as stack:
+        stack.enter_context(java_for_spark())
         local = settings.master.startswith("local")
         python = stack.enter_context(nursery()) if local else None
         builder = SparkSession.builder.master(settings.master).appName("slackwater")

@@ -19,9 +19,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streams.errors import Determinate, InvalidUsage
+from streams.java import find_java
 from streams.kafka.embedded import guard, properties
 from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
-from streams.kafka.embedded.java import find_java
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-X
 class EmbeddedBroker:
     """One real Kafka node under `directory`, a child of this process.
 
-    Usable as a context manager. `cache` is where jars are kept, `java_home` a Java to prefer.
+    Usable as a context manager. `cache` is where jars are kept.
     """
 
     def __init__(
@@ -43,13 +43,11 @@ class EmbeddedBroker:
         directory: Path,
         *,
         cache: Path | None = None,
-        java_home: Path | None = None,
         heap_mb: int = 512,
         start_timeout_s: float = 120,
     ) -> None:
         self._directory = directory.absolute()
         self._cache = cache or default_cache()
-        self._java_home = java_home
         self._heap_mb = heap_mb
         self._start_timeout_s = start_timeout_s
         self._process: subprocess.Popen[bytes] | None = None
@@ -76,11 +74,11 @@ class EmbeddedBroker:
         """
         if self._process is not None:
             raise InvalidUsage("embedded broker: expected stopped, found running")
-        javas = find_java(self._java_home)
-        jars = kafka_jars(self._cache, javas)
+        java = find_java()
+        jars = kafka_jars(self._cache)
         self._directory.mkdir(parents=True, exist_ok=True)
         for tries_left in reversed(range(_PORT_TRIES)):
-            self._launch(javas[0], jars)
+            self._launch(java, jars)
             try:
                 self._await()
             except Determinate as error:

@@ -4,8 +4,9 @@ Invariant: the directory returned is complete. Jars are gathered in a directory 
 that is renamed into place when everything is there, so that neither an interrupted download
 nor a second process at the same time can leave half of them.
 
-The Ivy that PySpark ships does the work; where every Java fails with it (a JRE from a wheel
-does not know private certificate authorities), `mvn` does when there is one.
+The Ivy that PySpark ships does the work. A runtime from a wheel does not know private
+certificate authorities: where Ivy fails, it is tried with those that this machine trusts, then
+with each other Java, and `mvn` comes last.
 """
 
 import contextlib
@@ -13,11 +14,12 @@ import logging
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from streams.errors import Determinate
-from streams.kafka.embedded.java import package_directory
+from streams.java import find_javas, package_directory
+from streams.kafka.embedded.trust import write_trust_store
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ def default_cache() -> Path:
     return Path.home() / ".cache" / "slackwater"
 
 
-def kafka_jars(cache: Path, javas: Sequence[Path]) -> Path:
+def kafka_jars(cache: Path) -> Path:
     """The directory of all jars that a broker needs, fetched now if need be.
 
     Errors: Determinate when they cannot be had, with what each way of fetching said.
@@ -48,7 +50,7 @@ def kafka_jars(cache: Path, javas: Sequence[Path]) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     said: list[str] = []
     log.info("fetching the broker's jars, once", extra={"cache": str(cache)})
-    for name, fetch in _ways(javas):
+    for name, fetch in _ways():
         with tempfile.TemporaryDirectory(dir=cache, prefix="fetching-") as scratch:
             libs = Path(scratch) / "libs"
             problem = fetch(Path(scratch), libs)
@@ -66,15 +68,16 @@ def kafka_jars(cache: Path, javas: Sequence[Path]) -> Path:
 _Fetch = Callable[[Path, Path], str]
 
 
-def _ways(javas: Sequence[Path]) -> list[tuple[str, _Fetch]]:
-    ways: list[tuple[str, _Fetch]] = []
+def _ways() -> Iterator[tuple[str, _Fetch]]:
+    """How jars can be fetched, best first. Errors: Determinate when there is no Java."""
     ivy = _ivy_jar()
     if ivy is not None:
-        ways += [(f"ivy with {java}", _ivy(java, ivy)) for java in javas]
+        for java in find_javas():
+            yield f"ivy with {java}", _ivy(java, ivy)
+            yield f"ivy with {java} and this machine's certificates", _trusting(java, ivy)
     maven = shutil.which("mvn")
     if maven is not None:
-        ways.append(("mvn", _maven(maven)))
-    return ways
+        yield "mvn", _maven(maven)
 
 
 def _ivy_jar() -> Path | None:
@@ -82,7 +85,15 @@ def _ivy_jar() -> Path | None:
     return None if spark is None else next(iter((spark / "jars").glob("ivy-*.jar")), None)
 
 
-def _ivy(java: Path, ivy: Path) -> _Fetch:
+def _trusting(java: Path, ivy: Path) -> _Fetch:
+    def fetch(scratch: Path, libs: Path) -> str:
+        store = write_trust_store(scratch / "authorities.jks")
+        return _ivy(java, ivy, f"-Djavax.net.ssl.trustStore={store}")(scratch, libs)
+
+    return fetch
+
+
+def _ivy(java: Path, ivy: Path, *options: str) -> _Fetch:
     def fetch(scratch: Path, libs: Path) -> str:
         wanted = "".join(
             f'<dependency org="{group}" name="{name}" rev="{version}" conf="default"/>'
@@ -94,7 +105,8 @@ def _ivy(java: Path, ivy: Path) -> _Fetch:
             f"<dependencies>{wanted}</dependencies></ivy-module>"
         )
         pattern = f"{libs}/[artifact]-[revision](-[classifier]).[ext]"
-        program = [str(java), "-XX:TieredStopAtLevel=1", "-cp", str(ivy), "org.apache.ivy.Main"]
+        jvm = [str(java), "-XX:TieredStopAtLevel=1", *options]
+        program = [*jvm, "-cp", str(ivy), "org.apache.ivy.Main"]
         what = ["-ivy", str(module), "-confs", "default", "-types", "jar", "bundle"]
         return _run([*program, "-cache", str(scratch / "ivy"), *what, "-retrieve", pattern])
 

