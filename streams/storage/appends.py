@@ -107,7 +107,7 @@ def renewed(state: State, renewal: Renewal) -> State:
     held = collection.capabilities[renewal.capability]
     if held.lease_ms is None:
         return state
-    later = replace(held, expires_ms=state.clock_ms + held.lease_ms)
+    later = replace(held, expires_ms=state.expiry(held.lease_ms))
     capabilities = {**collection.capabilities, renewal.capability: later}
     return with_collection(state, replace(collection, capabilities=capabilities))
 

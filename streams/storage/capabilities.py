@@ -15,6 +15,10 @@ from streams.storage.events import Right
 from streams.storage.lifecycle import Sealed
 from streams.storage.state import State
 
+LONGEST_LEASE_MS = 366 * 24 * 3_600_000
+LONGEST_TOKEN = 256
+"""Characters of a token: it stands in the state of its group, and in what is refused by it."""
+
 NOBODY = CapabilityId("")
 """The name of a useless capability."""
 
@@ -95,6 +99,23 @@ def useless_read(id_: CollectionId) -> ReadCapability:
 def useless_write(id_: CollectionId) -> WriteCapability:
     """A write capability to nothing."""
     return WriteCapability(id_, EMPTY)
+
+
+def check_lease(lease_ms: int | None) -> None:
+    """Errors: InvalidUsage when no capability can be leased for so long; None is critical."""
+    if lease_ms is not None and not 1 <= lease_ms <= LONGEST_LEASE_MS:
+        raise InvalidUsage(
+            f"lease_ms: expected 1 to {LONGEST_LEASE_MS} (366 days), actual {lease_ms}: renew"
+            " the lease by heartbeats, or make the capability critical"
+        )
+
+
+def check_token(token: str | None) -> None:
+    """Errors: InvalidUsage when it is too long."""
+    if token is not None and len(token) > LONGEST_TOKEN:
+        raise InvalidUsage(
+            f"token: expected at most {LONGEST_TOKEN} characters, actual {len(token)}"
+        )
 
 
 def not_held(state: State, capability: Capability) -> InvalidUsage:

@@ -24,6 +24,8 @@ from streams.storage.capabilities import (
     NotForward,
     ReadCapability,
     WriteCapability,
+    check_lease,
+    check_token,
     useless_read,
     useless_write,
 )
@@ -173,6 +175,7 @@ class Conversations:
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """Bind an id. Errors: as `Storage.create`."""
         check_new(id_, description, start, group)
+        check_lease(self.lease_ms)
         self.asking.free(id_)
         text = dumps(description, self.creator)
         yield from self._claim(id_, group)
@@ -279,6 +282,8 @@ class Conversations:
         self, id_: CollectionId, token: str
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
         """New capabilities. Errors: as `Storage.acquire_capabilities`."""
+        check_lease(self.lease_ms)
+        check_token(token)
         collection = self.directory.find(id_)
         self.directory.check(Command.ACQUIRE, id_, collection)
         if collection is None or collection.is_dropped:
@@ -297,6 +302,7 @@ class Conversations:
 
     def clone(self, capability: Held, lease_ms: int | None) -> Conversation[Held]:
         """A second capability. Errors: as `Storage.clone`."""
+        check_lease(lease_ms)
         self.asking.usable(Command.USE, capability)
         name = self.asking.name()
         body = Clone(
@@ -333,6 +339,7 @@ class Conversations:
         self, capability: Held, target: Antichain, token: str | None
     ) -> Conversation[Held]:
         """Move a capability forward. Errors: as `Storage.downgrade`."""
+        check_token(token)
         self.asking.usable(Command.USE, capability)
         if not capability.frontier.precedes(target):
             self.asking.current(Command.USE, capability)

@@ -35,7 +35,7 @@ from streams.storage.events import (
     Transfer,
 )
 from streams.storage.outcomes import Decision, Stale, WrongGroup
-from streams.storage.state import CollectionState, StagedChunks, State, settled
+from streams.storage.state import LAST_MS, CollectionState, StagedChunks, State, settled
 from streams.storage.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
@@ -122,7 +122,8 @@ def clock_at(state: State, at_ms: int) -> int:
     """
     if state.upto < 0:
         return at_ms
-    return state.clock_ms + min(max(at_ms - state.appended_ms, 0), MAX_TICK_MS)
+    passed = min(max(at_ms - state.appended_ms, 0), MAX_TICK_MS)
+    return min(state.clock_ms + passed, LAST_MS)
 
 
 def expire(collection: CollectionState, clock_ms: int) -> CollectionState:

@@ -28,7 +28,7 @@ from streams.storage.outcomes import (
     UnknownCollection,
 )
 from streams.storage.rights import with_expiry
-from streams.storage.state import CollectionState, StagedChunks, State
+from streams.storage.state import LAST_MS, CollectionState, StagedChunks, State
 from streams.storage.window import WINDOW
 
 ROLLUP_STRIDE = 64
@@ -58,7 +58,7 @@ def stage(state: State, body: Stage) -> tuple[State, Decision]:
     """Protect chunks under a name, until its lease ends or an Append links it."""
     if reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
-    expires = state.clock_ms + body.lease_ms
+    expires = min(state.clock_ms + body.lease_ms, LAST_MS)
     old = state.stages.get(body.stage)
     chunks = (*old.chunks, *body.chunks) if old else body.chunks
     stages = {**state.stages, body.stage: StagedChunks(chunks, expires)}

@@ -50,7 +50,7 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
         return state, Created()
     start = frontier(body.frontier)
     lease = body.lease_ms
-    expires = None if lease is None else state.clock_ms + lease
+    expires = state.expiry(lease)
     writing = (None, None) if body.is_write_critical else (lease, expires)
     capabilities = {body.write: Capability(Right.WRITE, start, None, *writing)}
     if body.read is not None:
@@ -110,7 +110,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
         return state, Acquired(EMPTY)
     # what is held already keeps its lease, or a critical capability could be made to expire
     lease_ms = old.lease_ms if old is not None else body.lease_ms
-    expires = None if lease_ms is None else state.clock_ms + lease_ms
+    expires = state.expiry(lease_ms)
     plan = later_plan(old, body.plan)
     made = Capability(body.right, start, plan, lease_ms, expires, body.token)
     capabilities = {**collection.capabilities, body.capability: made}
@@ -137,7 +137,7 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
     if body.clone in collection.capabilities:
         return state, Refused(Misuse.TAKEN_NAME)
     lease_ms = old.lease_ms if body.lease_ms is None else body.lease_ms
-    expires = None if lease_ms is None else state.clock_ms + lease_ms
+    expires = state.expiry(lease_ms)
     token = old.token if lease_ms is None else ""
     # its holder begins to read later: what the original's plan protects is not the clone's
     made = Capability(old.right, old.frontier, None, lease_ms, expires, token)
@@ -156,7 +156,7 @@ def transfer(
         return state, UnknownCapability(body.capability)
     if body.to in collection.capabilities:
         return state, Refused(Misuse.TAKEN_NAME)
-    expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
+    expires = state.expiry(old.lease_ms)
     capabilities = {**collection.capabilities, body.to: replace(old, expires_ms=expires)}
     del capabilities[body.capability]
     moved = replace(collection, capabilities=capabilities)
@@ -177,7 +177,7 @@ def downgrade(
         return state, Refused(misuse)
     target = old.frontier.join(body.frontier)
     token = old.token if body.new_token is None else body.new_token
-    expires = None if old.lease_ms is None else state.clock_ms + old.lease_ms
+    expires = state.expiry(old.lease_ms)
     plan = later_plan(old, body.plan)
     capabilities: Mapping[CapabilityId, Capability] = {
         **collection.capabilities,

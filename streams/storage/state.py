@@ -23,6 +23,9 @@ from streams.storage.events import Offsets, Right, Rollup
 from streams.storage.window import Kept, Window
 
 BEFORE_THE_LOG = Offset(-1)
+LAST_MS = (1 << 63) - 1
+"""The latest time that a state can hold: a 64-bit number, in every language."""
+
 NOTHING = Window()
 NOTHING_KEPT = Kept()
 
@@ -172,6 +175,14 @@ class State:
             rollups=self.rollups,
             next_expiry_ms=self.next_expiry_ms,
         )
+
+    def expiry(self, lease_ms: int | None) -> int | None:
+        """When a lease that begins now ends, None for a critical capability.
+
+        One that reaches beyond what a state can hold ends at `LAST_MS`: else no Rollup of the
+        group could be written any more.
+        """
+        return None if lease_ms is None else min(self.clock_ms + lease_ms, LAST_MS)
 
     def superseding(
         self, offset: Offset, chunks: tuple[ChunkRef, ...]

@@ -38,7 +38,12 @@ from streams.kafka.patience import Patience, PatientChunks, PatientLogs, Patient
 from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain
 from streams.storage.asking import Asking
-from streams.storage.capabilities import Held, ReadCapability, WriteCapability
+from streams.storage.capabilities import (
+    Held,
+    ReadCapability,
+    WriteCapability,
+    check_lease,
+)
 from streams.storage.conversations import (
     Conversation,
     Conversations,
@@ -79,6 +84,7 @@ class Storage:
         new_id: Callable[[], str] = fresh_uuid,
         close: Callable[[], None] = lambda: None,
     ) -> None:
+        check_lease(lease_ms)
         self.shards = shards
         self._asking = Asking(shards, Directory(shards), new_id)
         self._writing = Writing(shards, Kernel() if checks_counts else None)

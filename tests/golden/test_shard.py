@@ -296,6 +296,15 @@ CASES: dict[str, Sequence[Body]] = {
         Downgrade(collection=U1, capability=WRITE, frontier=frontier(9)),
         Downgrade(collection=U1, capability=READ, frontier=frontier(9)),
     ],
+    "lease-for-ever": [
+        replace(LEASED, lease_ms=(1 << 63) - 1),
+        Acquire(collection=U1, capability=OTHER, right=Right.READ, lease_ms=(1 << 63) - 1),
+        Stage(stage="load", chunks=(chunk(0, 1),), lease_ms=(1 << 63) - 1),
+        Clone(
+            collection=U1, capability=READ, clone=CapabilityId("more"), lease_ms=(1 << 63) - 1
+        ),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(9)),
+    ],
     "rollup": [
         CREATE,
         *([Reclaim({})] * 130),

@@ -11,6 +11,7 @@ from tests.stranger import wire
 Record = dict[str, Any]
 EMPTY = None  # the empty frontier: later than every time
 FOR_EVER = 1 << 63
+LAST = FOR_EVER - 1  # the largest number that a state holds
 KEPT, WINDOW, STRIDE, TICK = 4096, 1024, 64, 30_000
 REFERENCE = ("partition", "offset", "key", "checksum", "rows", "size")
 
@@ -101,7 +102,7 @@ class Fold:
 
     def tick(self, offset: int, at_ms: int) -> None:
         passed = min(max(at_ms - self.appended, 0), TICK)
-        self.clock = at_ms if self.upto < 0 else self.clock + passed
+        self.clock = at_ms if self.upto < 0 else min(self.clock + passed, LAST)
         self.upto, self.appended = offset, at_ms
         for name in [n for n, s in self.stages.items() if s["expires_ms"] <= self.clock]:
             del self.stages[name]
@@ -150,7 +151,7 @@ class Fold:
 
     def renew(self, held: Record) -> None:
         if held["lease_ms"] is not None:
-            held["expires_ms"] = self.clock + held["lease_ms"]
+            held["expires_ms"] = min(self.clock + held["lease_ms"], LAST)
 
     def plan(self, held: Record, new: int | None) -> None:
         """A plan moves forward, or ends."""
@@ -424,7 +425,8 @@ class Fold:
         if self.is_gone(event["chunks"]):
             return
         known = self.stages.get(event["stage"], {"chunks": []})["chunks"]
-        chunks, expires = [*known, *bare(event["chunks"])], self.clock + event["lease_ms"]
+        chunks = [*known, *bare(event["chunks"])]
+        expires = min(self.clock + event["lease_ms"], LAST)
         self.stages[event["stage"]] = {"chunks": chunks, "expires_ms": expires}
 
     def on_reclaim(self, event: Record, offset: int) -> None:

@@ -104,8 +104,6 @@ class Asked:
         talk = self.conversations
         match command:
             case Clone(capability, lease_ms):
-                if lease_ms is not None:
-                    lease(lease_ms, is_critical=False)
                 return talk.clone(capability, lease_ms)
             case Transfer(capability):
                 return talk.transfer(capability)
@@ -202,12 +200,11 @@ def pair(
 
 
 def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
-    """The lease that is asked for. Errors: InvalidUsage when there is none such."""
+    """The lease that is asked for. Errors: InvalidUsage for one of a critical capability."""
     if lease_ms is None:
         return None if is_critical else LEASE_MS
-    if is_critical or lease_ms < 1:
-        expected = "none of a critical capability" if is_critical else "1 ms or more"
-        raise InvalidUsage(f"lease_ms: expected {expected}, actual {lease_ms}")
+    if is_critical:
+        raise InvalidUsage(f"lease_ms: expected none with critical, actual {lease_ms}")
     return lease_ms
 
 

@@ -9,7 +9,11 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.capabilities import InvalidCapability
+from streams.storage.capabilities import (
+    LONGEST_LEASE_MS,
+    LONGEST_TOKEN,
+    InvalidCapability,
+)
 from streams.storage.description import Description
 from streams.storage.lifecycle import NotBound
 from streams.storage.read import LAST
@@ -55,6 +59,26 @@ def test_frontiers_are_times(storage: Storage, end: object) -> None:
     ):
         with pytest.raises(InvalidUsage, match="expected a frontier, or a time from 0 to"):
             command()
+
+
+@pytest.mark.parametrize("lease_ms", [0, -1, LONGEST_LEASE_MS + 1, (1 << 63) - 1])
+def test_a_lease_has_bounds(storage: Storage, lease_ms: int) -> None:
+    read, _ = storage.create(T1, TABLE)
+    with pytest.raises(InvalidUsage, match="lease_ms: expected 1 to"):
+        storage.clone(read, lease_ms=lease_ms)
+    with pytest.raises(InvalidUsage, match="lease_ms: expected 1 to"):
+        Storage.memory(lease_ms=lease_ms)
+    assert storage.clone(read, lease_ms=LONGEST_LEASE_MS).frontier == read.frontier
+
+
+def test_a_token_has_a_longest_length(storage: Storage) -> None:
+    long = "x" * (LONGEST_TOKEN + 1)
+    storage.create(T1, TABLE)
+    with pytest.raises(InvalidUsage, match="token: expected at most"):
+        storage.acquire_capabilities(T1, critical=True, token=long)
+    read, _ = storage.acquire_capabilities(T1, critical=True, token=long[1:])
+    with pytest.raises(InvalidUsage, match="token: expected at most"):
+        storage.downgrade(read, 0, token=long)
 
 
 def test_numbers_of_numpy_are_times(storage: Storage) -> None:
