@@ -4,21 +4,27 @@ With a pump, a background thread polls and folds, and waiters sleep on a conditi
 notified at every fold. Without one, whoever waits polls and folds itself: the same behaviour in
 one thread, for tests and for short-lived clients. Only here does storage block.
 
-A group that fails stays failed (`Group.failure`) and is followed no more; others go on. Only a
-defect of ours ends the pump, and every group with it (`Following.defect`).
+A group that fails is followed no more (`Group.failure`); others go on. It is opened again from
+its Rollup, at growing intervals, until the cause is gone. One that was merely left behind, for
+its log was truncated beyond our position, is opened again at once, and fails only if that does.
+Only a defect of ours in the pump itself ends it, and every group with it (`Following.defect`).
 """
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
-from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
+from streams.kafka.log import Entry, Logs, Tail, Truncated, Unanswered, WronglyTimed
 from streams.kafka.patience import is_worth_waiting
-from streams.storage.group import Group
+from streams.storage.awaiting import Awaiting
+from streams.storage.events import Event
+from streams.storage.group import MADE_ANEW, Group, Lost
+from streams.storage.healing import Found, Healer
 from streams.storage.outcomes import Outcome, WrongGroup
 from streams.storage.status import Status
 
@@ -34,21 +40,35 @@ PATIENCE_MS = 30_000
 """How long brokers that answer may take until what is durable is read back."""
 
 
-MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
+PATIENCE_TO_FOLLOW_S = 10.0
+"""How long a log that cannot be followed is tried before its group fails: a broker may lag."""
+
+
+def never(group: Group) -> Group:
+    """Opens no group again. Errors: what it failed of."""
+    raise group.failure or Determinate(f"group {group.names.group} cannot be opened again")
 
 
 class Following:
     """The groups of one client. All methods may be called from many threads."""
 
     def __init__(
-        self, logs: Logs, identify: Callable[[Topic], str | None], *, pump: bool
+        self,
+        logs: Logs,
+        identify: Callable[[Topic], str | None],
+        *,
+        pump: bool,
+        reopened: Callable[[Group], Group] = never,
     ) -> None:
+        """`reopened` makes a group as a new client has it, from that which failed."""
         self._identify = identify
+        self._reopened = reopened
+        self._healer = Healer(self._attempt, background=pump)
         self.changed = threading.Condition(threading.RLock())
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
-        self._awaited: dict[EventId, Outcome | None] = {}
+        self._awaiting = Awaiting()
         self._callbacks: list[Callable[[frozenset[str]], None]] = []
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
@@ -76,6 +96,7 @@ class Following:
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
+                self._healer.forget(name)
                 self._news = self._news or group.failure is not None
                 del self._by_log[group.names.log]
                 self._moves.append((group.names.log, None))
@@ -153,20 +174,19 @@ class Following:
             self._watchers.append(callback)
         return lambda: self._watchers.remove(callback)
 
-    def expect(self, ids: Sequence[EventId]) -> None:
-        """Remember what becomes of these events, until `forget`."""
+    def expect(self, events: Sequence[tuple[str, Event]]) -> None:
+        """Remember what becomes of these events, given with their groups, until `forget`."""
         with self.changed:
-            self._awaited.update(dict.fromkeys(ids))
+            self._awaiting.expect(events)
 
     def outcome(self, id_: EventId) -> Outcome | None:
         """What became of an expected event; None as long as it was not read back."""
-        return self._awaited.get(id_)
+        return self._awaiting.outcome(id_)
 
     def forget(self, ids: Sequence[EventId]) -> None:
         """Expect these events no more."""
         with self.changed:
-            for id_ in ids:
-                self._awaited.pop(id_, None)
+            self._awaiting.forget(ids)
 
     def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
         """Call back with the names of groups that moved; returns what ends it.
@@ -187,10 +207,11 @@ class Following:
                 self.fail(failure.topic, failure)
                 entries = ()
             except Truncated as failure:
-                self.fail(failure.topic, self.explained(failure))
+                self._leave_behind(failure.topic, failure)
                 entries = ()
             if entries:
                 self._fold(entries)
+        self._healer.try_due()
         self._tell()
 
     def close(self) -> None:
@@ -198,6 +219,7 @@ class Following:
         with self.changed:
             self._closed = True
             self.changed.notify_all()
+        self._healer.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         with self._polling:
@@ -231,7 +253,7 @@ class Following:
             self._answering_since = time.monotonic()
             log.info("the brokers answer again")
         for watcher in watchers:
-            watcher(now)
+            guarded(partial(watcher, now))
 
     def _move(self) -> None:
         with self.changed:
@@ -247,10 +269,13 @@ class Following:
         """Follow logs, all at once; when that fails one by one, to learn which one it was."""
         try:
             self._tail.add(starts)
+        except Unanswered:
+            with self.changed:
+                self._moves[:0] = starts.items()
         except SlackwaterError as failure:
             for topic, start in starts.items():
                 if len(starts) == 1:
-                    self.fail(topic, failure)
+                    self._leave_behind(topic, failure)
                 else:
                     self._add({topic: start})
 
@@ -258,30 +283,42 @@ class Following:
         with self.changed:
             moved = frozenset(self._fold_each(entries))
             self.changed.notify_all()
+        self._call_back(moved)
+
+    def _call_back(self, moved: frozenset[str]) -> None:
+        with self.changed:
             callbacks = tuple(self._callbacks)
         for callback in callbacks:
-            callback(moved)
+            guarded(partial(callback, moved))
 
     def _fold_each(self, entries: Sequence[Entry]) -> Iterator[str]:
+        """Fold each entry into its group; the names of those that moved. Raises nothing."""
         for entry in entries:
             group = self._by_log.get(entry.topic)
-            if group is None or group.failure is not None:
+            if group is None or group.is_ill:
                 continue
             try:
                 decided = group.fold(entry)
             except Corrupt as failure:
                 self.fail(entry.topic, failure)
                 continue
-            if decided is not None and decided[0].id in self._awaited:
-                event, outcome = decided
-                if self._awaited[event.id] is None:
-                    self._awaited[event.id] = outcome
-            if decided is not None and isinstance(decided[1], WrongGroup):
-                self._suspect(group)
+            except Exception as defect:  # of ours, in what this record asks for: others go on
+                log.exception("a record cannot be folded", extra={"log": entry.topic})
+                place = f"log {entry.topic}/0@{entry.offset}"
+                self.fail(entry.topic, Corrupt(f"{place}: cannot be folded: {defect!r}"))
+                continue
+            if decided is not None:
+                self._note(group, *decided)
             yield group.names.group
 
+    def _note(self, group: Group, event: Event, outcome: Outcome) -> None:
+        self._awaiting.note(event.id, outcome)
+        if isinstance(outcome, WrongGroup):
+            # a stray event, or the log of a topic that was made anew (rule 12): brokers know
+            self._healer.soon(group.names.group)
+
     def fail(self, topic: Topic, failure: Exception) -> None:
-        """Follow the group of this log no more, because of `failure`."""
+        """Follow the group of this log no more, because of `failure`, until that is gone."""
         with self.changed:
             group = self._by_log.get(topic)
             if group is not None and group.failure is None:
@@ -289,7 +326,94 @@ class Following:
                 group.failure = failure
                 self._news = True
                 self._moves.append((topic, None))
+                if not isinstance(failure, Lost):
+                    self._healer.later(group.names.group)
             self.changed.notify_all()
+
+    def _leave_behind(self, topic: Topic, cause: SlackwaterError) -> None:
+        """The group cannot be followed on from where we are: have it opened again."""
+        with self.changed:
+            group = self._by_log.get(topic)
+            if group is None or group.is_ill:
+                return
+            log.warning("group is opened again", extra={"log": topic, "cause": str(cause)})
+            group.left_behind = cause
+            group.left_at_s = time.monotonic()
+            self._moves.append((topic, None))
+            self._healer.soon(group.names.group)
+
+    def heal(self, name: str) -> None:
+        """Open a group that failed again, at once; passed over when it is well.
+
+        Errors: what it fails of now.
+        """
+        group = self.groups.get(name)
+        if group is not None and group.is_ill:
+            self._open_again(group)
+
+    def _attempt(self, name: str) -> Found:
+        group = self.groups.get(name)
+        if group is None or isinstance(group.failure, Lost):
+            return Found.DONE
+        try:
+            if group.is_ill:
+                self._open_again(group)
+            elif self._identify(group.names.log) != group.topic_id:
+                lost = Lost(group.names.log, group.state.upto, MADE_ANEW)
+                self.fail(group.names.log, lost)
+        except Lost:
+            return Found.DONE
+        except InvalidUsage:  # there is no such topic
+            return Found.GONE
+        except SlackwaterError:
+            return Found.ILL
+        return Found.DONE
+
+    def _open_again(self, group: Group) -> None:
+        """Take up a group that is ill as a new client has it. Errors: why that fails."""
+        if isinstance(group.failure, Lost):
+            raise group.failure
+        try:
+            self._adopt(group, self._reopened(group))
+        except SlackwaterError as failure:
+            if self._is_clear(group, failure):
+                self._failed_again(group, failure)
+            raise
+
+    def _is_clear(self, group: Group, failure: SlackwaterError) -> bool:
+        """Whether that a group cannot be opened again shows more than that brokers lag."""
+        if isinstance(failure, Corrupt | Truncated):
+            return True
+        if isinstance(failure, InvalidUsage) and isinstance(group.left_behind, Truncated):
+            return True  # there is no such topic, which was followed until it was gone
+        waited_s = time.monotonic() - group.left_at_s
+        return waited_s > PATIENCE_TO_FOLLOW_S and not self.is_silence()
+
+    def _failed_again(self, group: Group, failure: SlackwaterError) -> None:
+        """The newest reason is the one that is said."""
+        if isinstance(failure, InvalidUsage):
+            failure = group.left_behind or failure
+        with self.changed:
+            if self.groups.get(group.names.group) is not group:
+                return
+            if group.failure is None:
+                self.fail(group.names.log, failure)
+            elif str(failure) != str(group.failure):
+                log.error("group failed", extra={"log": group.names.log, "cause": str(failure)})
+                group.failure, self._news = failure, True
+
+    def _adopt(self, old: Group, fresh: Group) -> None:
+        """Follow a group as it was opened again in the place of what it was."""
+        with self.changed:
+            if self.groups.get(old.names.group) is not old:
+                return
+            self._awaiting.look_up(fresh)
+            self._news = self._news or old.failure is not None
+            old.successor = fresh
+            self._moves.append((old.names.log, None))
+            self.follow(fresh)
+            log.info("group is followed again", extra={"log": old.names.log})
+        self._call_back(frozenset({old.names.group}))
 
     def explained(self, failure: Truncated) -> Truncated:
         """The failure, which says so if the topic was made anew: then offsets mean nothing."""
@@ -300,18 +424,20 @@ class Following:
             return failure  # what is known already has to do
         if group is None or there in {None, group.topic_id}:
             return failure
-        return Truncated(failure.topic, failure.position, MADE_ANEW)
-
-    def _suspect(self, group: Group) -> None:
-        """A foreign event is a stray one, or we follow a topic that was made anew (rule 12)."""
-        topic = group.names.log
-        if self._identify(topic) != group.topic_id:
-            self.fail(topic, Truncated(topic, group.state.upto, MADE_ANEW))
+        return Lost(failure.topic, failure.position, MADE_ANEW)
 
     def _fail_all(self, failure: Exception) -> None:
         with self.changed:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
+
+
+def guarded(call: Callable[[], None]) -> None:
+    """Call back; an error there concerns nobody else, and is logged."""
+    try:
+        call()
+    except Exception:
+        log.exception("a callback failed")
 
 
 def _is_end(move: tuple[Topic, Offset | None]) -> bool:

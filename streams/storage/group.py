@@ -9,18 +9,25 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
-from streams.errors import Corrupt
+from streams.errors import Corrupt, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.log import Entry
+from streams.kafka.log import Entry, Truncated
 from streams.storage import records, rollup
 from streams.storage.events import Event, Rollup
-from streams.storage.machine import step
+from streams.storage.machine import recall, step
 from streams.storage.outcomes import Decision, RolledUp, WrongGroup
 from streams.storage.retention import ROLLUP_STRIDE
 from streams.storage.state import State
 from streams.storage.window import WINDOW
 
 log = logging.getLogger(__name__)
+
+
+MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
+
+
+class Lost(Truncated):
+    """A log does not hold any more what was folded of it: only closing the group helps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,9 @@ class Group:
 
     `topic_id` is the log topic's when we began. `uuid` is what the group's events carry: the
     first Create's, or what ours will carry when there is none yet. `retained` are the states
-    at the ends of stretches, for checking Rollups.
+    at the ends of stretches, for checking Rollups. `left_behind` says why we cannot read on,
+    since `left_at_s` by the monotonic clock, before that is a failure; `successor` is the same
+    group as it was opened again.
     """
 
     names: Names
@@ -55,7 +64,27 @@ class Group:
         default_factory=lambda: deque(maxlen=WINDOW // ROLLUP_STRIDE + 1)
     )
     failure: Exception | None = None
+    left_behind: SlackwaterError | None = None
+    left_at_s: float = 0.0
+    successor: "Group | None" = None
     last_at_ms: int = 0
+
+    @property
+    def is_ill(self) -> bool:
+        """Whether its log cannot be followed on from where we are."""
+        return self.failure is not None or self.left_behind is not None
+
+    @property
+    def newest(self) -> "Group":
+        """The group as it was last opened again."""
+        group = self
+        while group.successor is not None:
+            group = group.successor
+        return group
+
+    def recall(self, event: Event) -> Decision | None:
+        """What was decided for an event through `state.upto`, or that this may be forgotten."""
+        return recall(self.state, event, Offset(self.state.upto + 1))
 
     def begin(self, state: State) -> None:
         """Fold on from a state."""

@@ -95,7 +95,7 @@ class Sending:
 
     def _send(self, sent: Sequence[Sent]) -> list[Outcome]:
         ids = [each.event.id for each in sent]
-        self.following.expect(ids)
+        self.following.expect([(each.group.names.group, each.event) for each in sent])
         try:
             self._append(sent)
             self.following.await_answered(lambda: self._all_known(sent))
@@ -116,9 +116,10 @@ class Sending:
         if decision is not None:
             return decision
         name = sent.group.names.group
-        if self.following.groups.get(name) is not sent.group:
+        group = sent.group.newest
+        if self.following.groups.get(name) is not group:
             return Unavailable(f"group {name} was closed")
-        failure = sent.group.failure
+        failure = group.failure
         return Unavailable(str(failure)) if failure is not None else None
 
     def _append(self, sent: Sequence[Sent]) -> None:

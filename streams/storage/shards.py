@@ -23,7 +23,7 @@ from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import PATIENCE_MS, Following
-from streams.storage.group import Group, Names, names_of
+from streams.storage.group import MADE_ANEW, Group, Lost, Names, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
@@ -60,7 +60,7 @@ class Shards:
         self._topics = topics
         self.chunks = chunks
         self.logs = logs
-        self.following = Following(logs, self._identity, pump=pump)
+        self.following = Following(logs, self._identity, pump=pump, reopened=self._reopened)
         self._opening = threading.Lock()
         self._namespace = namespace
         self._now_ms = now_ms
@@ -121,10 +121,14 @@ class Shards:
     def open(self, *groups: str) -> None:
         """Follow groups, each folded to the end its log has now; those open already stay so.
 
+        One that failed is opened again.
+
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
         with self._opening:
             wanted = dict.fromkeys(groups)
+            for name in wanted:
+                self.following.heal(name)
             fresh = self._found([each for each in wanted if each not in self.following.groups])
             recover(self.logs, self.chunks, fresh)
             for group in fresh:
@@ -140,6 +144,20 @@ class Shards:
         return [
             Group(names, topic_id=id_, uuid=id_) for names, id_ in zip(every, ids, strict=True)
         ]
+
+    def _reopened(self, old: Group) -> Group:
+        """A group that cannot be followed on, as a new client has it.
+
+        Errors: Lost when its log does not hold what was folded; as `open`.
+        """
+        names, upto = old.names, old.state.upto
+        (fresh,) = self._found([names.group])
+        if fresh.topic_id != old.topic_id:
+            raise Lost(names.log, upto, MADE_ANEW)
+        recover(self.logs, self.chunks, [fresh])
+        if fresh.state.upto < upto:
+            raise Lost(names.log, upto, f"it ends at offset {fresh.state.upto + 1}")
+        return fresh
 
     def close(self, group: str | None = None) -> None:
         """Follow a group no more; without a name, none of them, and stop."""
@@ -254,7 +272,7 @@ class Shards:
 
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
-            failure = Truncated(log, folded + 1, f"it ends at offset {end}")
+            failure: Truncated = Lost(log, folded + 1, f"it ends at offset {end}")
             failure = self.following.explained(failure)
             self.following.fail(log, failure)
             raise failure

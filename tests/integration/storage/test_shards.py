@@ -17,7 +17,7 @@ from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read, rollup, upkeep
 from streams.storage.description import Description
-from streams.storage.events import Append, Part
+from streams.storage.events import Advance, Append, Part
 from streams.storage.outcomes import Appended, RolledUp
 from streams.storage.shards import Shards, write_capability
 
@@ -143,3 +143,24 @@ def test_a_topic_that_was_made_anew_is_noticed(
     other.create(u, u, DESCRIPTION, Timestamp(0))
     with pytest.raises((Truncated, Corrupt)):
         one.sync(u)
+
+
+def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
+    one: Shards, other: Shards, u: CollectionId
+) -> None:
+    """A broker says that the offset is out of range; nothing is lost, so nobody is told."""
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    other.open(u)
+    group = other.following.group(u)
+    other.following.leave(u)
+    log = one.names(u).log
+    while one.logs.bounds(log)[0] <= group.state.upto + 1:
+        idle = [Advance(Timestamp(each), Timestamp(each + 1)) for each in range(200)]
+        one.submit([(u, each) for each in idle])
+        upkeep.roll_up(one, u)
+    other.following.follow(group)  # from where it was
+    other.sync(u)
+    assert rollup.encode(other.group_state(u)) == rollup.encode(one.group_state(u))
+    upper = other.state(u).upper.time
+    assert isinstance(append(other, u, upper, upper + 1), Appended)
+    assert other.status().is_well

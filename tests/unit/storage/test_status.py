@@ -202,11 +202,11 @@ def test_a_failed_group_is_in_the_status_and_told(line: Line) -> None:
     with pytest.raises(Determinate, match=names.log):
         write(line.storage, held, 5)
     write(line.storage, other, 5)
+    until_told(line)
     status = line.storage.status()
     assert set(status.failed) == {T1}
     assert names.log in str(status)
     assert not status.is_well
-    until_told(line)
     assert line.told[-1].failed == status.failed
     line.storage.close()
 

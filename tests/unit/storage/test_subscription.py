@@ -12,7 +12,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import Storage, rollup
+from streams.storage import Storage, rollup, upkeep
 from streams.storage.capabilities import (
     FencedCapability,
     InvalidCapability,
@@ -279,3 +279,39 @@ def test_a_waiting_thread_is_woken(place: Place) -> None:
     assert not waiting.is_alive()
     assert contents(found[0].updates) == {("a", 1, 0): 1}
     assert found[-1].upper == EMPTY
+
+
+def truncated_beyond(one: Storage, held: WriteCapability, upto: int) -> WriteCapability:
+    """Others write on until the log no longer holds what comes after `upto`."""
+    shards = one.shards
+    log = shards.names(T1).log
+    while shards.logs.bounds(log)[0] <= upto + 1:
+        for _ in range(70):
+            upper = held.frontier.time
+            held = write(one, held, upper + 1, (f"r{upper}", 1, upper, 1))
+        upkeep.roll_up(shards, T1)
+    return held
+
+
+def test_a_subscriber_who_was_away_goes_on_where_it_stood(place: Place) -> None:
+    one, other = place.client(), place.client()
+    read, held = filled(one)
+    subscription = other.subscribe_at(read)
+    assert taken(subscription).upper == frontier(1)
+    assert taken(subscription).upper == frontier(20)
+    held = truncated_beyond(one, held, other.shards.group_state(T1).upto)
+    after = taken(subscription)
+    assert after.upper == held.frontier
+    assert len(contents(after.updates)) == held.frontier.time - 20
+
+
+def test_a_subscriber_whose_right_expired_while_it_was_away_is_told(place: Place) -> None:
+    one, other = place.client(), place.client()
+    read, held = filled(one)
+    subscription = other.subscribe_at(read)
+    taken(subscription)
+    one.drop(read)
+    truncated_beyond(one, held, other.shards.group_state(T1).upto)
+    other.shards.sync(T1)
+    with pytest.raises(InvalidCapability, match="acquire"):
+        subscription.poll()

@@ -1,0 +1,58 @@
+"""Events whose outcome somebody waits for, as they are read back from their logs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from streams.ids import EventId
+from streams.storage.events import Event
+from streams.storage.group import Group
+from streams.storage.outcomes import Outcome, Stale, Unavailable
+
+FORGOTTEN = "its log was read again from a rollup, which does not remember so far back"
+
+
+@dataclass(slots=True)
+class Awaited:
+    """An event of a group, and what became of it, once that is known."""
+
+    name: str
+    event: Event
+    outcome: Outcome | None = None
+
+
+@dataclass(slots=True)
+class Awaiting:
+    """The events that are awaited. The caller sees to it that one thread changes them."""
+
+    events: dict[EventId, Awaited] = field(default_factory=dict)
+
+    def expect(self, events: Sequence[tuple[str, Event]]) -> None:
+        """Remember what becomes of these events, given with their groups, until `forget`."""
+        self.events.update({event.id: Awaited(name, event) for name, event in events})
+
+    def outcome(self, id_: EventId) -> Outcome | None:
+        """What became of an event; None as long as that is not known."""
+        awaited = self.events.get(id_)
+        return None if awaited is None else awaited.outcome
+
+    def forget(self, ids: Sequence[EventId]) -> None:
+        """Expect these events no more."""
+        for id_ in ids:
+            self.events.pop(id_, None)
+
+    def note(self, id_: EventId, outcome: Outcome) -> None:
+        """An event was read back: the first copy decides."""
+        awaited = self.events.get(id_)
+        if awaited is not None and awaited.outcome is None:
+            awaited.outcome = outcome
+
+    def look_up(self, group: Group) -> None:
+        """Note what a group that was opened again remembers of its events.
+
+        What it may have forgotten can have counted, so that is not known any more.
+        """
+        for awaited in self.events.values():
+            if awaited.name == group.names.group and awaited.outcome is None:
+                known = group.recall(awaited.event)
+                is_unsure = isinstance(known, Stale)
+                awaited.outcome = Unavailable(FORGOTTEN) if is_unsure else known
