@@ -17,9 +17,10 @@ from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.faults import GONE, cause_of, read_fault
 from streams.kafka.log import Tail, Unanswered
+from streams.kafka.lookout import Asker
 from streams.kafka.sender import Outgoing, Sender
 from streams.kafka.settings import ClientSettings
-from streams.kafka.tail import COMMITTED, MEANING, PACE, KafkaTail
+from streams.kafka.tail import COMMITTED, MEANING, KafkaTail
 
 T = TypeVar("T")
 
@@ -39,6 +40,7 @@ class KafkaLogs:
         self._admin = admin
         self._lock = threading.Lock()
         self._consumer: Consumer | None = None
+        self._asker = Asker(settings)
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
         """Store all values in one flush."""
@@ -85,16 +87,16 @@ class KafkaLogs:
     def _lookup(self) -> Consumer:
         """A consumer that reads nothing, only asks. The caller holds the lock."""
         if self._consumer is None:
-            self._consumer = clients.consumer(self._settings, MEANING, PACE)
+            self._consumer = clients.consumer(self._settings, MEANING, {})
         return self._consumer
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
-        return KafkaTail(self._settings, starts, self._require)
+        return KafkaTail(self._settings, starts, self._require, self._asker)
 
     def committed(self, topic: Topic, start: Offset) -> Tail:
         """Follow a topic that others write, without what they take back."""
-        return KafkaTail(self._settings, {topic: start}, self._require, COMMITTED)
+        return KafkaTail(self._settings, {topic: start}, self._require, self._asker, COMMITTED)
 
     def truncate(self, topic: Topic, before: Offset) -> None:
         """Delete records for good. Errors: Determinate beyond the log's end."""
@@ -113,6 +115,7 @@ class KafkaLogs:
         with self._lock, contextlib.suppress(RuntimeError):
             if self._consumer is not None:
                 self._consumer.close()
+        self._asker.close()
 
 
 def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:

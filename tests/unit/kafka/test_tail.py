@@ -8,8 +8,10 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from streams.ids import Offset, Topic
-from streams.kafka import clients, tail
+from streams.kafka import clients, lookout
 from streams.kafka.log import Truncated
+from streams.kafka.lookout import Asker
+from streams.kafka.seats import FEW
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import KafkaTail
 from streams.storage import following
@@ -52,19 +54,28 @@ class Consumer:
         return SimpleNamespace(topics=named if topic or error is None else {})
 
 
+def following_log(*, others: int = 0) -> KafkaTail:
+    """A tail of the log, and of others."""
+    settings = ClientSettings("x:1")
+    starts = {LOG: Offset(7)} | {Topic(f"other.{n}"): Offset(0) for n in range(others)}
+    return KafkaTail(settings, starts, lambda _: None, Asker(settings))
+
+
 Follow = Callable[..., tuple[KafkaTail, Consumer]]
 
 
 @pytest.fixture
 def follow(monkeypatch: pytest.MonkeyPatch) -> Follow:
     """Follow the log from offset 7, looking it up at every poll."""
-    monkeypatch.setattr(tail, "_LOOK_EVERY_S", 0.0)
-    monkeypatch.setattr(tail, "_LOOK_SHARE", 0)
+    monkeypatch.setattr(lookout, "_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)
 
-    def made(*messages: Message, known: int | None = None) -> tuple[KafkaTail, Consumer]:
+    def made(
+        *messages: Message, known: int | None = None, others: int = 0
+    ) -> tuple[KafkaTail, Consumer]:
         consumer = Consumer(messages, known)
         monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
-        return KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None), consumer
+        return following_log(others=others), consumer
 
     return made
 
@@ -120,10 +131,35 @@ def test_a_topic_that_we_may_not_see_is_not_gone(
     assert [each.offset for each in following.poll(0)] == [7]
 
 
+def test_a_topic_of_many_that_a_broker_does_not_know_is_looked_up_among_all(
+    follow: Follow,
+) -> None:
+    """Else a look asks for one topic, however many are followed."""
+    following, consumer = follow(known=None, others=FEW)
+    asked = list[str | None]()
+
+    def all_but_the_log(topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
+        asked.append(topic)
+        names = [topic] if topic else [f"other.{n}" for n in range(FEW)]
+        error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        there = {n: SimpleNamespace(error=error if n == LOG else None) for n in names}
+        return SimpleNamespace(topics=there)
+
+    consumer.list_topics = all_but_the_log  # type: ignore[method-assign]
+    for _ in range(5):
+        assert following.poll(0) == ()
+    assert len(asked) == 5
+    assert None not in asked
+    consumer.messages.append(told(7, KafkaError.UNKNOWN_TOPIC_OR_PART))
+    assert following.poll(0) == ()
+    with pytest.raises(Truncated, match="the topic is gone"):
+        following.poll(0)
+
+
 def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long a lookup waits for brokers that say nothing."""
     now = [100.0]
-    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Silent(Consumer):
         def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
@@ -135,14 +171,15 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
 
     consumer = Silent((), KafkaError._TRANSPORT)
     monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
-    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
+    waiting = following_log()
+    consumer.lookups = 0
     for _ in range(3):
-        now[0] += tail._LOOK_EVERY_S
+        now[0] += lookout._LOOK_EVERY_S
         waiting.poll(0)
         assert waiting.silent_ms() > 0
     assert consumer.lookups == 3
     consumer.known = None
-    now[0] += tail._LOOK_EVERY_S
+    now[0] += lookout._LOOK_EVERY_S
     waiting.poll(0)
     assert waiting.silent_ms() == 0
 
@@ -150,7 +187,7 @@ def test_the_end_of_a_silence_is_noticed_soon(monkeypatch: pytest.MonkeyPatch) -
 def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the lookups are that are answered."""
     now = [100.0]
-    monkeypatch.setattr(tail, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(lookout, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
     class Slow(Consumer):
         def list_topics(self, topic: str | None = None, timeout: float = 0) -> SimpleNamespace:
@@ -160,8 +197,9 @@ def test_a_silence_is_noticed_before_patience_ends(monkeypatch: pytest.MonkeyPat
 
     consumer = Slow((), None)
     monkeypatch.setattr(clients, "consumer", lambda *_: consumer)
-    waiting = KafkaTail(ClientSettings("x:1"), {LOG: Offset(7)}, lambda _: None)
-    now[0] += tail._LOOK_EVERY_S
+    waiting = following_log()
+    consumer.lookups = 0
+    now[0] += lookout._LOOK_EVERY_S
     waiting.poll(0)
     now[0] += 10
     waiting.poll(0)
