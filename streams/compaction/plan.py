@@ -132,26 +132,29 @@ def stretches(collection: CollectionState) -> list[list[Batch]]:
 class Run:
     """Neighbours that are to become one, with what decides about taking more along.
 
-    `weight` is the sum of s log2 s over the batches' bytes.
+    `weight` is the sum of s log2 s over the batches' bytes. The batches cover all times from
+    where the first begins to `reach`.
     """
 
     batches: tuple[Batch, ...]
     total: int
     largest: int
     weight: float
+    reach: int
 
 
 def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
     """The stretch cut into runs; most are of one batch, which stays as it is.
 
     Like carrying in a binary counter: each batch joins as long a run to its left as the factor
-    allows. What is left falls off geometrically, so looking to the left is short.
+    allows. What is left falls off geometrically, so looking to the left is short. A run leaves
+    out no time by itself: what covers a gap of its neighbours has to come along, or it ends.
     """
     stack: list[Run] = []
     passed = 0
     for batch in stretch:
         bytes_ = size(batch)
-        stack.append(Run((batch,), bytes_, bytes_, weight(bytes_)))
+        stack.append(Run((batch,), bytes_, bytes_, weight(bytes_), top(batch)))
         passed = max(passed, top(batch))
         start = longest(stack, is_settled=passed <= since + 1)
         if start < len(stack) - 1:
@@ -172,13 +175,27 @@ def weight(bytes_: int) -> float:
 def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
     """Where the longest run at the end of the stack begins that is worth merging."""
     found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
+    covered: list[tuple[int, int]] = []
     for place in range(len(stack) - 1, -1, -1):
         total += stack[place].total
         largest = max(largest, stack[place].largest)
         heavy += stack[place].weight
-        if pays(total, largest, weight(total) - heavy, is_settled=is_settled):
+        cover(covered, stack[place])
+        is_whole = len(covered) == 1
+        if is_whole and pays(total, largest, weight(total) - heavy, is_settled=is_settled):
             found = place
     return found
+
+
+def cover(covered: list[tuple[int, int]], run: Run) -> None:
+    """Add a run's interval to disjoint ones, the earliest last; it begins before all of them.
+
+    Overlapping writers (rule 2) make runs of which only an earlier batch covers a gap.
+    """
+    reach = run.reach
+    while covered and covered[-1][0] <= reach:
+        reach = max(reach, covered.pop()[1])
+    covered.append((run.batches[0].lower, reach))
 
 
 def pays(total: int, largest: int, gain: float, *, is_settled: bool) -> bool:
@@ -197,6 +214,7 @@ def joined(parts: Iterable[Run]) -> Run:
         sum(run.total for run in every),
         max(run.largest for run in every),
         sum(run.weight for run in every),
+        max(run.reach for run in every),
     )
 
 

@@ -9,11 +9,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.compaction import plan
-from streams.ids import CollectionId, Offset, Timestamp
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
+from streams.storage import machine
 from streams.storage.batches import Batch, trace_of
-from streams.storage.state import CollectionState
+from streams.storage.events import (
+    Acquire,
+    Append,
+    Body,
+    Create,
+    Downgrade,
+    Drop,
+    Event,
+    Part,
+    Replace,
+    Right,
+)
+from streams.storage.outcomes import Decision, Replaced
+from streams.storage.state import CollectionState, State
 
 LAW = settings(max_examples=150, deadline=None)
 
@@ -143,6 +157,81 @@ def test_merges_are_contiguous_disjoint_and_below_upper(
             assert merge.advance_to <= since
             covered = {t for each in merge.batches for t in range(each.lower, each.upper.time)}
             assert covered == set(range(merge.lower, merge.upper.time))
+
+
+def test_a_run_does_not_end_where_it_alone_has_a_gap() -> None:
+    """One writer covers [0, 100) at once, another writes small batches, and goes."""
+    small = [batch(0, 10, 5, 1), batch(10, 20, 5, 2)]
+    later = [batch(100 + at, 101 + at, 5, 3 + at) for at in range(2)]
+    given_ = collection([batch(0, 100, 1000, 0), *small, *later], since=200)
+    assert spans(plan.geometric(given_)) == [(0, 20), (100, 102)]
+    [merge] = plan.whole(given_)
+    assert spans([merge]) == [(0, 102)]
+
+
+MOVES = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.one_of(st.integers(1, 3), st.integers(0, 40)),
+        st.sampled_from([0, 1, 5, 5, 5, 400]),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(MOVES, st.integers(0, 60), st.booleans())
+def test_every_plan_counts_when_it_is_carried_out_at_once(
+    moves: list[tuple[int, int, int]], since: int, is_whole: bool
+) -> None:
+    """Writers overlap, go ahead and stop, as capabilities allow; no Replace is refused."""
+    state = written(moves, since)
+    for merge in (plan.whole if is_whole else plan.geometric)(state.collections[U1]):
+        replaced = tuple(each.name for each in merge.batches)
+        body = Replace(collection=U1, replaced=replaced, chunks=(), since=merge.since)
+        state, outcome = told(state, body)
+        assert outcome == Replaced()
+
+
+U1 = CollectionId("u1")
+
+
+def written(moves: Sequence[tuple[int, int, int]], since: int) -> State:
+    """The fold of appends by three writers, each (writer, length, bytes); 0: it goes away."""
+    reader = CapabilityId("reader")
+    create = Create(collection=U1, description="", frontier=Timestamp(0), write=writer(0))
+    state, _ = told(State(), create)
+    for name in (writer(1), writer(2)):
+        state, _ = told(state, Acquire(collection=U1, capability=name, right=Right.WRITE))
+    hold = Acquire(collection=U1, capability=reader, right=Right.READ)
+    state, _ = told(state, hold)
+    for number, length, size in moves:
+        live = state.collections[U1].capabilities
+        if writer(number) not in live:
+            continue
+        if not length and len(live) > 2:  # the reader, and a writer that stays
+            state, _ = told(state, Drop(U1, writer(number)))
+            continue
+        lower = live[writer(number)].frontier
+        key = f"k{state.upto}"
+        chunks = (ChunkRef(0, Offset(state.upto + 1), key, 0, 1, size),) if size else ()
+        upper = frontier(lower.time + max(length, 1))
+        part = Part(
+            collection=U1, capability=writer(number), lower=lower, upper=upper, chunks=chunks
+        )
+        state, _ = told(state, Append((part,)))
+    moved = Downgrade(collection=U1, capability=reader, frontier=frontier(since))
+    return told(state, moved)[0]
+
+
+def writer(number: int) -> CapabilityId:
+    return CapabilityId(f"writer{number}")
+
+
+def told(state: State, body: Body) -> tuple[State, Decision]:
+    offset = Offset(state.upto + 1)
+    event = Event(EventId(f"e{offset}"), "group", state.upto, body)
+    return machine.step(state, event, offset, 1_000 + offset)
 
 
 SIZES = st.lists(st.one_of(st.integers(1, 5), st.integers(1, 2000)), min_size=2, max_size=80)
