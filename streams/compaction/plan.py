@@ -48,6 +48,9 @@ SETTLED_FACTOR, EARLY_FACTOR, OPEN_FACTOR = 2, 1.3, 4
 LEAST_EMPTY = 8
 """Fewer neighbouring empty batches than this are not worth an event of the log."""
 
+MOST_BATCHES = 100_000
+"""Batches of one merge, at most: an event names each of them, in some thirty bytes."""
+
 NOWHERE = frontier(0)
 
 
@@ -107,9 +110,15 @@ def whole(collection: CollectionState) -> tuple[Merge, ...]:
     if collection.since.is_empty:
         return ()
     since = collection.since.time
+    pieces = [
+        piece
+        for stretch in stretches(collection)
+        for start in range(0, len(stretch), MOST_BATCHES)
+        for piece in contiguous(stretch[start : start + MOST_BATCHES])
+    ]
     return tuple(
         Merge(tuple(stretch), since)
-        for stretch in stretches(collection)
+        for stretch in pieces
         if len(stretch) > 1 or may_shrink(stretch[0], since)
     )
 
@@ -117,9 +126,14 @@ def whole(collection: CollectionState) -> tuple[Merge, ...]:
 def stretches(collection: CollectionState) -> list[list[Batch]]:
     """The batches below upper in order of time, cut wherever there is a gap."""
     below = [each for each in collection.batches if each.upper.precedes(collection.upper)]
+    return contiguous(sorted(below, key=attrgetter("lower", "offset", "part")))
+
+
+def contiguous(batches: Iterable[Batch]) -> list[list[Batch]]:
+    """Batches in order of time, cut wherever there is a gap."""
     cut: list[list[Batch]] = []
     reach = NOWHERE
-    for batch in sorted(below, key=attrgetter("lower", "offset", "part")):
+    for batch in batches:
         if not cut or not (reach.is_empty or batch.lower <= reach.time):
             cut.append([])
             reach = batch.upper
@@ -176,7 +190,11 @@ def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
     """Where the longest run at the end of the stack begins that is worth merging."""
     found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
     covered: list[tuple[int, int]] = []
+    count = 0
     for place in range(len(stack) - 1, -1, -1):
+        count += len(stack[place].batches)
+        if count > MOST_BATCHES:
+            break
         total += stack[place].total
         largest = max(largest, stack[place].largest)
         heavy += stack[place].weight

@@ -5,6 +5,9 @@ it believes of their age. Whoever follows the log stages what it wrote and reads
 task follows no log, and appends the event behind its chunks. It need not hear what became of
 it: if a collector was faster, the Replace that brings the chunks up is void.
 
+A merged batch may have more chunks than an event can name: then its Replace names a stage,
+which holds them by as many events as that takes.
+
 The driver renews the leases as long as it lives, and ends them when the merge is decided.
 """
 
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import ChunkRef, Logs
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage import outcomes, records
 from streams.storage.events import Body, Event, Stage
 from streams.storage.outcomes import Outcome
@@ -27,6 +31,12 @@ log = logging.getLogger(__name__)
 
 LEASE_MS = 600_000
 """How long staged chunks are safe after the last renewal."""
+
+LARGEST_EVENT_BYTES = MAXIMUM_RECORD_BYTES - (64 << 10)
+"""What is left is for the record's frame."""
+
+LONGEST_ID = 64
+"""Characters of the ids in an event's envelope, at most."""
 
 RENEWAL_S = LEASE_MS / 4_000
 
@@ -54,17 +64,44 @@ def announce(logs: Logs, staging: Staging, refs: tuple[ChunkRef, ...]) -> None:
     if not refs:
         return
     seen = Offset(logs.bounds(staging.log)[1] - 1)
-    body = Stage(stage=staging.name, chunks=refs, lease_ms=LEASE_MS)
-    event = Event(EventId(uuid.uuid4().hex), staging.group, seen, body)
-    logs.append([(staging.log, records.encode(event))])
+    logs.append(
+        [
+            (
+                staging.log,
+                records.encode(Event(EventId(uuid.uuid4().hex), staging.group, seen, body)),
+            )
+            for body in stages(staging.name, refs)
+        ]
+    )
 
 
 def stage(
     shards: Shards, collection: CollectionId, name: str, refs: tuple[ChunkRef, ...]
 ) -> Outcome:
-    """Stage chunks, or without any renew the lease. Errors: as `Shards.submit`."""
+    """Stage chunks, or without any renew the lease; the first failure, if there is one.
+
+    Errors: as `Shards.submit`.
+    """
+    group = shards.group_of(collection)
+    found = [shards.submit([(group, body)])[0] for body in stages(name, refs)]
+    return next((each for each in found if not is_staged(each)), found[0])
+
+
+def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:
+    """Events that stage chunks, each of which fits a record."""
     body = Stage(stage=name, chunks=refs, lease_ms=LEASE_MS)
-    return shards.submit([(shards.group_of(collection), body)])[0]
+    if len(refs) < 2 or fits(body):  # noqa: PLR2004  one reference cannot be cut
+        yield body
+        return
+    middle = len(refs) // 2
+    yield from stages(name, refs[:middle])
+    yield from stages(name, refs[middle:])
+
+
+def fits(body: Body) -> bool:
+    """Whether a log takes the event as one record."""
+    event = Event(EventId("0" * LONGEST_ID), "0" * LONGEST_ID, Offset(0), body)
+    return len(records.encode(event)) <= LARGEST_EVENT_BYTES
 
 
 def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:

@@ -12,14 +12,14 @@ collector is faster its Replace is void.
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import split, together
 from streams.compaction.spill import Spill
-from streams.compaction.staging import is_staged, release, stage
+from streams.compaction.staging import fits, is_staged, release, stage
 from streams.compaction.task import Limits, Task, read_part, task_of, write_part
 from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
@@ -28,7 +28,7 @@ from streams.progress import Antichain
 from streams.storage import outcomes
 from streams.storage.events import Replace
 from streams.storage.outcomes import Outcome
-from streams.storage.shards import Shards
+from streams.storage.shards import Shards, fresh_uuid
 from streams.trace.kernel import Kernel
 
 
@@ -165,6 +165,9 @@ def swap(
 ) -> Result:
     """Put the chunks in place of the merge's batches; what became of it is read back.
 
+    Chunks that are more than an event can name are brought in by a stage of their own: what
+    tasks have staged may hold those of one that was run twice.
+
     Errors: as `Shards.submit`; Indeterminate when the group has failed.
     """
     body = Replace(
@@ -173,6 +176,23 @@ def swap(
         chunks=chunks,
         since=merge.since,
     )
+    if fits(body):
+        return decided(shards, merge, body, chunks)
+    name = fresh_uuid()
+    outcome = stage(shards, collection, name, chunks)
+    if not is_staged(outcome):
+        return lost(collection, outcome)
+    try:
+        return decided(shards, merge, replace(body, chunks=(), stages=(name,)), chunks)
+    finally:
+        release(shards, [(collection, name)])
+
+
+def decided(
+    shards: Shards, merge: Merge, body: Replace, chunks: tuple[ChunkRef, ...]
+) -> Result:
+    """What became of a Replace that brings these chunks. Errors: as `swap`."""
+    collection = body.collection
     match shards.submit([(shards.group_of(collection), body)])[0]:
         case outcomes.Replaced():
             return compacted(collection, merge, chunks)
@@ -191,6 +211,8 @@ def lost(collection: CollectionId, outcome: Outcome) -> LostRace:
             return LostRace(collection, "another compactor was faster")
         case outcomes.ChunksReclaimed():
             return LostRace(collection, "a collector was faster: the merge will be made again")
+        case outcomes.UnknownStage():
+            return LostRace(collection, "its chunks were staged for too long")
         case outcomes.UnknownCollection():
             return LostRace(collection, "it was dropped")
         case _:

@@ -24,7 +24,7 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain
 from streams.storage.batches import Batch
-from streams.storage.events import Append, Part, Renewal, Right
+from streams.storage.events import Append, Part, Renewal, Replace, Right
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -40,7 +40,7 @@ from streams.storage.outcomes import (
     UnknownStage,
     UpperMismatch,
 )
-from streams.storage.state import Capability, CollectionState, State, settled
+from streams.storage.state import Capability, CollectionState, StagedChunks, State, settled
 
 
 def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]:
@@ -156,12 +156,25 @@ def lost_race(
     return None
 
 
-def missing_chunks(state: State, part: Part) -> Decision | None:
+def missing_chunks(state: State, linking: Part | Replace) -> Decision | None:
     """Whether a stage is gone, or a chunk may have been reclaimed."""
-    for stage in part.stages:
+    for stage in linking.stages:
         if stage not in state.stages:
             return UnknownStage(stage)
-    return ChunksReclaimed() if reclaimed(state, part.chunks) else None
+    return ChunksReclaimed() if reclaimed(state, linking.chunks) else None
+
+
+def used_up(
+    state: State, linking: Part | Replace
+) -> tuple[tuple[ChunkRef, ...], Mapping[str, StagedChunks]]:
+    """All chunks that are linked, those of stages last, and the stages that are left."""
+    if not linking.stages:
+        return linking.chunks, state.stages
+    chunks = list(linking.chunks)
+    for stage in linking.stages:
+        chunks += state.stages[stage].chunks
+    left = {name: each for name, each in state.stages.items() if name not in linking.stages}
+    return tuple(chunks), left
 
 
 def reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
@@ -178,19 +191,14 @@ def link(state: State, part: Part, offset: Offset, number: int) -> State:
     """The state with the part's chunks linked and its frontiers moved."""
     collection = state.collections[part.collection]
     source = collection.source if part.to_offsets is None else dict(part.to_offsets)
-    chunks = part.chunks
-    for stage in part.stages:
-        chunks = (*chunks, *state.stages[stage].chunks)
+    chunks, stages = used_up(state, part)
     batch = Batch(part.lower.time, part.upper, chunks, offset, number, Timestamp(0), source)
     moved = advance(collection, part.capability, part.upper, batch)
     if part.fingerprint and part.fingerprint != collection.fingerprint:
         fenced = collection.fenced | ({collection.fingerprint} - {""})
         moved = replace(moved, fingerprint=part.fingerprint, fenced=fenced)
     state = with_collection(state, moved)
-    if not part.stages:
-        return state
-    stages = {name: each for name, each in state.stages.items() if name not in part.stages}
-    return replace(state, stages=stages)
+    return replace(state, stages=stages) if part.stages else state
 
 
 def advance(

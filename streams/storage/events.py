@@ -151,12 +151,16 @@ class BatchName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replace:
-    """Swap contiguous batches for one over their union, its times advanced to `since`."""
+    """Swap contiguous batches for one over their union, its times advanced to `since`.
+
+    The chunks of `stages` come after its own; so a batch may have more than an event can name.
+    """
 
     collection: CollectionId
     replaced: tuple[BatchName, ...]
     chunks: tuple[ChunkRef, ...]
     since: Timestamp
+    stages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

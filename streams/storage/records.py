@@ -135,13 +135,15 @@ def replace_record(body: Replace) -> tuple[str, Record]:
         }
         for name in body.replaced
     ]
-    is_ranged = has_ranges(body.chunks)
+    is_ranged = has_ranges(body.chunks) or bool(body.stages)
     record: Record = {
         "collection": body.collection,
         "replaced": names,
         "chunks": ranged_records(body.chunks) if is_ranged else chunk_records(body.chunks),
         "since": body.since,
     }
+    if body.stages:
+        return "shard_replace_3", {**record, "stages": list(body.stages)}
     return "shard_replace_2" if is_ranged else "shard_replace", record
 
 
@@ -350,6 +352,7 @@ def to_replace(record: Record) -> Replace:
         replaced=names,
         chunks=to_chunks(record["chunks"]),
         since=Timestamp(record["since"]),
+        stages=tuple(record.get("stages", ())),
     )
 
 
@@ -431,6 +434,7 @@ DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,
     "shard_replace_2": to_replace,
+    "shard_replace_3": to_replace,
     "shard_acquire": to_acquire,
     "shard_acquire_2": to_acquire,
     "shard_clone": to_clone,

@@ -11,7 +11,7 @@ from typing import assert_never
 
 from streams.ids import Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.appends import reclaimed, with_collection
+from streams.storage.appends import missing_chunks, reclaimed, used_up, with_collection
 from streams.storage.batches import Batch
 from streams.storage.events import Reclaim, Replace, Rollup, Stage
 from streams.storage.outcomes import (
@@ -98,8 +98,9 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
     misuse = unfit(collection, body, upper)
     if misuse is not None or upper is None:
         return state, misuse or Refused(Misuse.GAP)
-    if reclaimed(state, body.chunks):
-        return state, ChunksReclaimed()
+    lost = missing_chunks(state, body)
+    if lost is not None:
+        return state, lost
     return swapped(state, collection, body, (gone, upper), offset), Replaced()
 
 
@@ -135,10 +136,11 @@ def swapped(
     """The state in which the new batch stands for the old ones."""
     gone, upper = union_
     last = max(gone, key=lambda batch: batch.lower)
+    chunks, stages = used_up(state, body)
     new = Batch(
         min(batch.lower for batch in gone),
         upper,
-        body.chunks,
+        chunks,
         offset,
         0,
         Timestamp(body.since),
@@ -147,7 +149,7 @@ def swapped(
     moved = replace(collection, batches=collection.batches.replace(gone, new))
     old = tuple(chunk for batch in gone for chunk in batch.chunks)
     state = with_collection(state, moved)
-    return replace(state, superseded=state.superseding(offset, old))
+    return replace(state, superseded=state.superseding(offset, old), stages=stages)
 
 
 def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Decision]:

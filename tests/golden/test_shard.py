@@ -182,6 +182,20 @@ CASES: dict[str, Sequence[Body]] = {
             since=Timestamp(0),
         ),
     ],
+    "replace-stages": [
+        *TWO_BATCHES,
+        Stage(stage="merge", chunks=(chunk(0, 3), chunk(1, 3)), lease_ms=60_000),
+        Stage(stage="merge", chunks=(chunk(0, 4),), lease_ms=60_000),
+        Stage(stage="kept", chunks=(chunk(0, 5),), lease_ms=60_000),
+        Replace(collection=U1, replaced=TWO, chunks=(), since=Timestamp(12), stages=("gone",)),
+        Replace(
+            collection=U1,
+            replaced=TWO,
+            chunks=(replace(chunk(0, 2), ranges=(Range(-1, 7),)),),
+            since=Timestamp(12),
+            stages=("merge",),
+        ),
+    ],
     "replace-ranges": [
         *TWO_BATCHES,
         Replace(

@@ -389,15 +389,18 @@ class Fold:
         end = max(later(batch["upper"]) for batch in gone)
         if event["since"] > found["since"] or end > later(found["upper"]):
             return
-        if self.is_gone(event["chunks"]):
+        stages = event.get("stages", [])
+        if any(stage not in self.stages for stage in stages) or self.is_gone(event["chunks"]):
             return
+        staged = [chunk for stage in stages for chunk in self.stages[stage]["chunks"]]
+        self.stages = {n: s for n, s in self.stages.items() if n not in stages}
         merged = {
             "offset": offset,
             "part": 0,
             "lower": min(batch["lower"] for batch in gone),
             "upper": EMPTY if end == FOR_EVER else end,
             "since": event["since"],
-            "chunks": bare(event["chunks"]),
+            "chunks": bare(event["chunks"]) + staged,
             "source": max(gone, key=lambda batch: batch["lower"])["source"],
         }
         found["batches"] = [batch for batch in found["batches"] if batch not in gone]

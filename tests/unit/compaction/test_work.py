@@ -8,11 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streams.compaction import plan
+from streams.compaction import plan, staging
 from streams.compaction.task import Limits, grouped, pieces
 from streams.compaction.work import Compacted, LostRace, Worker
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, Timestamp, Topic
+from streams.kafka import memory_store
 from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkRef, Chunks
 from streams.progress import EMPTY, frontier
@@ -360,3 +361,37 @@ def test_pieces_are_fetched_a_few_at_a_time() -> None:
         assert [len(each) for each in grouped(wanted, 1)] == [1] * len(wanted)
         assert [len(each) for each in grouped(wanted, 1 << 30)] == [len(wanted)]
         assert list(grouped((), 1)) == []
+
+
+def test_a_merged_batch_may_have_more_chunks_than_an_event_can_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its Replace names a stage; nothing of it is left when the merge is done."""
+    monkeypatch.setattr(memory_store, "MAXIMUM_RECORD_BYTES", 6_000)
+    monkeypatch.setattr(staging, "LARGEST_EVENT_BYTES", 5_500)
+    with client(broker()) as one:
+        create(one)
+        for at in range(0, 120, 2):
+            append(one, at, at + 2, rows(f"r{at}", f"s{at}", time=at), rows(f"t{at}", time=at))
+        before = contents(one, 119)
+        allow(one, 119)
+        [done] = compact(worker(one, bucket_bytes=500), whole=True)
+        assert isinstance(done, Compacted)
+        assert contents(one, 119) == before
+        [batch] = one.state(U1).batches
+        assert len(batch.chunks) > 100
+        append(one, 120, 121)
+        assert one.group_state("u1").stages == {}
+
+
+def test_a_whole_merge_names_no_more_batches_than_an_event_can(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(plan, "MOST_BATCHES", 5)
+    with client(broker()) as one:
+        create(one)
+        history(one, 12)
+        allow(one, 11)
+        for planned in (plan.whole, plan.geometric):
+            assert [len(each.batches) for each in planned(one.state(U1))] == [5, 5, 2]
+        assert [type(each) for each in compact(worker(one), whole=True)] == [Compacted] * 3
