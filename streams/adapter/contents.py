@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.physical import Column
+from streams.storage.soundness import alive
 from streams.trace.kernel import Kernel, arrow_schema, data_schema, empty_table
 from streams.trace.updates import at, expand, flatten
 
@@ -61,17 +62,6 @@ def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
         first,
         "the collection can be read again once what causes the error is retracted",
     )
-
-
-def alive(errors: pa.Table, time: Timestamp) -> pa.Table:
-    """The errors at `time` with their multiplicities; those that were retracted are gone."""
-    past = errors.filter(pc.less_equal(errors.column("time"), time))
-    if not past.num_rows:
-        return past.select(["error", "diff"])
-    sums = past.group_by("error", use_threads=False).aggregate([("diff", "sum")])
-    sums = sums.select(["error", "diff_sum"]).rename_columns(["error", "diff"])
-    kept = sums.filter(pc.not_equal(sums.column("diff"), 0))
-    return kept.sort_by("error")
 
 
 def _named(table: pa.Table, columns: Sequence[Column]) -> pa.Table:

@@ -39,6 +39,7 @@ from streams.storage.read import (
     snapshot,
 )
 from streams.storage.shards import Shards
+from streams.storage.soundness import first_error
 from streams.storage.state import CollectionState
 from streams.trace.columns import int64
 from streams.trace.functions import Function, without_hash
@@ -99,7 +100,9 @@ class Reads:
     def subscribe(self, item: Item, as_of: Timestamp | None) -> Iterator[Result]:
         """The contents of an object and then its changes, for ever; ends when it is sealed.
 
-        It fails when the object is dropped: what has come was not all that there would be.
+        It fails when the object is dropped: what has come was not all that there would be. It
+        fails at the first time at which the object is in error, after all changes before that
+        time, however the changes are cut into intervals and whether or not the error heals.
 
         Errors: InvalidStatement.
         """
@@ -124,10 +127,14 @@ class Reads:
             state = self._state(item)
             upper = end(state)
             updates, errors = self._changes(item, lower, upper)
-            refuse_errors(item.name, errors, Timestamp(upper - 1))
+            wrong = first_error(errors)
+            if wrong is not None:
+                updates = updates.filter(pc.less(updates.column("time"), wrong))
             news = consolidate(flatten([updates], schema), kernel)
             yield from changes(item, news, kernel)
-            yield Progress(state.upper)
+            yield Progress(state.upper if wrong is None else frontier(wrong))
+            if wrong is not None:
+                refuse_errors(item.name, errors, wrong)
             if state.upper.is_empty:
                 yield Complete("SUBSCRIBE")
                 return

@@ -81,35 +81,29 @@ def settle(
     hashes: Hashes,
     times: Integers,
     diffs: Integers,
-    error_times: Integers,
-    error_diffs: Integers,
+    errors: "Errors",
 ) -> Settled:
     """Find the sound times of an interval and let every update take effect at one.
 
     Shape: `live` are the sorted hashes of the keys that had a row at the last sound time; of
     the updates in the interval come the hash of the key, time and diff, one entry each, in any
-    order; of the errors their times and diffs. What was sound before the interval has none.
+    order. What was sound before the interval has no error.
     """
     order = np.lexsort((times, hashes))
     groups = _Groups.of(hashes[order], times[order])
     net = _sums(diffs[order], groups.starts)
     counts = _running(net, groups.first_of_hash) + np.isin(groups.hashes, live)
     bad = (counts != 0) & (counts != 1)
-    before = np.roll(bad, 1) & ~groups.first_of_hash
-    change = bad.astype(np.int64) - before.astype(np.int64)
-    all_times = np.unique(np.concatenate([times, error_times]))
-    at = np.searchsorted(all_times, groups.times)
-    unsound_keys = np.cumsum(np.bincount(at, weights=change, minlength=len(all_times)))
-    error_at = np.searchsorted(all_times, error_times)
-    errors = np.cumsum(np.bincount(error_at, weights=error_diffs, minlength=len(all_times)))
-    sound = (unsound_keys == 0) & (errors == 0)
+    all_times = np.unique(np.concatenate([times, errors.times]))
+    in_error = errors.alive(all_times)
+    sound = (_how_many(groups, bad, all_times) == 0) & (in_error == 0)
     settled = _next_of(all_times[sound], times)
     if len(sound) == 0 or sound[-1]:
         return Settled(settled, None)
     last = int(np.flatnonzero(sound)[-1]) if sound.any() else -1
     stalled_at = int(all_times[last + 1])
-    if errors[-1] != 0:
-        return Settled(settled, Stall(Timestamp(stalled_at), None, int(errors[-1])))
+    if in_error[-1] != 0:
+        return Settled(settled, Stall(Timestamp(stalled_at), None, int(in_error[-1])))
     ends = np.append(groups.first_of_hash[1:], True)
     offender = int(np.flatnonzero(bad & ends)[0])
     row = int(order[groups.starts[offender]])
@@ -151,6 +145,26 @@ def changes(
 
 
 @dataclass(frozen=True, slots=True)
+class Errors:
+    """The errors of an interval: the hash of the error, time and diff, in any order.
+
+    Errors are told apart, as everywhere: one that was taken back too often is an error, and
+    does not make up for another one.
+    """
+
+    hashes: Hashes
+    times: Integers
+    diffs: Integers
+
+    def alive(self, all_times: Integers) -> Integers:
+        """How many different errors there are from each of the times on."""
+        order = np.lexsort((self.times, self.hashes))
+        groups = _Groups.of(self.hashes[order], self.times[order])
+        counts = _running(_sums(self.diffs[order], groups.starts), groups.first_of_hash)
+        return _how_many(groups, counts != 0, all_times)
+
+
+@dataclass(frozen=True, slots=True)
 class _Groups:
     """Runs of equal (hash, time) in sorted updates: starts, and which run begins a hash."""
 
@@ -168,6 +182,18 @@ class _Groups:
         new_group = new_hash | np.append(True, times[1:] != times[:-1])
         starts = np.flatnonzero(new_group)
         return _Groups(starts, hashes[starts], times[starts], new_hash[starts])
+
+
+def _how_many(groups: _Groups, holds: Flags, all_times: Integers) -> Integers:
+    """For how many hashes something holds from each of the times on.
+
+    Shape: `holds` has one entry a group, true from the group's time on.
+    """
+    before = np.roll(holds, 1) & ~groups.first_of_hash
+    change = holds.astype(np.int64) - before.astype(np.int64)
+    at = np.searchsorted(all_times, groups.times)
+    counts = np.cumsum(np.bincount(at, weights=change, minlength=len(all_times)))
+    return counts.astype(np.int64)
 
 
 def _sums(values: Integers, starts: Integers) -> Integers:

@@ -22,6 +22,7 @@ from streams.kafka.transactions import OutRecord
 from streams.storage.description import Description
 from streams.storage.sink import (
     Changes,
+    Errors,
     Hashes,
     Impossible,
     Settled,
@@ -29,6 +30,7 @@ from streams.storage.sink import (
     changes,
     settle,
 )
+from streams.storage.soundness import alive
 from streams.trace.columns import int64
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import advance, at, consolidate, flatten, hash_columns
@@ -86,8 +88,11 @@ class Recorder:
             hash_columns(raw, self._keys, self._kernel),
             int64(raw.column("time")),
             int64(raw.column("diff")),
-            np.maximum(errors.column("time").to_numpy(), since),
-            errors.column("diff").to_numpy(),
+            Errors(
+                hash_columns(errors, [0], self._kernel),
+                np.maximum(errors.column("time").to_numpy(), since),
+                errors.column("diff").to_numpy(),
+            ),
         )
         ready = self._moved(raw, settled)
         decided = changes(
@@ -140,7 +145,8 @@ class Recorder:
 
     def _reason(self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table) -> str:
         if stall.row is None:
-            return f"the collection is in error at {stall.time}: {errors['error'][0].as_py()}"
+            first = alive(errors, stall.time).column("error")[0].as_py()
+            return f"the collection is in error at {stall.time}: {first}"
         key = self._key_text(raw, stall.row)
         return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.adapter.contents import alive
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.rows import rows
 from streams.adapter.timestamps import Bounds, freshest
@@ -34,6 +33,7 @@ from streams.storage.read import (
     load_stable,
 )
 from streams.storage.shards import Shards
+from streams.storage.soundness import alive
 from streams.storage.state import CollectionState
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten

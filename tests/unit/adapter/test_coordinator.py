@@ -177,6 +177,53 @@ def test_a_subscription_of_a_sealed_object_has_its_last_changes_and_ends(env) ->
     assert results[-2:] == [Progress(EMPTY), Complete("SUBSCRIBE")]
 
 
+WRONG, OTHER = "orders/0@7: not JSON", "orders/0@8: not JSON"
+
+
+@pytest.mark.parametrize("cuts", [[], [NOW + 16], [NOW + 17], [NOW + 16, NOW + 17, NOW + 19]])
+@pytest.mark.parametrize("heals", [True, False])
+def test_a_subscription_ends_at_the_first_error_however_intervals_are_cut(
+    env, cuts, heals
+) -> None:
+    """A key's message is bad at 16 and written again at 19: at 17 there is no telling."""
+    updates = [((2, 2.0), NOW + 15, 1), ((1, 1.0), NOW + 16, -1), ((1, 3.0), NOW + 19, 1)]
+    errors = [(WRONG, NOW + 16, 1), (OTHER, NOW + 18, 1), (OTHER, NOW + 18, -1)]
+    errors += [(WRONG, NOW + 19, -1)] if heals else []
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    results = list(itertools.islice(stream, 3))
+    lower = NOW + 10
+    for upper in [*cuts, None]:
+        replica.append(
+            "s1",
+            upper,
+            [each for each in updates if lower <= each[1] < (upper or NOW + 20)],
+            [each for each in errors if lower <= each[1] < (upper or NOW + 20)],
+        )
+        lower = upper or lower
+    results += stream
+    assert rows_of(results)[1:] == [[NOW + 15, 1, 2, 2.0]]
+    last = [each for each in results if isinstance(each, Progress)][-1]
+    assert last.frontier.time == NOW + 16
+    failed = results[-1]
+    assert isinstance(failed, Failed)
+    assert (failed.message, failed.detail) == (f"orders holds an error at {NOW + 16}", WRONG)
+
+
+def test_errors_that_come_and_go_at_one_time_are_no_errors(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 1.0), NOW, 1)])
+    stream = env.coordinator.execute("SUBSCRIBE orders")
+    results = list(itertools.islice(stream, 3))
+    replica.append(
+        "s1", None, [((2, 2.0), NOW + 15, 1)], [(WRONG, NOW + 12, 1), (WRONG, NOW + 12, -1)]
+    )
+    results += stream
+    assert rows_of(results)[1:] == [[NOW + 15, 1, 2, 2.0]]
+    assert results[-1] == Complete("SUBSCRIBE")
+
+
 @pytest.mark.parametrize("far", ["dropped", "deleted"])
 def test_a_subscription_of_a_dropped_object_fails(env, far) -> None:
     replica = with_orders(env)

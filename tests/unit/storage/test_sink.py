@@ -7,10 +7,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.storage.sink import NO_KEYS, Changes, Impossible, Settled, changes, settle
+from streams.storage.sink import NO_KEYS, Changes, Errors, Impossible, Settled, changes, settle
 
 Row = tuple[int, str]
 Update = tuple[Row, int, int]  # row, time, diff
+Mistake = tuple[int, int, int]  # error, time, diff
 
 
 def hashes_of(rows: Sequence[Row]) -> np.ndarray:
@@ -38,18 +39,21 @@ class Topic:
     def __init__(self) -> None:
         self.live = NO_KEYS
         self.pending: list[Update] = []
-        self.errors: list[tuple[int, int]] = []
+        self.errors: list[Mistake] = []
         self.records: list[tuple[int, int, str | None]] = []
 
-    def write(self, updates: Sequence[Update], errors: Sequence[tuple[int, int]]) -> Settled:
+    def write(self, updates: Sequence[Update], errors: Sequence[Mistake]) -> Settled:
         """One interval, as the runner does it: settle, move, consolidate, decide."""
         every = [*self.pending, *updates]
         wrong = [*self.errors, *errors]
         settled = settle(
             self.live,
             *arrays(every),
-            np.array([time for time, _ in wrong], np.int64),
-            np.array([diff for _, diff in wrong], np.int64),
+            Errors(
+                np.array([name for name, _, _ in wrong], np.uint64),
+                np.array([time for _, time, _ in wrong], np.int64),
+                np.array([diff for _, _, diff in wrong], np.int64),
+            ),
         )
         moved = [
             (row, int(time), diff)
@@ -60,7 +64,7 @@ class Topic:
             update for update, time in zip(every, settled.times, strict=True) if time < 0
         ]
         stalled_at = settled.stall.time if settled.stall else 1 << 60
-        self.errors = [each for each in wrong if each[0] >= stalled_at]
+        self.errors = [each for each in wrong if each[1] >= stalled_at]
         decided = changes(self.live, *arrays(ready))
         assert isinstance(decided, Changes), decided
         self.live = decided.live
@@ -78,11 +82,14 @@ def contents(updates: Sequence[Update], time: int) -> Counter[Row]:
     return Counter({row: count for row, count in total.items() if count})
 
 
-def is_sound(updates: Sequence[Update], errors: Sequence[tuple[int, int]], time: int) -> bool:
+def is_sound(updates: Sequence[Update], errors: Sequence[Mistake], time: int) -> bool:
     keys: Counter[int] = Counter()
     for (key, _), count in contents(updates, time).items():
         keys[key] += count
-    in_error = sum(diff for at, diff in errors if at <= time) != 0
+    alive: Counter[int] = Counter()
+    for name, at, diff in errors:
+        alive[name] += diff if at <= time else 0
+    in_error = any(alive.values())
     return not in_error and all(count in {0, 1} for count in keys.values())
 
 
@@ -98,18 +105,18 @@ def read(records: Sequence[tuple[int, int, str | None]], time: int) -> dict[int,
 
 
 @st.composite
-def collections(draw: st.DrawFn) -> tuple[list[list[Update]], list[list[tuple[int, int]]]]:
+def collections(draw: st.DrawFn) -> tuple[list[list[Update]], list[list[Mistake]]]:
     """Intervals of updates to a collection that never holds a row a negative number of times.
 
     Keys collide now and then; errors come and go.
     """
     held: list[Row] = []
-    wrong = 0
+    wrong = Counter[int]()
     intervals: list[list[Update]] = []
-    errors: list[list[tuple[int, int]]] = []
+    errors: list[list[Mistake]] = []
     for start in range(0, 12, 3):
         updates: list[Update] = []
-        mistakes: list[tuple[int, int]] = []
+        mistakes: list[Mistake] = []
         for time in range(start, start + 3):
             for _ in range(draw(st.integers(0, 3))):
                 drop = draw(st.booleans())
@@ -120,9 +127,11 @@ def collections(draw: st.DrawFn) -> tuple[list[list[Update]], list[list[tuple[in
                     row = (draw(st.integers(0, 4)), draw(st.sampled_from("ab")))
                     held.append(row)
                     updates.append((row, time, 1))
-            if draw(st.integers(0, 9)) == 0:
-                mistakes.append((time, -1 if wrong else 1))
-                wrong = 1 - wrong
+            if draw(st.integers(0, 5)) == 0:
+                name = draw(st.integers(0, 2))
+                diff = -wrong[name] or draw(st.sampled_from([1, 1, 1, -1]))
+                mistakes.append((name, time, diff))
+                wrong[name] += diff
         intervals.append(updates)
         errors.append(mistakes)
     return intervals, errors
@@ -174,12 +183,21 @@ def test_a_second_row_with_a_key_stalls_and_heals() -> None:
 
 def test_an_error_in_the_collection_stalls() -> None:
     topic = Topic()
-    settled = topic.write([((1, "a"), 1, 1), ((1, "a"), 4, -1)], [(3, 1)])
+    settled = topic.write([((1, "a"), 1, 1), ((1, "a"), 4, -1)], [(0, 3, 1)])
     assert settled.stall is not None
     assert (settled.stall.time, settled.stall.row) == (3, None)
     assert topic.records == [(1, 1, "a")]
-    topic.write([], [(6, -1)])
+    topic.write([], [(0, 6, -1)])
     assert topic.records == [(1, 1, "a"), (6, 1, None)]
+
+
+def test_one_error_does_not_make_up_for_another() -> None:
+    topic = Topic()
+    settled = topic.write([((1, "a"), 2, 1)], [(1, 1, 1), (2, 2, -1)])
+    assert settled.stall is not None
+    assert (settled.stall.time, settled.stall.row, settled.stall.count) == (1, None, 2)
+    topic.write([], [(1, 4, -1), (2, 5, 1)])
+    assert topic.records == [(5, 1, "a")]
 
 
 def test_a_negative_count_stalls() -> None:
