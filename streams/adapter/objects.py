@@ -29,7 +29,7 @@ from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.storage.description import Description
-from streams.storage.events import Acquire, Body, Drop, Right
+from streams.storage.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.outcomes import Acquired, Unavailable
 from streams.storage.policy import catalog_hold
 from streams.storage.sending import unread
@@ -45,12 +45,12 @@ KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink":
 
 def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
     """The read capability of one object on another."""
-    return CapabilityId(f"{reader}.reads.{read}")
+    return system_capability(reader, "reads", read)
 
 
 def reading_hold(collection: CollectionId) -> CapabilityId:
     """The read capability of the coordinator's reads on a collection (`guards`)."""
-    return CapabilityId(f"{collection}.reading")
+    return system_capability(collection, "reading")
 
 
 def relations(items: Sequence[Item]) -> dict[str, Relation]:

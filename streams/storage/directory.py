@@ -24,6 +24,9 @@ from streams.storage.state import CollectionState, forgotten
 REGISTRY = "storage.ids"
 """The registry's group."""
 
+ENTRY = "id:"
+"""What the registry's own collections are called, and no other is."""
+
 CATALOG_ID = re.compile("[suk][0-9]+")
 """The ids of sources, views and sinks, which the catalog numbers and never gives twice.
 
@@ -44,6 +47,8 @@ class Directory:
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
+        if id_.startswith(ENTRY):
+            raise InvalidUsage(f"{id_}: names with {ENTRY} are the registry's: choose another")
         for name in (id_, group):
             if CATALOG_ID.fullmatch(name):
                 raise InvalidUsage(
@@ -77,8 +82,10 @@ class Directory:
     def find(self, id_: CollectionId) -> CollectionState | None:
         """The collection as folded, its group opened if need be; None when it is not bound.
 
-        One whose group is there no more is forgotten.
+        One whose group is there no more is forgotten. The registry's own are bound for nobody.
         """
+        if id_.startswith(ENTRY):
+            return None
         found = self.folded(id_)
         if found is not None:
             return found
@@ -146,4 +153,4 @@ class Directory:
 
 def entry_of(id_: CollectionId) -> CollectionId:
     """The registry's collection for an id."""
-    return CollectionId(f"id:{id_}")
+    return CollectionId(f"{ENTRY}{id_}")

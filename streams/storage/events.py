@@ -24,9 +24,23 @@ Offsets = Mapping[int, int]
 """The next offset to read of each partition of a raw topic."""
 
 
+def system_capability(owner: str, *role: str) -> CapabilityId:
+    """The name of a capability that the system keeps to itself: a function of ids.
+
+    So whoever knows the ids knows the name. It is no secret and need not be one: a name with a
+    dot is honoured in no command (`is_system`), and those of clients are random, without one.
+    """
+    return CapabilityId(".".join((owner, *role)))
+
+
+def is_system(capability: CapabilityId) -> bool:
+    """Whether the name is one of `system_capability`'s, which no client was given."""
+    return "." in capability
+
+
 def write_capability(collection: CollectionId) -> CapabilityId:
     """The write capability by which the system itself writes to a collection (rule 3)."""
-    return CapabilityId(f"{collection}.write")
+    return system_capability(collection, "write")
 
 
 class Right(Enum):

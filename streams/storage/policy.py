@@ -11,7 +11,7 @@ from typing import assert_never
 
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.events import Downgrade, Right
+from streams.storage.events import Downgrade, Right, system_capability
 from streams.storage.state import CollectionState
 
 
@@ -47,7 +47,7 @@ Policy = Retention | Until
 
 def catalog_hold(collection: CollectionId) -> CapabilityId:
     """The read capability of the catalog on a collection; its read policy moves it."""
-    return CapabilityId(f"{collection}.catalog")
+    return system_capability(collection, "catalog")
 
 
 def wish(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:

@@ -27,10 +27,10 @@ import pyarrow.compute as pc
 
 from schemas import chunk
 from streams.errors import Corrupt, InvalidUsage, SlackwaterError
-from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
 from streams.progress import Antichain, frontier
-from streams.storage.events import Acquire, Drop, Right
+from streams.storage.events import Acquire, Drop, Right, system_capability
 from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.state import CollectionState
 
@@ -269,7 +269,7 @@ def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Itera
     Errors: as `Shards.submit`. A collection that was dropped meanwhile is not kept.
     """
     group = shards.group_of(collection)
-    hold = CapabilityId(f"{collection}.read.{fresh_uuid()}")
+    hold = system_capability(collection, "read", fresh_uuid())
     body = Acquire(
         collection=collection,
         capability=hold,

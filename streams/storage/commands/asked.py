@@ -37,6 +37,7 @@ from streams.storage.commands.wire import (
 )
 from streams.storage.conversations import Conversation, Conversations
 from streams.storage.description import loads
+from streams.storage.events import is_system
 from streams.storage.options import Comparison, Operator, Options, selection
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.read import check_readable, end, is_complete, pieces
@@ -83,6 +84,7 @@ class Asked:
 
         Errors, when it goes on: as the methods of `Storage`, and TooLarge.
         """
+        check_presented(command)
         match command:
             case Create():
                 return self._create(command)
@@ -174,6 +176,29 @@ class Asked:
         topic = shards.data_topic(collection.id)
         cut = Cut(collection.since, collection.upper, topic, found)
         return Outcome(status=Status.DONE, cut=cut)
+
+
+def check_presented(command: Command) -> None:
+    """Errors: InvalidCapability for one that the system keeps to itself.
+
+    Its name follows from ids that everybody may know, so that knowing it gives no right.
+    """
+    for each in presented(command):
+        if is_system(each.name):
+            raise InvalidCapability(each.id, f"{each.name} is the system's own")
+
+
+def presented(command: Command) -> Sequence[Capability]:
+    """The capabilities that a command is an exercise of."""
+    match command:
+        case Create() | AcquireCapabilities():
+            return ()
+        case UpdateAndDowngrade(shares):
+            return [each.capability for each in shares]
+        case Drop(_, capability):
+            return () if capability is None else (capability,)
+        case _:
+            return (command.capability,)
 
 
 def options_of(command: SubscribeAt) -> Options:
