@@ -8,14 +8,21 @@ extension types with their storage and metadata (UUID, JSON, HUGEINT, ...).
 
 In the engine the contents have columns `c0 .. cn, time, diff`, the errors `error, time, diff`.
 `encode` and `decode` are the only code between the two forms; both move columns, not rows, and
-`decode` copies none that lz4 does not make it copy.
+`decode` copies none that lz4 does not make it copy. All readers come through `decode`, which
+validates what it opens (`schemas.stream`), so a damaged chunk is an error of its own and never
+ends a process.
+
+Time zones are names for the same instants, and nested fields may or may not be marked as
+nullable: `decode` hands out one type whatever the writer chose (`uniform`).
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import pyarrow as pa
 
+from schemas import stream
 from streams.errors import Corrupt
 
 LIMIT = 900 * 1024
@@ -24,11 +31,13 @@ LIMIT = 900 * 1024
 SLICE = 128 * 1024
 """Bytes, before compression, that are written in one go."""
 
-# Arrow's threads would take the buffers of one slice apart: handing them over costs more than
-# the work, four times as much for a chunk of a few rows.
-OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-READ = pa.ipc.IpcReadOptions(use_threads=False)
+MOST_BYTES = 2 << 30
+"""Bytes of a chunk when decoded: about what LZ4 can make of the largest record."""
 
+# Arrow's threads cost more than they save here (`schemas.stream`).
+OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+COLUMNS = ("data", "time", "diff", "error")
 ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
 
 
@@ -132,16 +141,10 @@ class Open:
 def decode(body: bytes) -> tuple[pa.Table, pa.Table]:
     """The contents (c0 .. cn, time, diff) and the errors (error, time, diff) of a chunk.
 
-    Errors: Corrupt when the bytes are no chunk; the caller knows where it lay and adds that.
+    Errors: Corrupt when the bytes are no sound chunk; the caller knows where it lay and adds
+    that.
     """
-    try:
-        with pa.ipc.open_stream(pa.py_buffer(body), options=READ) as reader:
-            schema = reader.schema
-            sheets = list(reader)
-    except (pa.ArrowInvalid, OSError) as cause:
-        raise Corrupt(f"chunk: expected an arrow stream, actual {cause}") from cause
-    if schema.names != ["data", "time", "diff", "error"]:
-        raise Corrupt(f"chunk: expected columns data, time, diff, error, actual {schema.names}")
+    schema, sheets = opened(body, MOST_BYTES)
     contents = contents_schema(schema.field("data").type)
     updates = [part for sheet in sheets for part in engine_updates(sheet, contents)]
     errors = [part for sheet in sheets for part in engine_errors(sheet)]
@@ -151,10 +154,87 @@ def decode(body: bytes) -> tuple[pa.Table, pa.Table]:
     )
 
 
+def opened(body: bytes, most_bytes: int) -> stream.Stream:
+    """The sheets of a chunk, which have the four columns in their types.
+
+    Errors: Corrupt; stream.TooMuch when it decodes to more than `most_bytes`.
+    """
+    try:
+        found = stream.read(body, most_bytes)
+    except Corrupt as cause:
+        raise Corrupt(f"chunk: {cause}") from cause
+    check_types(found.schema)
+    for sheet in found.batches:
+        if sheet.column("time").null_count or sheet.column("diff").null_count:
+            raise Corrupt("chunk: expected no NULL in time and diff, actual one or more")
+    return found
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Errors: Corrupt when the columns are not those of a chunk."""
+    if tuple(schema.names) != COLUMNS:
+        raise Corrupt(
+            f"chunk: expected columns {', '.join(COLUMNS)}, actual {names_text(schema)}"
+        )
+    data, *others = schema.types
+    expected = [pa.int64(), pa.int64(), pa.utf8()]
+    if not pa.types.is_struct(data) or others != expected:
+        raise Corrupt(
+            "chunk: expected a struct, int64, int64 and string in columns"
+            f" {', '.join(COLUMNS)}, actual {names_text(schema)}"
+        )
+
+
+def names_text(schema: pa.Schema) -> str:
+    """The columns and their types, for a message."""
+    return stream.brief(", ".join(f"{field.name} {field.type}" for field in schema))
+
+
 def contents_schema(data: pa.StructType) -> pa.Schema:
     """The engine's schema of a collection whose rows are this struct."""
-    fields = [pa.field(f"c{index}", data.field(index).type) for index in range(data.num_fields)]
+    types = [uniform(data.field(index).type) for index in range(data.num_fields)]
+    fields = [pa.field(f"c{index}", type_) for index, type_ in enumerate(types)]
     return pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
+
+
+@lru_cache(maxsize=4096)
+def uniform(kind: pa.DataType) -> pa.DataType:
+    """The type with nullable fields inside, and with UTC for any time zone."""
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_nullable(kind.value_field), kind.list_size)
+    if pa.types.is_map(kind):
+        key = kind.key_field.with_type(uniform(kind.key_type))
+        return pa.map_(key, _nullable(kind.item_field))
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(field) for field in kind.fields])
+    return kind
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_type(uniform(field.type)).with_nullable(nullable=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Relabelled:
+    """An array under another type of the same layout, by the Arrow PyCapsule protocol."""
+
+    array: pa.Array
+    kind: pa.DataType
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """The array's buffers as they are, and the other type."""
+        del requested_schema
+        _, buffers = self.array.__arrow_c_array__()
+        return self.kind.__arrow_c_schema__(), buffers
+
+
+def relabelled(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The array in its uniform type; a cast cannot do it where extension types are inside."""
+    return array if array.type == kind else pa.array(Relabelled(array, kind))
 
 
 def engine_updates(sheet: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -164,7 +244,10 @@ def engine_updates(sheet: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.Reco
         return
     rows = sheet if error.null_count == sheet.num_rows else sheet.filter(error.is_null())
     data = rows.column("data")
-    columns = [data.field(index) for index in range(data.type.num_fields)]
+    columns = [
+        relabelled(data.field(index), schema.field(index).type)
+        for index in range(data.type.num_fields)
+    ]
     yield pa.RecordBatch.from_arrays(
         [*columns, rows.column("time"), rows.column("diff")], schema=schema
     )

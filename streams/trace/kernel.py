@@ -34,6 +34,7 @@ MOST_PREPARED = 4000
 MOST_TEXT = 1 << 20
 """Characters of the statements that a kernel keeps ready; each takes 50 to 80 bytes."""
 
+UTC = "SET TimeZone = 'UTC'"
 _BOOL8 = pa.bool8()
 _Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
 
@@ -353,6 +354,7 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
     ENUM travels as text: a dictionary would have to be unified at every concatenation.
     """
     with _types_kernel().cursor() as asked:  # of its own: other threads ask for other types
+        asked.execute(UTC)  # a cursor has the machine's time zone, whatever its connection has
         made = asked.sql(f"SELECT NULL::{duckdb_type} AS x").to_arrow_table()
     found = made.schema.field(0).type
     if found == _BOOL8:

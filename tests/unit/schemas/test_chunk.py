@@ -7,6 +7,7 @@ import pytest
 from schemas import chunk
 from streams.errors import Corrupt
 from streams.trace.kernel import Kernel
+from tests.support import foreign
 
 EVERY_TYPE = {
     "BOOLEAN": "true",
@@ -165,3 +166,45 @@ def test_large_rows_among_small_ones_are_cut_apart() -> None:
     assert max(len(body) for body, _ in bodies) < 3 * chunk.LIMIT  # one of them, and some
     back = pa.concat_tables([chunk.decode(body)[0] for body, _ in bodies])
     assert back.column("c0").to_pylist() == texts
+
+
+def test_time_zones_and_marks_of_nullability_are_the_writers_own() -> None:
+    """All name the same values, so that chunks of different writers can be put together."""
+    uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
+    inside = pa.list_(pa.field("item", pa.uuid(), nullable=False))
+    mapped = pa.map_(pa.utf8(), pa.field("value", pa.int32(), nullable=False))
+    columns = [
+        pa.array([1], pa.timestamp("us", "Europe/Berlin")),
+        pa.array([[1, 2]], pa.list_(pa.field("item", pa.int32(), nullable=False))),
+        pa.array([{"a": 1}], pa.struct([pa.field("a", pa.int32(), nullable=False)])),
+        pa.array([[("k", 1)]], mapped),
+        pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), uuids, type=inside),
+    ]
+    updates, _ = chunk.decode(foreign.chunk_of(columns, list("abcde"), [5]))
+    updates.validate(full=True)
+    assert updates.schema.types[:-2] == [
+        pa.timestamp("us", "UTC"),
+        pa.list_(pa.int32()),
+        pa.struct([("a", pa.int32())]),
+        pa.map_(pa.utf8(), pa.int32()),
+        pa.list_(pa.uuid()),
+    ]
+    assert [each[0].as_py() for each in updates.columns[1:4]] == [[1, 2], {"a": 1}, [("k", 1)]]
+
+
+@pytest.mark.parametrize(
+    ("at", "column", "why"),
+    [
+        (0, pa.array([1]), "expected a struct, int64, int64 and string"),
+        (1, pa.array([1], pa.int32()), "expected a struct, int64, int64 and string"),
+        (2, pa.array([None], pa.int64()), "expected no NULL in time and diff"),
+        (3, pa.array([b"x"]), "expected a struct, int64, int64 and string"),
+    ],
+)
+def test_columns_of_other_types_are_corrupt(at: int, column: pa.Array, why: str) -> None:
+    data = pa.array([{"a": 1}], pa.struct([("a", pa.int32())]))
+    columns = [data, pa.array([1]), pa.array([1]), pa.nulls(1, pa.utf8())]
+    columns[at] = column
+    sheet = pa.RecordBatch.from_arrays(columns, names=list(chunk.COLUMNS))
+    with pytest.raises(Corrupt, match=why):
+        chunk.decode(foreign.stream(sheet))

@@ -1,5 +1,8 @@
 """The kernel: prepared statements see the table of the moment; types come back as they went."""
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
@@ -153,3 +156,16 @@ def test_threads_ask_for_types_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(arrow_type, kinds * 4))
     assert found == [arrow_type(kind) for kind in kinds] * 4
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin", "America/St_Johns"])
+def test_a_type_is_the_same_whatever_the_machines_time_zone(zone: str) -> None:
+    program = "from streams.trace.kernel import arrow_type; print(arrow_type('TIMESTAMPTZ[]'))"
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TZ": zone},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stdout.strip() == "list<l: timestamp[us, tz=UTC]>"
