@@ -31,10 +31,12 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.replica import report, work
+from streams.replica.causes import failure_in
 from streams.replica.flow import Build, Flow, OwnState, Phase
 from streams.replica.recording import Recorder
 from streams.replica.report import Result
 from streams.replica.scheduler import MicroBatch, Scheduler
+from streams.replica.trouble import Failure
 from streams.replica.work import Quiet, Unit
 from streams.storage.events import Append, Body, Offsets, Stage
 from streams.storage.outcomes import (
@@ -123,8 +125,7 @@ class Committer:
             if unit.flow.gone:
                 continue
             if result.failure is not None:
-                with self.scheduler.lock:
-                    self.scheduler.fail(unit.flow, result.failure)
+                self._fail(unit.flow, result.failure)
                 continue
             attempts.append(self._attempt(unit, result))
         attempts.extend(self._quiet(each) for each in batch.quiet if not each.flow.gone)
@@ -138,6 +139,12 @@ class Committer:
             self.scheduler.crash("after-append")
         self._apply(attempts)
         return seconds
+
+    def _fail(self, flow: Flow, traceback: str) -> None:
+        """A task of the dataflow alone has failed."""
+        log.info("a task failed", extra={"dataflow": flow.id, "traceback": traceback})
+        with self.scheduler.lock:
+            self.scheduler.fail(flow, failure_in(traceback))
 
     def _check_topics(self, attempts: Sequence[Attempt]) -> None:
         """What was read came from the topics that the sources were made over.
@@ -251,7 +258,8 @@ class Committer:
         with self.scheduler.lock:
             for attempt in attempts:
                 if attempt.failure is not None:
-                    self.scheduler.fail(attempt.flow, attempt.failure, for_good=attempt.fenced)
+                    failure = Failure(attempt.failure)
+                    self.scheduler.fail(attempt.flow, failure, for_good=attempt.fenced)
                 else:
                     self._settle_fate(attempt)
         self.recorder.record(attempt.flow for attempt in attempts)
@@ -260,13 +268,12 @@ class Committer:
         flow = attempt.flow
         match attempt.fate:
             case Fate.COUNTS:
-                flow.trouble = None
-                flow.apart = max(0, flow.apart - 1)
                 attempt.counted()
+                flow.go_on()
             case Fate.LOST:
                 _give_up(flow)
             case Fate.UNCORRECTED:
-                self.scheduler.fail(flow, "another version of it was faster")
+                self.scheduler.fail(flow, Failure("another version of it was faster"))
                 self.scheduler.restart([flow])
             case Fate.RECLAIMED:
                 log.info("chunks were reclaimed, will write anew", extra={"dataflow": flow.id})

@@ -29,6 +29,9 @@ class ReplicaConfig:
     its own, which may be lost at any time: it costs a hydration. `points` are for tests: where
     to die, and at the how manieth time (`streams.replica.crash`). With `timings` every
     micro-batch leaves a line in `timings.jsonl` there.
+
+    `deadline_s` is how long the tasks of a micro-batch may take that has next to nothing to
+    read; others have longer (`streams.replica.deadlines`).
     """
 
     name: str
@@ -40,5 +43,6 @@ class ReplicaConfig:
     budgets: Budgets = field(default_factory=Budgets)
     tick_ms: int = 1000
     checkpoint_ms: int = 5000
+    deadline_s: float = 60.0
     timings: bool = False
     points: Mapping[str, int] = field(default_factory=dict)

@@ -12,6 +12,7 @@ the scheduler's lock. Its phases:
 which is what rule 22 asks for.
 """
 
+import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from streams.operators.engine import next_due
 from streams.plan.physical import Dataflow
 from streams.progress import Antichain, frontier, meet_all
 from streams.replica.descriptor import Load, Runs
+from streams.replica.trouble import NOWHERE, Isolation, Place, Trouble
 from streams.storage.events import Offsets
 from streams.trace.runs import file_of
 
@@ -87,22 +89,13 @@ class Build:
     offsets: Offsets | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a dataflow does not advance, how often in a row, and when it is tried again."""
-
-    message: str
-    attempts: int
-    retry_at_ms: int
-
-
 @dataclass(slots=True)
 class Flow:
     """A dataflow of this replica.
 
-    `blocked_by` names the imports whose uppers it waits for. While `apart` is not 0 it was in a
-    micro-batch that killed workers, and is stepped alone, so many times more. `cost_ms` is the
-    time that its last step took of workers. `read_from` says at which offset of its log each
+    `blocked_by` names the imports whose uppers it waits for. `isolation` says whether it is to
+    be stepped alone, and `tried` is the last micro-batch in which it was. `cost_ms` is the time
+    that its last step took of workers. `read_from` says at which offset of its log each
     import stood when the micro-batch under way was decided.
     """
 
@@ -120,7 +113,8 @@ class Flow:
     records: tuple[Record, ...] = ()
     recorded_ms: int = 0
     blocked_by: tuple[CollectionId, ...] = ()
-    apart: int = 0
+    isolation: Isolation = field(default_factory=Isolation)
+    tried: int = 0
     read_from: Mapping[CollectionId, Offset] = field(default_factory=dict)
     cost_ms: float = 0.0
     groups: frozenset[str] = field(init=False)
@@ -146,6 +140,21 @@ class Flow:
         runs = () if self.own is None else self.own.runs.values()
         times = [next_due(self.plan, each) for each in runs]
         return meet_all(frontier(time) for time in times if time is not None)
+
+    @property
+    def place(self) -> Place:
+        """How far it has come, for its troubles."""
+        if self.own is None:
+            return NOWHERE
+        at = self.own.frontier
+        done = 0 if self.build is None else self.build.done
+        return (sys.maxsize if at.is_empty else at.time, done)
+
+    def go_on(self) -> None:
+        """Note that a step or a slice counted: a trouble is over when its place is passed."""
+        if self.trouble is None or self.trouble.is_over(self.place):
+            self.trouble = None
+            self.isolation = self.isolation.passed()
 
     def is_ready(self, phase: Phase, now_ms: int) -> bool:
         """Whether something may be begun with it in this phase."""

@@ -1,4 +1,11 @@
-"""A lane: one streaming query that steps many dataflows, and starts again when it dies.
+"""A lane: one streaming query that steps many dataflows, one micro-batch after the other.
+
+A micro-batch that fails does not end the query: the failure is the micro-batch's. Spark would
+look at it with a regular expression that overflows the stack of its thread on a long trace,
+and the cause would be lost. A query that dies all the same is started again.
+
+A micro-batch that is not done at its deadline is cancelled, and so is one that holds up the
+dropping of a dataflow.
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). What Spark thinks of progress matters to nobody;
@@ -18,19 +25,23 @@ from pathlib import Path
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
 from pyspark.sql.functions import col, pandas_udf
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.util import PythonEvalType
 
-from streams.replica import report
+from streams.errors import Indeterminate, SlackwaterError
+from streams.replica import causes, report
 from streams.replica.commit import Committer
 from streams.replica.packed import peek
-from streams.replica.scheduler import LaneName, Scheduler
+from streams.replica.scheduler import LaneName, MicroBatch, Scheduler
 from streams.replica.source import NAME, SCHEMA
 from streams.replica.stage import advance_round
 from streams.replica.timings import Timings
+from streams.replica.trouble import Failure, Kind
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +53,11 @@ UNWRITTEN_PROGRESS = {
 }
 """Spark's own progress is never read again, so it is not written: 25 ms less a micro-batch."""
 
-WORKER_DIED = ("Python worker exited unexpectedly", "Python worker process terminated")
+CANCEL_S = 60.0
+"""Spark has so long to cancel a micro-batch. After that only a new process helps."""
+
+DROP_S = 5.0
+"""After so long a micro-batch is given up for the sake of a dataflow of it that was dropped."""
 
 
 @dataclass(slots=True)
@@ -56,6 +71,7 @@ class Lane:
     socket: Path
     timings: Timings
     query: StreamingQuery | None = None
+    watched: "Watched | None" = None
     checkpoint: Path | None = None
     rounds: "Rounds" = field(init=False)
 
@@ -91,16 +107,41 @@ class Lane:
                 return
             time.sleep(0.02)
 
-    def revive(self) -> None:
-        """Start the query again if it died; its micro-batch is given up."""
-        if self.query is None or self.query.isActive:
-            return
-        cause = self.query.exception()
-        log.warning("a lane died", extra={"lane": self.name, "cause": _first_line(cause)})
-        killed = any(text in str(cause) for text in WORKER_DIED)
-        message = f"the lane's query died: {_first_line(cause)}"
-        self.scheduler.abandon(self.name, message, killed=killed)
+    def tend(self) -> None:
+        """Start the query when it is needed, or died; cancel what takes too long."""
+        if self.query is None:
+            if self.scheduler.is_needed(self.name):
+                self.start()
+        elif self.query.isActive:
+            self._watch(self.query)
+        else:
+            self._revive(self.query)
+
+    def _revive(self, query: StreamingQuery) -> None:
+        """Start the query again; its micro-batch is given up."""
+        failure = causes.failure_of(query.exception() or Indeterminate("Spark ended the query"))
+        log.warning("a lane died", extra={"lane": self.name, "cause": failure.message})
+        self.scheduler.abandon(self.name, failure)
         self.start()
+
+    def _watch(self, query: StreamingQuery) -> None:
+        """Cancel the micro-batch under way if it is over its time.
+
+        Errors: Indeterminate when it was cancelled long ago.
+        """
+        watched, now = self.watched, time.monotonic()
+        if watched is None:
+            return
+        if watched.cancelled is not None:
+            if now - watched.cancelled > CANCEL_S:
+                self.scheduler.defect = Indeterminate(
+                    f"lane {self.name}: a micro-batch could not be cancelled in {CANCEL_S:g} s"
+                )
+        elif watched.is_over(now):
+            log.warning("a micro-batch is cancelled", extra={"lane": self.name})
+            watched.cancelled = now
+            # Spark's streaming queries run their jobs in a group named after the run
+            self.session.sparkContext.cancelJobGroup(str(query.runId))
 
     def stop(self) -> None:
         """Stop the query."""
@@ -118,13 +159,58 @@ class Lane:
         if batch is None:  # the query's first micro-batch is empty: let it start the workers
             self.rounds.after(frame, 1).collect()
             return
-        began = time.monotonic()
-        rows = self.rounds.after(frame, batch.depth).collect()
-        collected = time.monotonic()
-        results = report.gather(peek(pa.py_buffer(row.blob)) for row in rows)
-        seconds = self.committer.commit(batch, results)
+        watched = self.watched = Watched(batch, time.monotonic())
+        try:
+            rows = self.rounds.after(frame, batch.depth).collect()
+            self.watched = None
+            collected = time.monotonic()
+            results = report.gather(peek(pa.py_buffer(row.blob)) for row in rows)
+            seconds = self.committer.commit(batch, results)
+        except Exception as error:  # noqa: BLE001  whatever it is, the query goes on
+            self.watched = None
+            self._give_up(watched, error)
+            return
         self.scheduler.finish(batch)
-        self.timings.note(batch, results, (began, collected, time.monotonic()), seconds)
+        self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
+
+    def _give_up(self, watched: "Watched", error: Exception) -> None:
+        """The micro-batch failed, or was cancelled."""
+        if self.scheduler.stopping:
+            return
+        failure = watched.failure(error)
+        said = "of no use any more" if failure is None else failure.message
+        extra = {"lane": self.name, "step": watched.batch.step, "cause": said}
+        log.warning("a micro-batch failed", extra=extra, exc_info=_is_ours(error))
+        self.scheduler.abandon(self.name, failure)
+
+
+@dataclass(slots=True)
+class Watched:
+    """A micro-batch whose tasks run, since when, and when it was cancelled, if it was."""
+
+    batch: MicroBatch
+    began: float
+    cancelled: float | None = None
+
+    def is_over(self, now: float) -> bool:
+        """Whether to cancel it."""
+        took_s = now - self.began
+        dropped = any(flow.gone for flow in self.batch.flows())
+        return took_s > self.batch.deadline_s or (dropped and took_s > DROP_S)
+
+    def failure(self, error: Exception) -> Failure | None:
+        """What its failure means; None when it may be done again as it was."""
+        if self.cancelled is None:
+            return None if causes.is_cancelled(error) else causes.failure_of(error)
+        took_s = self.cancelled - self.began
+        if took_s <= self.batch.deadline_s:
+            return None
+        return Failure(f"took longer than {took_s:.0f} s", Kind.HUNG, round(took_s * 1000))
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether a failure comes from this process: of Spark's the cause says all."""
+    return not isinstance(error, Py4JError | PySparkException | SlackwaterError)
 
 
 @dataclass(slots=True)
@@ -158,7 +244,3 @@ class Rounds:
 
 _PLAINLY = (False, None)
 """Not as a barrier stage, with no resource profile."""
-
-
-def _first_line(cause: object) -> str:
-    return next((line for line in str(cause).splitlines() if line.strip()), "")

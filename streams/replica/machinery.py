@@ -2,7 +2,7 @@
 
     sinks       one thread each
     door        answers the lanes' sources
-    lanes       three streaming queries
+    lanes       streaming queries, three or four
     starter     finds the state of new dataflows
     idler       appends the intervals in which nothing happens
     keeper      holds, lazy records, garbage, dead lanes
@@ -173,7 +173,7 @@ def assemble(
         Looping("keeper", keeper.run_once, scheduler),
     )
     for lane in lanes:
-        lane.start()
+        lane.tend()
     scheduler.is_open = True
     for loop in loops:
         loop.start()

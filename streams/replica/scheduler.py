@@ -1,10 +1,11 @@
 """What this replica runs, and which micro-batch each lane is in.
 
-Three lanes: `ingest` steps sources and the views near them (`streams.replica.chain`), `steady`
-the other views, `hydrate` works through builds. A lane asks for its next micro-batch when Spark
-asks its source for the latest offset; the decision is taken there and then, written down as a
-descriptor, and stands until `finish` or `abandon`. A micro-batch that was given out and not
-finished is given out again, so that a query which was restarted does the same work.
+Four lanes: `ingest` steps sources and the views near them (`streams.replica.chain`), `steady`
+the other views, `hydrate` works through builds, and `apart` takes one at a time of those that
+may kill workers or never end (`streams.replica.trouble`). A lane asks for its next micro-batch
+when Spark asks its source for the latest offset; the decision is taken there and then, written
+down as a descriptor, and stands until `finish` or `abandon`. A micro-batch that was given out
+and not finished is given out again, so that a query which was restarted does the same work.
 
 All flows are changed under one lock, held for decisions and never while waiting for Kafka,
 Spark or a file of a task.
@@ -15,38 +16,36 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
 from streams.progress import Antichain
-from streams.replica import builds, chain, descriptor, sources, spread, views
+from streams.replica import builds, chain, descriptor, sources, spread, trouble, views
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash import Crash
+from streams.replica.deadlines import deadline_s
 from streams.replica.descriptor import Descriptor, Load
 from streams.replica.door import Question
-from streams.replica.flow import Flow, Phase, Trouble
+from streams.replica.flow import Flow, Phase
 from streams.replica.ingest.ranges import Told
 from streams.replica.inputs import View
 from streams.replica.skew import Skew
+from streams.replica.trouble import Failure, Kind
 from streams.replica.work import Quiet, Unit
 from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
 
-LaneName = Literal["ingest", "steady", "hydrate"]
-LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate")
+LaneName = Literal["ingest", "steady", "hydrate", "apart"]
+LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
 
 LONG_POLL_MS = 100
 """How long `latestOffset` waits for news: 20 ms costs 6.3 % of a core when idle, 100 1.9 %."""
-
-ATTEMPTS_BEFORE_REBUILD = 3
-LONGEST_PAUSE_MS = 30_000
-STEPS_ALONE = 3
 
 
 @dataclass(slots=True)
@@ -60,6 +59,8 @@ class MicroBatch:
     tasks: int
     asked: float
     decided: float
+    deadline_s: float
+    """How long its tasks may take."""
     began_at: float
     """By the system's clock, in seconds: no run file of it is older."""
     step: str
@@ -161,12 +162,15 @@ class Scheduler:
             tasks=len(tasks),
             asked=asked,
             decided=time.monotonic(),
+            deadline_s=deadline_s(units, self.config.deadline_s),
             began_at=time.time(),
             step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
         )
         descriptor.write(self.store.directory, self._describe(batch, tasks))
         for flow in batch.flows():
             flow.busy, flow.read_from = True, view.read_from(flow)
+            if lane.name == "apart":
+                flow.tried = lane.seq
         lane.current = batch
         return batch
 
@@ -187,8 +191,9 @@ class Scheduler:
                 _, far = self._divided()
                 return self._plan_views(far, view, now_ms), ()
             case "hydrate":
-                units = builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes)
-                return units or self._alone(view, now_ms), ()
+                return builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes), ()
+            case "apart":
+                return self._alone(view, now_ms), ()
             case "ingest":
                 return self._plan_near(view, now_ms)
 
@@ -220,7 +225,13 @@ class Scheduler:
         return (*batch.units, *self._plan_views(behind, view, now_ms)), tuple(batch.quiet)
 
     def _trusted(self) -> list[Flow]:
-        return [flow for flow in self.sound() if not flow.apart]
+        return [flow for flow in self.sound() if not flow.isolation.steps]
+
+    def is_needed(self, lane: LaneName) -> bool:
+        """Whether a lane may have work: `apart` mostly has none, and is not free."""
+        with self.lock:
+            flows = self.flows.values()
+            return lane != "apart" or any(flow.isolation.steps for flow in flows)
 
     def sound(self) -> list[Flow]:
         """The flows all of whose shards can be followed; the others are in trouble."""
@@ -231,8 +242,9 @@ class Scheduler:
                 sound.append(flow)
             elif flow.phase in {Phase.RUNNING, Phase.BUILDING} and not flow.busy:
                 lost = ", ".join(sorted(flow.groups - followed))
+                reason = f"shards that cannot be followed: {lost}"
+                self.fail(flow, Failure(reason, Kind.UNREACHABLE))
                 self.restart([flow])
-                self.fail(flow, f"shards that cannot be followed: {lost}")
         return sound
 
     def upper(self, flow: Flow) -> Antichain | None:
@@ -243,16 +255,19 @@ class Scheduler:
             return None
 
     def _alone(self, view: View, now_ms: int) -> tuple[Unit, ...]:
-        """A micro-batch for one flow that may be the one that kills workers."""
-        for flow in self.sound():
-            if flow.apart:
-                units = (
-                    builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
-                    or self._plan_views([flow], view, now_ms)
-                    or self.plan_sources(view, now_ms, [flow]).units
-                )
-                if units:
-                    return units
+        """A micro-batch for one flow that may be the one that kills workers, or never ends.
+
+        Those that were never convicted come first: one who is guilty may take long.
+        """
+        suspects = [flow for flow in self.sound() if flow.isolation.steps]
+        for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
+            units = (
+                builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
+                or self._plan_views([flow], view, now_ms)
+                or self.plan_sources(view, now_ms, [flow]).units
+            )
+            if units:
+                return units
         return ()
 
     def _plan_views(self, flows: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
@@ -275,7 +290,7 @@ class Scheduler:
         wanted = self._trusted() if flows is None else flows
         plan = sources.plan(wanted, view, self.ends(), now_ms, limits)
         for stuck in plan.stuck:
-            self.fail(stuck.flow, stuck.reason)
+            self.fail(stuck.flow, Failure(stuck.reason, Kind.UNREACHABLE))
         for moved in plan.moved:
             moved.flow.own = moved.own
         for began in plan.began:
@@ -291,21 +306,20 @@ class Scheduler:
             flow.phase, flow.own, flow.build = Phase.STARTING, None, None
             self.bell.ring()
 
-    def fail(self, flow: Flow, message: str, *, for_good: bool = False) -> None:
+    def fail(self, flow: Flow, failure: Failure, *, for_good: bool = False) -> None:
         """Note that a flow could not go on; it is tried again after a growing pause.
 
-        After a few failures in a row its state is dropped: it is a cache, and may be the cause.
+        After a few failures in a row its state is dropped, if that may be the cause.
         """
-        attempts = 1 + (flow.trouble.attempts if flow.trouble else 0)
-        pause_ms = min(LONGEST_PAUSE_MS, 250 * 2 ** min(attempts, 10))
-        flow.trouble = Trouble(message, attempts, self.now_ms() + pause_ms)
-        log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": message})
+        found = flow.trouble = trouble.after(flow.trouble, failure, flow.place, self.now_ms())
+        log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": found.message})
         if for_good:
             flow.phase = Phase.FAILED
-        elif attempts % ATTEMPTS_BEFORE_REBUILD == 0 and flow.is_source:
-            if flow.build is not None:  # of what it was to read something may be gone
-                flow.build, flow.phase = None, Phase.RUNNING
-        elif attempts == ATTEMPTS_BEFORE_REBUILD:
+        elif flow.is_source:
+            if found.attempts % trouble.ATTEMPTS_BEFORE_REBUILD == 0 and flow.build is not None:
+                flow.build, flow.phase = None, Phase.RUNNING  # what it was to read may be gone
+        elif trouble.wants_rebuild(found, failure):
+            flow.trouble = replace(found, rebuilt=True)
             flow.records = ()
             self.store.forget(flow.id)
             self.restart([flow])
@@ -326,19 +340,22 @@ class Scheduler:
         descriptor.path_of(self.store.directory, batch.step).unlink(missing_ok=True)
         self.bell.ring()
 
-    def abandon(self, lane: LaneName, message: str, *, killed: bool) -> None:
-        """A lane's query died: give up its micro-batch; its flows are tried again later.
+    def abandon(self, lane: LaneName, failure: Failure | None) -> None:
+        """Give up a lane's micro-batch; without a failure it is of no use any more.
 
-        With `killed` workers died of it: each of its flows is then stepped alone, until it has
-        shown a few times that it is not the one.
+        Its flows are tried again later, or alone, if one of them may be to blame.
         """
         batch = self.current(lane)
-        if batch is not None:
+        if batch is None:
+            return
+        if failure is not None:
+            failure = replace(failure, dataflows=len(batch.units))
             with self.lock:
-                for unit in batch.units:
-                    self.fail(unit.flow, message)
-                    unit.flow.apart = STEPS_ALONE if killed else unit.flow.apart
-            self.finish(batch)
+                for flow in (unit.flow for unit in batch.units):
+                    attempts = 1 + (flow.trouble.attempts if flow.trouble else 0)
+                    flow.isolation = flow.isolation.after(failure, attempts)
+                    self.fail(flow, failure)
+        self.finish(batch)
 
 
 def offset_of(batch: MicroBatch) -> dict[str, object]:

@@ -19,7 +19,7 @@ from streams.compute.stepping import (
     can_hydrate,
     resume,
 )
-from streams.errors import SlackwaterError
+from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import Timestamp
 from streams.progress import frontier
 from streams.replica import builds
@@ -28,6 +28,7 @@ from streams.replica.flow import Build, Flow, OwnState, Phase
 from streams.replica.holds import acquire
 from streams.replica.inputs import View
 from streams.replica.scheduler import Scheduler
+from streams.replica.trouble import Failure, Kind
 from streams.storage.outcomes import Acquired
 
 log = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ class Starter:
                 self._resume(flow)
         except SlackwaterError as cause:
             with scheduler.lock:
-                scheduler.fail(flow, str(cause))
+                scheduler.fail(flow, failure_to_start(cause))
         finally:
             flow.busy = False
 
@@ -106,17 +107,15 @@ class Starter:
             case Hydrate():
                 pass  # the imports are not there yet: asked again when they move
             case Overtaken(as_of, since):
-                self.scheduler.fail(
-                    flow, f"an import cannot be read at {as_of} any more: its since is {since}"
-                )
+                lost = f"an import cannot be read at {as_of} any more: its since is {since}"
+                self.scheduler.fail(flow, Failure(lost))
 
     def _upgrade(self, flow: Flow, view: View, before: str) -> None:
         """The shard was written under another fingerprint: say everything anew (rule 24)."""
         state = view.state(flow.id)
         if flow.fingerprint in state.fenced:
-            self.scheduler.fail(
-                flow, f"another version has taken over: {before}", for_good=True
-            )
+            fenced = Failure(f"another version has taken over: {before}")
+            self.scheduler.fail(flow, fenced, for_good=True)
             return
         if state.upper.is_empty:
             flow.own, flow.phase = OwnState("", state.upper, {}), Phase.RUNNING
@@ -188,6 +187,12 @@ class Starter:
         flow.records = () if best is None else (known[best],)
         born = _nothing(flow.description.as_of)
         flow.own = born if best is None else known[best].state
+
+
+def failure_to_start(cause: SlackwaterError) -> Failure:
+    """What it means that a dataflow cannot begin: an outage is not its state's fault."""
+    outside = isinstance(cause, Determinate | Indeterminate)
+    return Failure(str(cause), Kind.UNREACHABLE if outside else Kind.FAILED)
 
 
 _NOWHERE = frontier(0)

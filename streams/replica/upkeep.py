@@ -87,7 +87,7 @@ class Keeper:
             ("holds", HOLDS_EVERY_S, Holder(self.scheduler).move),
             ("records", RECORDS_EVERY_S, self._record),
             ("garbage", GARBAGE_EVERY_S, self._collect),
-            ("lanes", LANES_EVERY_S, self._revive),
+            ("lanes", LANES_EVERY_S, self._tend),
             ("shards", SHARDS_EVERY_S, self._keep_small),
         ):
             if self.clock() >= self.due.get(name, 0.0):
@@ -97,9 +97,9 @@ class Keeper:
     def _keep_small(self) -> None:
         keep_small(self.scheduler.shards)
 
-    def _revive(self) -> None:
+    def _tend(self) -> None:
         for lane in self.lanes:
-            lane.revive()
+            lane.tend()
 
     def _record(self) -> None:
         """Idle flows leave records too, or their holds would stand still."""

@@ -29,13 +29,16 @@ def bench(broker: EmbeddedBroker) -> Iterator[Bench]:
     opened.broker.close()
 
 
-def config_of(bench: Bench, state: Path, name: str = "r1") -> ReplicaConfig:
+def config_of(
+    bench: Bench, state: Path, name: str = "r1", deadline_s: float = 60.0
+) -> ReplicaConfig:
     return ReplicaConfig(
         name=name,
         kafka=bench.kafka,
         commands=bench.command_topic,
         responses=bench.response_topic,
         state=state,
+        deadline_s=deadline_s,
         timings=True,
     )
 
@@ -45,8 +48,9 @@ def run(spark: SparkSession, bench: Bench, tmp_path: Path) -> Iterator[Callable[
     """Starts replicas in threads of this process, over the shared session."""
     running: list[tuple[Replica, threading.Thread]] = []
 
-    def start(name: str = "r1", state: Path | None = None) -> Replica:
-        replica = Replica(config_of(bench, state or tmp_path / name, name), spark)
+    def start(name: str = "r1", state: Path | None = None, deadline_s: float = 60.0) -> Replica:
+        config = config_of(bench, state or tmp_path / name, name, deadline_s)
+        replica = Replica(config, spark)
         thread = threading.Thread(target=replica.run, name=name, daemon=True)
         thread.start()
         running.append((replica, thread))

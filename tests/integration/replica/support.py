@@ -34,6 +34,7 @@ from streams.storage import read
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Right
 from streams.storage.shards import Shards
+from streams.trace.functions import Function
 from tests.support import judging
 
 BUCKETS = 2
@@ -113,8 +114,10 @@ class Bench:
         self.relations[name] = Relation(id_, tuple(Column(*each) for each in columns))
         return id_
 
-    def view(self, name: str, query: str, as_of: int = 0) -> CollectionId:
-        compiled = compile_view(query, self.relations)
+    def view(
+        self, name: str, query: str, as_of: int = 0, functions: Sequence[Function] = ()
+    ) -> CollectionId:
+        compiled = compile_view(query, self.relations, functions)
         id_ = CollectionId(name)
         imports = [each.collection for each in compiled.dataflow.imports]
         holds = {each: CapabilityId(f"{id_}.reads.{each}") for each in imports}

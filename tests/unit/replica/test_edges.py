@@ -14,9 +14,10 @@ from streams.replica.answers import condition
 from streams.replica.bell import Bell
 from streams.replica.crash import Crash
 from streams.replica.door import Door, ask
-from streams.replica.flow import Flow, OwnState, Phase, Trouble
+from streams.replica.flow import Flow, OwnState, Phase
 from streams.replica.launcher import STARTED_BY
 from streams.replica.skew import FORGET_MS, Skew
+from streams.replica.trouble import Trouble
 
 
 @pytest.mark.parametrize(

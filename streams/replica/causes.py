@@ -1,0 +1,81 @@
+"""Why a micro-batch or a task failed, found in what Spark and Python say of it. Pure.
+
+Spark wraps the cause: in a Java stack trace, in the message of a job ("most recent failure"),
+in the traceback of a Python worker, and in the error of the streaming query around all of them.
+What people need, and what is decided by, is the innermost sentence.
+
+The kind is found by exclusion. Each cluster manager has its own words for a worker or an
+executor that was killed, so none of them are looked for: what is no failure of Kafka and no
+full disk may be the doing of a dataflow.
+"""
+
+import errno
+import os
+import re
+
+from streams.errors import Determinate, Indeterminate
+from streams.replica.trouble import Failure, Kind
+
+LONGEST = 500
+"""Characters of a cause that are kept: it goes into a status, for people."""
+
+_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
+_RECENT = "most recent failure: "
+_TRACEBACK = "Traceback (most recent call last):"
+_LOST_TASK = re.compile(r"^Lost task .*? executor [^)]*\): ")
+_JAVA_CLASS = re.compile(r"^(?:[a-z]\w*\.)+(?:SparkException: )?")
+_OURS = re.compile(r"^streams\.[\w.]+: ")
+_CANCELLED = "SPARK_JOB_CANCELLED"
+_WRAPPERS = (
+    "An error occurred while calling",
+    "An exception was thrown from",
+    "An exception was raised by",
+)
+
+
+def cause_of(text: str) -> str:
+    """The innermost cause that an error's text names, as one line."""
+    return _shortened(_JAVA_CLASS.sub("", _innermost(text)))
+
+
+def failure_of(error: BaseException) -> Failure:
+    """What an error that ended a micro-batch in the driver means for its dataflows."""
+    if isinstance(error, Determinate | Indeterminate):
+        return Failure(cause_of(str(error)), Kind.UNREACHABLE)
+    text = str(error)
+    innermost = _innermost(text) or type(error).__name__
+    if _OURS.match(innermost):
+        kind = Kind.UNREACHABLE
+    else:
+        kind = Kind.FULL if _is_full(text) else Kind.LOST
+    return Failure(_shortened(_JAVA_CLASS.sub("", innermost)), kind)
+
+
+def failure_in(traceback: str) -> Failure:
+    """What a dataflow's own failure in a task means, from the traceback that the task sent."""
+    kind = Kind.FULL if _is_full(traceback) else Kind.FAILED
+    return Failure(cause_of(traceback), kind)
+
+
+def is_cancelled(error: BaseException) -> bool:
+    """Whether a job ended because it was cancelled."""
+    return _CANCELLED in str(error)
+
+
+def _innermost(text: str) -> str:
+    text = text.rpartition(_RECENT)[2]
+    before, found, after = text.rpartition(_TRACEBACK)
+    lines = [line for line in (after if found else before or text).splitlines() if line.strip()]
+    if found:  # frames are indented, the exception behind them is not
+        lines = [line for line in lines if not line[0].isspace()] or lines
+    else:
+        lines = [line for line in lines if not line.startswith(_WRAPPERS)] or lines
+    return _LOST_TASK.sub("", lines[0].removeprefix(": ")) if lines else ""
+
+
+def _is_full(text: str) -> bool:
+    return any(each in text for each in _FULL)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."

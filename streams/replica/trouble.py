@@ -1,0 +1,147 @@
+"""What a failure means for a dataflow: when it is tried again, and whether alone. Pure.
+
+A failure has a *place*: the frontier of the dataflow's state, and the slice of its build. It is
+over when the dataflow has come beyond that place, and not before: a rebuild that succeeds up to
+the place where a step failed proves nothing about the step.
+
+A micro-batch that was lost as a whole, because a task was killed or never ended, is the doing
+of one of its dataflows, and nothing says of which one. So each of them is a *suspect*: it is
+stepped in micro-batches of its own, until it has passed the place. One whose micro-batch is
+lost when it is alone is *convicted*: it is tried again after pauses that grow, and has to make
+more steps alone each time before it shares a micro-batch again.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+Place = tuple[int, int]
+"""The time of a frontier, and a number of slices."""
+
+NOWHERE: Place = (-1, 0)
+
+
+class Kind(Enum):
+    """What kind of thing has failed."""
+
+    FAILED = auto()
+    """The dataflow alone: it raised, or was refused."""
+    LOST = auto()
+    """A whole micro-batch, perhaps by a dataflow that killed its worker."""
+    HUNG = auto()
+    """A whole micro-batch, which was cancelled at its deadline."""
+    UNREACHABLE = auto()
+    """Kafka did not answer, or not with what was asked for."""
+    FULL = auto()
+    """The disk of the state directory, or of Spark's own files."""
+
+
+FIRST_PAUSE_MS = 500
+LONGEST_PAUSE_MS = 30_000
+LONGEST_PAUSE_ALONE_MS = 300_000
+ATTEMPTS_BEFORE_REBUILD = 3
+MAY_LIE_IN_THE_STATE = frozenset({Kind.FAILED, Kind.LOST})
+ENDS_MICRO_BATCHES = frozenset({Kind.LOST, Kind.HUNG, Kind.FULL})
+
+STEPS_ALONE = 3
+MOST_DOUBLINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failure of a dataflow, or of a micro-batch of `dataflows`, after so long."""
+
+    message: str
+    kind: Kind = Kind.FAILED
+    took_ms: int = 0
+    dataflows: int = 1
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it may be the doing of another dataflow."""
+        return self.dataflows > 1
+
+    def __str__(self) -> str:
+        """For people: what happened, and what is done about it."""
+        if self.kind is Kind.FULL:
+            return f"no room for state: {self.message}"
+        if self.kind not in {Kind.LOST, Kind.HUNG}:
+            return self.message
+        who = f"{self.dataflows} dataflows" if self.is_shared else "this dataflow"
+        became = "lost" if self.kind is Kind.LOST else "cancelled"
+        said = f"a micro-batch of {who} was {became}: {self.message}"
+        return f"{said}; each is tried alone" if self.is_shared else said
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a dataflow does not advance, how often in a row, and when it is tried again.
+
+    `rebuilt` says that its state was dropped on account of this once.
+    """
+
+    message: str
+    attempts: int
+    retry_at_ms: int
+    place: Place = NOWHERE
+    rebuilt: bool = False
+
+    def is_over(self, place: Place) -> bool:
+        """Whether a dataflow that has come to this place has passed it."""
+        return place > self.place
+
+
+def after(before: Trouble | None, failure: Failure, place: Place, now_ms: int) -> Trouble:
+    """The trouble of a dataflow after one failure more."""
+    attempts = 1 + (before.attempts if before else 0)
+    place = max(place, before.place) if before else place
+    rebuilt = before is not None and before.rebuilt
+    retry_at_ms = now_ms + pause_ms(failure, attempts)
+    return Trouble(str(failure), attempts, retry_at_ms, place, rebuilt)
+
+
+def pause_ms(failure: Failure, attempts: int) -> int:
+    """How long to wait after so many failures in a row.
+
+    A suspect of many does not wait: the pause is for who is known to fail. What was cancelled
+    waits for as long as it ran, so that it takes half of a lane's time at most.
+    """
+    if failure.is_shared and failure.kind in ENDS_MICRO_BATCHES:
+        return 0
+    harmful = failure.kind in {Kind.LOST, Kind.HUNG}
+    longest = LONGEST_PAUSE_ALONE_MS if harmful else LONGEST_PAUSE_MS
+    growing = FIRST_PAUSE_MS << min(attempts - 1, 20)
+    return max(min(longest, growing), failure.took_ms)
+
+
+def wants_rebuild(trouble: Trouble, failure: Failure) -> bool:
+    """Whether to drop the state, once: it is a cache, and may be the cause.
+
+    An outage of Kafka, a full disk and a step that takes long say nothing against the state.
+    """
+    enough = trouble.attempts >= ATTEMPTS_BEFORE_REBUILD
+    return enough and not trouble.rebuilt and failure.kind in MAY_LIE_IN_THE_STATE
+
+
+@dataclass(frozen=True, slots=True)
+class Isolation:
+    """Whether a dataflow is stepped alone: for how many steps more, and how often convicted."""
+
+    steps: int = 0
+    convictions: int = 0
+
+    def after(self, failure: Failure, attempts: int) -> "Isolation":
+        """After a micro-batch with the dataflow was lost, at the so many-th failure of it.
+
+        When Kafka does not answer it mostly answers nobody: only a second time is suspicious.
+        """
+        if failure.kind not in ENDS_MICRO_BATCHES:
+            repeated = failure.kind is Kind.UNREACHABLE and failure.is_shared and attempts > 1
+            return replace(self, steps=max(self.steps, 1)) if repeated else self
+        if failure.is_shared:
+            return replace(self, steps=max(self.steps, 1))
+        doublings = min(self.convictions, MOST_DOUBLINGS)
+        return Isolation(STEPS_ALONE << doublings, self.convictions + 1)
+
+    def passed(self) -> "Isolation":
+        """After a step beyond the place of the last trouble."""
+        return replace(self, steps=self.steps - 1) if self.steps else self

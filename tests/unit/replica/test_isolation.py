@@ -1,0 +1,119 @@
+"""One of the dataflows kills whatever micro-batch it is in: the others go on, at every time."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CollectionId
+from streams.replica.answers import condition
+from streams.replica.scheduler import LANES, LaneName
+from streams.replica.trouble import Failure, Kind
+from tests.support.market import VIEWS, Market
+from tests.support.sparkless import Replica
+
+POISON = CollectionId("totals")
+LOST = Failure("Python worker exited unexpectedly", Kind.LOST)
+HUNG = Failure("took longer than 60 s", Kind.HUNG, took_ms=60_000)
+
+
+class Ward:
+    """A replica whose micro-batches are lost when they step a certain dataflow."""
+
+    def __init__(self, market: Market, replica: Replica, failure: Failure) -> None:
+        self.market, self.replica, self.failure = market, replica, failure
+        self.deadly = True
+        self.killed: list[tuple[LaneName, int, int]] = []
+        """Lane, dataflows and time of each micro-batch that was lost."""
+
+    def run(self, turns: int, seconds: int = 1) -> None:
+        """Let time pass, and some messages come in each turn."""
+        replica, world = self.replica, self.market.world
+        for _ in range(turns):
+            world.now += 1000 * seconds
+            self.market.produce(5)
+            for _ in range(3):
+                replica.start()
+                for lane in LANES:
+                    self._step(lane)
+                replica.sync()
+                replica.idle()
+
+    def _step(self, lane: LaneName) -> None:
+        replica = self.replica
+        replica.sync()
+        if not replica.begin(lane):
+            return
+        batch = replica.scheduler.current(lane)
+        assert batch is not None
+        if self.deadly and any(unit.flow.id == POISON for unit in batch.units):
+            self.killed.append((lane, len(batch.units), self.market.world.now))
+            replica.results.pop(lane)
+            replica.scheduler.abandon(lane, self.failure)
+        else:
+            replica.commit(lane)
+
+    def lag_s(self, name: str) -> float:
+        self.market.world.shards.sync()
+        return (self.market.world.now - self.market.world.upper(name)) / 1000
+
+
+@pytest.fixture
+def ward(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, request: pytest.FixtureRequest
+) -> Ward:
+    market = Market(monkeypatch, 3)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    replica.settle()
+    return Ward(market, replica, getattr(request, "param", LOST))
+
+
+@pytest.mark.parametrize("ward", [LOST, HUNG], indirect=True, ids=["killed", "hung"])
+def test_a_dataflow_that_ends_every_micro_batch_stands_alone(ward: Ward) -> None:
+    ward.run(6)
+    for name in ("orders", "people", "everything", "ranked"):
+        assert ward.lag_s(name) <= 1, name
+    before = len(ward.killed)
+    ward.run(10, seconds=4)
+    lanes = {(lane, count) for lane, count, _ in ward.killed[before:]}
+    assert lanes <= {("apart", 1)}, "no neighbour is lost twice"
+    for name in ("orders", "people", "everything", "ranked"):
+        assert ward.lag_s(name) <= 1, name
+    flow = ward.replica.scheduler.flows[POISON]
+    said = condition(flow, ward.market.world.now)
+    assert said.state == "failed"
+    assert ward.failure.message in said.message
+
+
+def test_its_pauses_grow_though_a_rebuild_succeeds_in_between(ward: Ward) -> None:
+    ward.run(50, seconds=4)
+    times = [time for _, _, time in ward.killed]
+    assert len(times) <= 12, "a rebuild up to where it fails is no progress"
+    pauses = [after - before for before, after in pairwise(times)]
+    assert max(pauses) >= 64_000
+
+
+def test_it_heals_and_comes_back_among_the_others(ward: Ward) -> None:
+    ward.run(4)
+    ward.deadly = False
+    ward.run(25, seconds=4)
+    for name in VIEWS:
+        assert ward.lag_s(name) <= 1, name
+    flow = ward.replica.scheduler.flows[POISON]
+    assert (flow.trouble, flow.isolation.steps) == (None, 0)
+    assert condition(flow, ward.market.world.now).state == "running"
+    ward.market.check()
+
+
+def test_a_micro_batch_given_up_for_a_drop_is_nobodys_trouble(ward: Ward) -> None:
+    ward.market.world.now += 1000
+    ward.market.produce(5)
+    ward.replica.sync()
+    assert ward.replica.begin("ingest")
+    ward.replica.results.clear()
+    ward.replica.scheduler.abandon("ingest", None)
+    assert all(flow.trouble is None for flow in ward.replica.scheduler.flows.values())
+    ward.deadly = False
+    ward.run(3)
+    assert ward.lag_s("totals") <= 1
