@@ -9,7 +9,6 @@ import threading
 
 from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
 from streams.app.service import Service
-from streams.app.services import until_told
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.compaction.work import log_failure
 from streams.kafka.topics import Topics
@@ -17,9 +16,8 @@ from streams.kafka.topics import Topics
 log = logging.getLogger(__name__)
 
 
-def run(service: Service) -> int:
+def run(service: Service, stopping: threading.Event) -> int:
     """Compact until told to stop; the exit code."""
-    stopping = until_told()
     place = Place(service.kafka, service.namespace)
     with (
         connected(place) as (broker, shards),

@@ -8,7 +8,7 @@ from pathlib import Path
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import serve
 from streams.app.service import FENCED, Service
-from streams.app.services import new_id, now_ms, until_told
+from streams.app.services import new_id, now_ms
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
 from streams.replica.crash import Crash
@@ -18,9 +18,8 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5
 
 
-def run(service: Service) -> int:
+def run(service: Service, stopping: threading.Event) -> int:
     """Coordinate until told to stop; the exit code."""
-    stopping = until_told()
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)
     settings = CoordinatorSettings(

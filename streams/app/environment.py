@@ -20,7 +20,7 @@ from typing import IO, Self
 from streams.app.client import Answer, Client
 from streams.app.processes import Child
 from streams.app.service import FENCED, Service
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -131,29 +131,40 @@ class Environment:
         )
         config = directory / f"{name}.json"
         service.write(config)
-        command = (sys.executable, "-m", "streams.app.main", name, "--config", str(config))
+        program = (sys.executable, "-m", "streams.app.main")
         child = Child(
             name,
-            command,
+            (*program, name, "--config", str(config), "--supervised"),
             directory / "logs" / f"{name}.log",
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
             frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
+            self._are_brokers_away,
         )
         self.children[name] = child
         self._stack.callback(child.stop)
         child.start()
 
+    def _are_brokers_away(self) -> bool:
+        """Whether no broker answers now: then no service can be blamed for its end."""
+        try:
+            reachable(self.kafka)
+        except SlackwaterError:
+            return True
+        return False
+
     def _await(self, ready: Callable[[], bool], name: str) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_S
         while not ready():
+            self.check()
             if time.monotonic() > deadline:
                 where = self.children[name].log_file
                 raise Determinate(f"{name} does not come up: see {where}")
             time.sleep(_LOOK_EVERY_S)
 
     def sql(self, text: str) -> list[Answer]:
-        """Run statements. Errors: InvalidStatement, Determinate, Indeterminate."""
+        """Run statements. Errors: as `check`; InvalidStatement, Determinate, Indeterminate."""
+        self.check()
         return self.client.run(text)
 
     def kill(self, name: str) -> None:
@@ -165,14 +176,19 @@ class Environment:
             if name in {each.name, "all"}:
                 each.kill()
 
-    @property
-    def successor(self) -> str:
-        """What to say when another environment has taken over this namespace; else empty."""
+    def check(self) -> None:
+        """Raise when the environment cannot go on.
+
+        Errors: InvalidUsage when another one has taken over this namespace; Determinate when a
+        service was given up, with the reason.
+        """
+        for child in self.children.values():
+            if child.reason:
+                raise Determinate(child.reason)
         coordinator = self.children.get("coordinator")
-        if coordinator is None or not coordinator.is_over:
-            return ""
-        where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
-        return f"another environment has taken over {where}"
+        if coordinator is not None and coordinator.is_over:
+            where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
+            raise InvalidUsage(f"another environment has taken over {where}")
 
     def stop(self) -> None:
         """End everything this environment started."""

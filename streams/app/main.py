@@ -4,11 +4,11 @@ import importlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from streams.app import service
+from streams.app.services import Supervised, configured, serve, until_signalled
 from streams.app.sql import sql
 from streams.app.up import up
 
@@ -50,32 +50,35 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"
         app.add_typer(bench.app, name="bench")
         app.add_typer(torture.app, name="torture")
 
-Config = Annotated[Path, typer.Option("--config", exists=True, dir_okay=False)]
+Config = Annotated[
+    Path,
+    typer.Option("--config", exists=True, dir_okay=False, help="What it is to do, as JSON."),
+]
 
 
 @app.command(hidden=True)
-def coordinator(config: Config) -> None:
-    """Run a coordinator as its supervisor says."""
-    raise typer.Exit(_run("coordinator", config))
+def coordinator(config: Config, *, supervised: Supervised = False) -> None:
+    """Run a coordinator, until SIGTERM or SIGINT."""
+    _serve("coordinator", config, supervised=supervised)
 
 
 @app.command(hidden=True)
-def replica(config: Config) -> None:
-    """Run a replica as its supervisor says."""
-    raise typer.Exit(_run("replica", config))
+def replica(config: Config, *, supervised: Supervised = False) -> None:
+    """Run a replica, until SIGTERM or SIGINT."""
+    _serve("replica", config, supervised=supervised)
 
 
 @app.command(hidden=True)
-def compaction(config: Config) -> None:
-    """Compact now and then, as its supervisor says."""
-    raise typer.Exit(_run("compaction", config))
+def compaction(config: Config, *, supervised: Supervised = False) -> None:
+    """Compact now and then, until SIGTERM or SIGINT."""
+    _serve("compaction", config, supervised=supervised)
 
 
-def _run(name: str, config: Path) -> int:
-    """Run a service; loaded only here, for the shell would wait seconds for Spark."""
-    module = importlib.import_module(f"streams.app.{name}")
-    code: int = module.run(service.read_service(config))
-    return code
+def _serve(name: str, config: Path, *, supervised: bool) -> NoReturn:
+    """Run a service; its module is loaded only here: the shell would wait seconds for Spark."""
+    service = configured(config)
+    stopping = until_signalled(supervised=supervised)
+    serve(importlib.import_module(f"streams.app.{name}").run, service, stopping)
 
 
 if __name__ == "__main__":

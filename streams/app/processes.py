@@ -1,8 +1,8 @@
 """Child processes that never outlive their parent, and come back when they die.
 
 Each child leads a process group of its own, so that what it starts (a JVM, its workers) goes
-with it. The kernel kills a child when its parent dies, however it dies (Linux); elsewhere the
-child notices the end of its standard input.
+with it. The kernel kills a child when its parent dies, however it dies (Linux); elsewhere a
+child that is told to (`end_with_input`) notices the end of its standard input.
 """
 
 import contextlib
@@ -14,23 +14,27 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from streams.app.ends import FIRST_PAUSE_S, End, Ends, last_error
 
 log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S, _STABLE_S = 0.2, 10.0, 30.0
-_PATIENCE_S = 10.0
+_PATIENCE_S = 20.0
+_READ_AT_MOST = 1 << 18
+"""Bytes of a log in which the last error is looked for."""
 
 
 @dataclass(slots=True)
 class Child:
     """A supervised process: `start` keeps it running until `stop`.
 
-    After an exit code in `final` it is not started again, for it would only end again, and
-    `is_over` is true.
+    It is not started again, and `is_over` is true, after an exit code in `final`, and after it
+    has ended in the same way too often (`streams.app.ends`): then `reason` says in which. While
+    `excuse` finds that something else is to blame, it is not given up.
     """
 
     name: str
@@ -38,8 +42,12 @@ class Child:
     log_file: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     final: frozenset[int] = frozenset()
+    excuse: Callable[[], bool] = lambda: False
     starts: int = 0
     is_over: bool = False
+    reason: str = ""
+    _is_wanted: bool = False
+    """Whether the next end is one that `kill` brought about."""
     _process: "subprocess.Popen[bytes] | None" = None
     _stopping: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -63,13 +71,17 @@ class Child:
     def kill(self) -> None:
         """`kill -9` of its whole group: it is started again."""
         if self._process is not None:
+            self._is_wanted = True
             kill_group(self._process.pid, signal.SIGKILL)
 
     def stop(self) -> None:
-        """End it for good: first politely, then not."""
+        """End it for good: first politely, then not.
+
+        Only the process itself is asked to end: it ends what it has started in its own order.
+        """
         self._stopping.set()
         if self._process is not None:
-            kill_group(self._process.pid, signal.SIGTERM)
+            self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_S)
             kill_group(self._process.pid, signal.SIGKILL)
@@ -78,35 +90,54 @@ class Child:
 
     def _supervise(self, started: threading.Event) -> None:
         # the parent-death signal follows this thread, which lives as long as the process does
-        pause_s = _FIRST_PAUSE_S
+        ends = Ends()
         while not self._stopping.is_set():
-            began = time.monotonic()
-            self._process = self._spawn()
-            self.starts += 1
-            started.set()
-            if self._stopping.is_set():  # `stop` may have looked before it was there
-                kill_group(self._process.pid, signal.SIGKILL)
-            code = self._process.wait()
-            kill_group(self._process.pid, signal.SIGKILL)
-            if self._process.stdin is not None:
-                self._process.stdin.close()
+            end = self._run_once(started)
             if self._stopping.is_set():
                 return
-            if code in self.final:
-                log.error(
-                    "a process ended for good",
-                    extra={"service": self.name, "code": code, "log": str(self.log_file)},
-                )
-                self.is_over = True
+            pause_s, self._is_wanted = self._pause_after(end, ends), False
+            if self.is_over:
                 return
-            lasted_s = time.monotonic() - began
-            pause_s = _FIRST_PAUSE_S if lasted_s > _STABLE_S else pause_s
-            log.warning(
-                "a process ended and is started again",
-                extra={"service": self.name, "code": code, "log": str(self.log_file)},
-            )
             self._stopping.wait(pause_s)
-            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def _run_once(self, started: threading.Event) -> End:
+        """Start the process and wait until it ends, and its group with it."""
+        began = time.monotonic()
+        written = self.log_file.stat().st_size if self.log_file.exists() else 0
+        process = self._process = self._spawn()
+        self.starts += 1
+        started.set()
+        if self._stopping.is_set():  # `stop` may have looked before it was there
+            kill_group(process.pid, signal.SIGKILL)
+        code = process.wait()
+        kill_group(process.pid, signal.SIGKILL)
+        if process.stdin is not None:
+            process.stdin.close()
+        return End(code, last_error(self._said_since(written)), time.monotonic() - began)
+
+    def _pause_after(self, end: End, ends: Ends) -> float:
+        """Say how it ended, and decide what comes of it; the seconds until the next start."""
+        said = f"{self.name} {end} (log: {self.log_file})"
+        if end.code in self.final:
+            log.error("%s", said)
+            self.is_over = True
+        elif self._is_wanted:
+            return FIRST_PAUSE_S
+        elif ends.note(end) and not self.excuse():
+            self.reason = f"{said}, {ends.alike} times in a row: it is given up"
+            self.is_over = True
+        else:
+            log.warning("%s: it is started again", said)
+        return ends.pause_s
+
+    def _said_since(self, written: int) -> str:
+        """What it wrote from this offset of its log on, of much only the last part."""
+        try:
+            with self.log_file.open("rb") as file:
+                file.seek(max(written, file.seek(0, os.SEEK_END) - _READ_AT_MOST))
+                return file.read().decode(errors="replace")
+        except OSError:
+            return ""
 
     def _spawn(self) -> "subprocess.Popen[bytes]":
         self.log_file.parent.mkdir(parents=True, exist_ok=True)

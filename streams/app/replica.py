@@ -4,16 +4,14 @@ import threading
 from pathlib import Path
 
 from streams.app.service import Service
-from streams.app.services import until_told
 from streams.compute.controller import command_topic, response_topic
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import SparkSettings
 
 
-def run(service: Service) -> int:
+def run(service: Service, stopping: threading.Event) -> int:
     """Serve as a replica until told to stop; the exit code."""
-    stopping = until_told()
     replica = Replica(config_of(service))
 
     def stop_when_told() -> None:

@@ -5,11 +5,15 @@ Spark and the planner to read it.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
+from streams.errors import InvalidUsage
 from streams.kafka.settings import ClientSettings
+
+FAILED = 1
+"""Exit code of a service that could not go on."""
 
 FENCED = 3
 """Exit code of a coordinator that another one has taken over from."""
@@ -55,5 +59,44 @@ class Service:
 
 
 def read_service(path: Path) -> Service:
-    """What `Service.write` wrote."""
-    return Service(**json.loads(path.read_text()))
+    """What `Service.write` wrote.
+
+    Errors: InvalidUsage when the file holds something else; it never shows a value, which may
+    be a secret.
+    """
+    try:
+        given = json.loads(path.read_text())
+    except (OSError, ValueError) as cause:
+        kind = type(cause).__name__
+        raise InvalidUsage(f"expected JSON in {path}, which cannot be read: {kind}") from cause
+    if not isinstance(given, dict):
+        raise InvalidUsage(f"expected one JSON object in {path}, got {type(given).__name__}")
+    faults = "; ".join(_faults(given))
+    if faults:
+        raise InvalidUsage(f"{path}: {faults}")
+    return Service(**given)
+
+
+_KINDS: Mapping[object, tuple[str, tuple[type, ...]]] = {
+    str: ("a text", (str,)),
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    bool: ("true or false", (bool,)),
+}
+_OBJECT: tuple[str, tuple[type, ...]] = ("an object", (dict,))
+
+
+def _faults(given: Mapping[str, object]) -> Iterator[str]:
+    """What is wrong with the settings of a file."""
+    known = {each.name: each for each in fields(Service)}
+    for name in sorted(given.keys() - known.keys()):
+        yield f"{name}: no such setting"
+    for name, each in known.items():
+        if name not in given:
+            if each.default is MISSING and each.default_factory is MISSING:
+                yield f"{name}: missing"
+            continue
+        expected, types = _KINDS.get(each.type, _OBJECT)
+        value = given[name]
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
+            yield f"{name}: expected {expected}, got {type(value).__name__}"

@@ -1,17 +1,28 @@
 """What the services of an environment have in common: clock, names, log lines, their end.
 
 Each is a process of its own (`streams.app.coordinator`, `streams.app.replica`,
-`streams.app.compaction`), and is told everything by one JSON file (`streams.app.service`).
+`streams.app.compaction`), and is told everything by one JSON file (`streams.app.service`). It
+serves until it is asked to end, whatever its standard input is.
 """
 
 import logging
+import os
 import signal
 import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
 
 from streams.app.processes import end_with_input
+from streams.app.service import FAILED, Service, read_service
+from streams.errors import InvalidUsage, SlackwaterError
+
+log = logging.getLogger(__name__)
 
 
 def now_ms() -> int:
@@ -44,16 +55,58 @@ class _Fields(logging.Formatter):
         return text + "".join(f" {key}={value}" for key, value in fields.items())
 
 
-def until_told() -> threading.Event:
-    """As `until_signalled`, of a process whose end also follows its parent's."""
-    end_with_input()
-    return until_signalled()
+Supervised = Annotated[
+    bool,
+    typer.Option(
+        "--supervised",
+        hidden=True,
+        help="End, with this process group, when standard input ends: the parent is gone.",
+    ),
+]
 
 
-def until_signalled() -> threading.Event:
-    """Set when the process is asked to end; from now on log lines are for people."""
+def until_signalled(*, supervised: bool = False) -> threading.Event:
+    """Set when the process is asked to end; from now on log lines are for people.
+
+    The end of standard input ends a supervised process, and no other: a service that an
+    operating system or a container runs has none.
+    """
+    if supervised:
+        end_with_input()
     configure_logging()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     return stopping
+
+
+def configured(config: Path) -> Service:
+    """What a service is told by a file. Errors: typer.BadParameter, saying what is wrong."""
+    try:
+        return read_service(config)
+    except InvalidUsage as error:
+        raise typer.BadParameter(str(error), param_hint="--config") from error
+
+
+Run = Callable[[Service, threading.Event], int]
+"""Serves as it is told until the event is set, or it cannot go on; its exit code."""
+
+
+def serve(run: Run, service: Service, stopping: threading.Event) -> NoReturn:
+    """Run a service until it ends, and this process with it, by the service's exit code.
+
+    By then the service has closed all that it opened. Threads of libraries still run (PySpark
+    has some for each query): to take the interpreter apart under them makes native libraries
+    report leaks, and may crash. So the process ends at once.
+    """
+    code = FAILED
+    try:
+        code = run(service, stopping)
+    except SlackwaterError as error:
+        log.error("%s", " ".join(str(error).split()))  # noqa: TRY400  expected: where it was noticed tells nothing
+    except Exception:
+        log.exception("a defect ends this process")
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

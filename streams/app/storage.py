@@ -13,9 +13,14 @@ from rich.console import Console
 from rich.text import Text
 
 from streams.app.environment import reach, reachable
-from streams.app.processes import end_with_input
-from streams.app.service import FENCED, Service, read_service
-from streams.app.services import now_ms, until_signalled
+from streams.app.service import FAILED, FENCED, Service
+from streams.app.services import (
+    Supervised,
+    configured,
+    now_ms,
+    serve,
+    until_signalled,
+)
 from streams.app.up import (
     DIRECTORY,
     NAMESPACE,
@@ -34,12 +39,12 @@ from streams.replica.crash import Crash
 from streams.storage.commands.service import CommandService, Names, Wiring
 from streams.storage.shards import Shards
 
-FAILED, NO_ENVIRONMENT = 1, 3
+NO_ENVIRONMENT = 3
 
 log = logging.getLogger(__name__)
 
 
-def storage(
+def storage(  # noqa: PLR0913  the options of a command, each by name
     *,
     directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY,
     brokers: Annotated[
@@ -53,7 +58,10 @@ def storage(
     namespace: Annotated[
         str, typer.Option(help="What our topics' names begin with.")
     ] = NAMESPACE,
-    config: Annotated[Path | None, typer.Option(hidden=True, dir_okay=False)] = None,
+    config: Annotated[
+        Path | None, typer.Option(hidden=True, exists=True, dir_okay=False)
+    ] = None,
+    supervised: Supervised = False,
 ) -> None:
     """Answer commands from NAMESPACE.storage.commands until Ctrl-C.
 
@@ -68,10 +76,10 @@ def storage(
         slackwater storage --brokers kafka.example:9092 --client @client.properties
             --topic commands.retention.ms=86400000
     """
-    stopping = until_signalled()
-    if config is not None:
-        end_with_input()
-        raise typer.Exit(run(read_service(config), stopping))
+    told = None if config is None else configured(config)
+    stopping = until_signalled(supervised=supervised)
+    if told is not None:
+        serve(run, told, stopping)
     try:
         service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:

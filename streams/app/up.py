@@ -173,7 +173,6 @@ def _run(settings: Settings, console: Console) -> None:
 
 
 def _stay(environment: Environment, stopping: threading.Event) -> None:
-    """Return when told to stop. Errors: InvalidUsage when another environment took over."""
+    """Return when told to stop. Errors: as `Environment.check`."""
     while not stopping.wait(1):
-        if environment.successor:
-            raise InvalidUsage(environment.successor)
+        environment.check()

@@ -109,7 +109,8 @@ def _end_with_input() -> None:
     if os.fork() == 0:
         while os.read(0, 1 << 10):
             pass
-        os.kill(parent, signal.SIGKILL)
+        if os.getppid() == parent:  # else it has ended, and its number may be another's
+            os.kill(parent, signal.SIGKILL)
         os._exit(0)
 
 

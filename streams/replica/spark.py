@@ -10,6 +10,8 @@ package installed.
 """
 
 import shutil
+import signal
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -49,13 +51,23 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
         for key, value in {**_defaults(settings, state), **settings.extra}.items():
             builder = builder.config(key, value)
-        session = builder.getOrCreate()
+        with _own_interrupt():
+            session = builder.getOrCreate()
         stack.callback(session.stop)
         session.sparkContext.setLogLevel("ERROR")
         if python is not None:
             session.sparkContext.pythonExec = str(python)
         session.dataSource.register(SlackwaterSource)
         yield session
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """What this process does at Ctrl-C stays: PySpark would raise KeyboardInterrupt instead."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)
 
 
 def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:

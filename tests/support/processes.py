@@ -1,11 +1,70 @@
-"""What a test may ask about processes of the operating system."""
+"""Processes of the operating system, for tests: asked about, ended, and waited for.
+
+A process may end at any moment, between any two looks at it: none of these fails for it.
+"""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
 
 import psutil
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process is there and still runs; it may end at any moment."""
+    """Whether the process is there and still runs."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def family(pid: int) -> frozenset[psutil.Process]:
+    """A process and all that descend from it, those that are there now."""
+    try:
+        first = psutil.Process(pid)
+        return frozenset({first, *first.children(recursive=True)})
+    except psutil.NoSuchProcess:
+        return frozenset()
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    """What it was started with; empty when it has ended or is not ours to look at."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def signal_group(leader: int, number: signal.Signals) -> None:
+    """Send a signal to a process group, if there still is one."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, number)
+
+
+def kill_all(processes: Iterable[psutil.Process]) -> None:
+    """`kill -9` of each that still runs; never of another that got the number of one."""
+    for each in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+
+
+def settled(processes: Iterable[psutil.Process], timeout_s: float = 60) -> None:
+    """Wait until none of them runs."""
+    left = list(processes)
+    eventually(lambda: not any(_runs(each) for each in left), timeout_s)
+
+
+def _runs(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def eventually(condition: Callable[[], bool], timeout_s: float = 30) -> None:
+    """Wait until it comes true."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"it did not come true in {timeout_s:.0f} s"
+        time.sleep(0.02)

@@ -136,7 +136,7 @@ def test_commands_of_strangers_are_answered_and_the_service_comes_back(
         held = client.write(held, 10)
         assert held["frontier"] == 10
         assert environment.children["storage"].pid != before
-        assert not environment.successor
+        environment.check()
     finally:
         client.close()
 

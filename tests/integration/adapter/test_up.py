@@ -1,7 +1,6 @@
 """`slackwater up` and `slackwater sql` as a user runs them, in processes of their own."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -11,14 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from streams.app.environment import find
 from streams.errors import InvalidUsage
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.producing import Feed
-from tests.support.processes import is_alive
+from tests.support.processes import family, kill_all, settled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -72,14 +70,6 @@ def rows(directory: Path, text: str) -> list[Any]:
     return [row for each in messages if each["type"] == "rows" for row in each["rows"]]
 
 
-def family(pid: int) -> set[int]:
-    return {pid, *(each.pid for each in psutil.Process(pid).children(recursive=True))}
-
-
-def settled(pids: set[int]) -> None:
-    eventually(lambda: not any(is_alive(pid) for pid in pids), 60)
-
-
 def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path) as first:
         bootstrap = json.loads((tmp_path / "environment.json").read_text())["bootstrap"]
@@ -103,8 +93,7 @@ def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -
         assert rows(tmp_path, query) == before
         everything = family(first.pid)
         assert len(everything) >= 6
-        for pid in everything:
-            os.kill(pid, signal.SIGKILL)
+        kill_all(everything)
         settled(everything)
     with up(tmp_path) as second:
         assert rows(tmp_path, query) == before

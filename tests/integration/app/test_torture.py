@@ -3,13 +3,13 @@
 import json
 from pathlib import Path
 
-import psutil
 import pytest
 
 from streams.app.torture.nursery import Nursery
 from streams.app.torture.soak import Soak
 from streams.app.torture.worker import Plan
 from streams.kafka.embedded import EmbeddedBroker
+from tests.support.processes import family, is_alive, settled
 
 pytestmark = pytest.mark.integration
 
@@ -36,13 +36,11 @@ def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> 
     with Nursery(tmp_path / "log") as nursery:
         first, second = nursery.start(plan), nursery.start(plan)
         assert first != second
-        assert psutil.pid_exists(first)
+        assert is_alive(first)
         nursery.kill(first)
-        assert not psutil.pid_exists(first)
-        left = psutil.Process(second)
-        assert left.is_running()
-    psutil.wait_procs([left], timeout=30)
-    assert not left.is_running()
+        assert not is_alive(first)
+        (left,) = family(second)
+    settled([left])
 
 
 def test_a_lap_is_judged(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The embedded broker: its data outlive it, it does not outlive its parent."""
 
-import contextlib
 import os
 import signal
 import socket
@@ -18,6 +17,7 @@ from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
+from tests.support.processes import command_line, family, settled
 
 pytestmark = pytest.mark.integration
 
@@ -45,18 +45,12 @@ def read(bootstrap: str, count: int) -> list[bytes]:
 
 def java_of(directory: Path) -> list[psutil.Process]:
     """The broker's JVMs that work on this directory."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
-            line = process.cmdline()
-            if str(directory / "server.properties") in line and "java" in Path(line[0]).name:
-                found.append(process)
-    return found
-
-
-def gone(processes: list[psutil.Process], seconds: float = 20) -> bool:
-    _, alive = psutil.wait_procs(processes, seconds)
-    return not alive
+    conf = str(directory / "server.properties")
+    return [
+        process
+        for process in psutil.process_iter()
+        if conf in (line := command_line(process)) and "java" in Path(line[0]).name
+    ]
 
 
 PARENT = """
@@ -84,7 +78,7 @@ def test_data_survive_a_restart_and_so_does_the_address_unless_it_is_taken(tmp_p
         before = running.bootstrap
         append(before, b"first")
         (java,) = java_of(tmp_path)
-    assert gone([java], 0)
+    settled([java], 0)
     with broker as running:
         assert running.bootstrap == before
         append(before, b"second")
@@ -107,7 +101,7 @@ def test_a_killed_parent_takes_its_broker_along_and_loses_nothing(tmp_path):
     # at once, while the old one is still closing its files
     with EmbeddedBroker(tmp_path) as again:
         assert read(again.bootstrap, 1) == [b"first"]
-    assert gone(javas)
+    settled(javas)
 
 
 def test_a_killed_guard_takes_its_broker_along(tmp_path):
@@ -118,7 +112,7 @@ def test_a_killed_guard_takes_its_broker_along(tmp_path):
         guard = javas[0].parent()
         assert guard is not None
         guard.kill()
-        assert gone(javas)
+        settled(javas)
     with broker as running:
         assert read(running.bootstrap, 1) == [b"first"]
 
@@ -126,8 +120,8 @@ def test_a_killed_guard_takes_its_broker_along(tmp_path):
 def test_ctrl_c_does_not_reach_it(broker):
     processes = [
         process
-        for process in psutil.Process().children(recursive=True)
-        if "java" in process.name() and "kafka.Kafka" in process.cmdline()
+        for process in family(os.getpid())
+        if "kafka.Kafka" in (line := command_line(process)) and "java" in Path(line[0]).name
     ]  # and not Spark's, which ends with its driver
     assert processes
     assert all(os.getpgid(process.pid) != os.getpgid(0) for process in processes)

@@ -1,6 +1,5 @@
 """A replica in a process and a process group of its own, which may be killed at any moment."""
 
-import contextlib
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import SparkSettings
 from tests.integration.replica.support import Bench
+from tests.support.processes import signal_group
 
 ROOT = Path(__file__).parents[3]
 
@@ -52,8 +52,7 @@ def start(
 
 
 def kill(process: "subprocess.Popen[bytes]") -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    signal_group(process.pid, signal.SIGKILL)
     process.wait(30)
     if process.stdin is not None:
         process.stdin.close()

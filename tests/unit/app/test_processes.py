@@ -3,13 +3,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streams.app.processes import Child
-from tests.support.processes import is_alive
+from tests.support.processes import eventually, is_alive
 
 FAMILY = """
 import subprocess, sys, time
@@ -17,13 +17,6 @@ child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 print(child.pid, flush=True)
 time.sleep(600)
 """
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
 
 
 def family(log: Path) -> Child:
@@ -60,6 +53,105 @@ def test_some_ends_are_final(tmp_path) -> None:
     eventually(lambda: child.is_over)
     assert child.starts == 1
     child.stop()
+
+
+def ending(code: str, log: Path, **options: Any) -> Child:
+    """A process that runs some Python and ends."""
+    return Child("c", [sys.executable, "-c", code], log, **options)
+
+
+def test_who_ends_in_the_same_way_three_times_is_given_up_with_the_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    child = ending("raise OSError('no java')", tmp_path / "log")
+    child.start()
+    eventually(lambda: child.is_over)
+    child.stop()
+    assert child.starts == 3
+    assert "c ended with exit code 1: OSError: no java" in child.reason
+    assert str(tmp_path / "log") in child.reason
+    assert "3 times in a row" in child.reason
+    assert "\n" not in child.reason
+    told = [each.getMessage() for each in caplog.records]
+    assert len(told) == 2
+    assert all("exit code 1: OSError: no java" in each for each in told)
+
+
+def test_the_error_is_that_of_the_last_run(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("ERROR: of an earlier environment\n")
+    child = ending("import os; os.abort()", log)
+    child.start()
+    eventually(lambda: child.is_over)
+    child.stop()
+    assert "SIGABRT" in child.reason
+    assert "earlier" not in child.reason
+
+
+def test_nobody_is_given_up_for_what_others_are_to_blame_for(tmp_path: Path) -> None:
+    away = [True]
+    child = ending("raise OSError('no broker')", tmp_path / "log", excuse=lambda: away[0])
+    child.start()
+    try:
+        eventually(lambda: child.starts > 3)
+        assert not child.is_over
+        away[0] = False
+        eventually(lambda: child.is_over)
+    finally:
+        child.stop()
+
+
+def test_who_is_killed_on_purpose_always_comes_back(tmp_path: Path) -> None:
+    child = family(tmp_path / "log")
+    child.start()
+    try:
+        for count in range(1, 6):
+            born(tmp_path / "log", count)
+            child.kill()
+        born(tmp_path / "log", 6)
+        assert not child.is_over
+    finally:
+        child.stop()
+
+
+def test_stop_asks_the_process_alone_and_lets_it_end_what_it_started(tmp_path: Path) -> None:
+    program = """
+import signal, subprocess, sys
+inner = "import signal, sys; print('born', flush=True); signal.sigwait([signal.SIGTERM])"
+inner += "; print('asked', flush=True)"
+child = subprocess.Popen([sys.executable, "-c", inner], stdin=subprocess.PIPE)
+signal.signal(signal.SIGTERM, lambda *_: sys.exit("in order"))
+child.wait()
+"""
+    child = ending(program, tmp_path / "log")
+    child.start()
+    eventually(lambda: "born" in (tmp_path / "log").read_text())
+    child.stop()
+    assert (tmp_path / "log").read_text().split("\n")[1:] == ["in order", ""]
+
+
+@pytest.mark.parametrize("supervised", [True, False])
+def test_the_end_of_standard_input_ends_only_who_is_supervised(supervised: bool) -> None:
+    program = f"""
+import sys
+from streams.app.services import until_signalled
+stopping = until_signalled(supervised={supervised})
+print("ready", flush=True)
+sys.exit(0 if stopping.wait(60) else 7)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        if supervised:
+            assert process.wait(30) == -signal.SIGKILL
+            return
+        assert process.stdout.readline() == "ready\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.terminate()
+        assert process.wait(30) == 0
 
 
 def test_stop_ends_the_whole_group_for_good(tmp_path) -> None:
