@@ -188,7 +188,10 @@ class Reads:
         def final() -> bool:
             return all(is_complete(self._state(each), time) for each in items)
 
-        while not self._shards.wait(final, BEAT_MS):
+        if final():
+            return
+        groups = {self._shards.group_of(each.id) for each in items}
+        while not self._shards.wait(final, BEAT_MS, groups):
             uppers = [self._state(each).upper for each in items]
             least = min((each.time for each in uppers if not each.is_empty), default=0)
             yield Progress(frontier(min(least, time)))

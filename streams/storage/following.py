@@ -1,7 +1,7 @@
 """Many groups followed with one tail, and everybody who waits for them.
 
-With a pump, a background thread polls and folds, and waiters sleep on a condition that is
-notified at every fold. Without one, whoever waits polls and folds itself: the same behaviour in
+With a pump, a background thread polls and folds, and waiters sleep until a fold shows them what
+they wait for. Without one, whoever waits polls and folds itself: the same behaviour in
 one thread, for tests and for short-lived clients. Only here does storage block.
 
 A group that fails is followed no more (`Group.failure`); others go on. It is opened again from
@@ -18,15 +18,17 @@ from functools import partial
 from itertools import groupby
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
-from streams.ids import EventId, Offset, Topic
+from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail, Truncated, Unanswered, WronglyTimed
 from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
 from streams.storage.group import MADE_ANEW, Group, Lost
 from streams.storage.healing import Found, Healer
+from streams.storage.homes import Homes
 from streams.storage.outcomes import Outcome, WrongGroup
 from streams.storage.status import Status
+from streams.storage.waiting import Callback, Callbacks, Groups, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +66,14 @@ class Following:
         self._identify = identify
         self._reopened = reopened
         self._healer = Healer(self._attempt, background=pump)
-        self.changed = threading.Condition(threading.RLock())
+        self.changed = threading.RLock()  # guards what follows
+        self._waiting = Waiting(self.changed)
+        self._homes = Homes()
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
         self._awaiting = Awaiting()
-        self._callbacks: list[Callable[[frozenset[str]], None]] = []
+        self._callbacks = Callbacks()
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
         self._answering_since = 0.0  # by the monotonic clock: when the last silence was over
@@ -88,8 +92,9 @@ class Following:
         with self.changed:
             self.groups[group.names.group] = group
             self._by_log[group.names.log] = group
+            self._homes.came(group)
             self._moves.append((group.names.log, Offset(group.state.upto + 1)))
-            self.changed.notify_all()
+            self._waiting.everything()
 
     def leave(self, name: str) -> None:
         """Follow a group no more; one that is not followed is passed over."""
@@ -99,8 +104,9 @@ class Following:
                 self._healer.forget(name)
                 self._news = self._news or group.failure is not None
                 del self._by_log[group.names.log]
+                self._homes.left(group)
                 self._moves.append((group.names.log, None))
-                self.changed.notify_all()
+                self._waiting.everything()
 
     def group(self, name: str) -> Group:
         """A followed group.
@@ -114,9 +120,21 @@ class Following:
             raise group.failure
         return group
 
-    def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether the predicate came true in time; it is looked at after every fold.
+    def home(self, id_: CollectionId) -> str | None:
+        """The group that holds a collection; None when none does that is followed."""
+        for name in (id_, self._homes.find(id_)):
+            group = None if name is None else self.groups.get(name)
+            if group is not None and id_ in group.state.collections:
+                return group.names.group
+        return None
 
+    def wait(
+        self, predicate: Callable[[], bool], timeout_ms: int, groups: Groups | None = None
+    ) -> bool:
+        """Whether the predicate came true in time; it is looked at whenever groups move.
+
+        Where it is about some `groups` alone, these are to be named: then others cost nothing.
+        It has to be quick then, for the fold evaluates it.
         Without a pump there is one poll at least, however short the time: what can be known is.
         """
         deadline = time.monotonic() + timeout_ms / 1000
@@ -129,12 +147,14 @@ class Following:
                 if (left <= 0 and not is_due) or self._closed:
                     return False
                 if self._thread is not None:
-                    self.changed.wait(left)
+                    self._waiting.sleep(predicate, groups, left)
                     continue
             self.advance(min(POLL_MS, max(0, int(left * 1000)) + 1))
             is_due = False
 
-    def await_answered(self, predicate: Callable[[], bool]) -> bool:
+    def await_answered(
+        self, predicate: Callable[[], bool], groups: Groups | None = None
+    ) -> bool:
         """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
 
         That is waited for as well, for as long as it is worth while; after it patience is as
@@ -143,7 +163,7 @@ class Following:
         since = time.monotonic()
         while True:
             left = since + PATIENCE_MS / 1000 - time.monotonic()
-            if self.wait(predicate, max(0, int(left * 1000))):
+            if self.wait(predicate, max(0, int(left * 1000)), groups):
                 return True
             if self.is_silence():
                 since = time.monotonic()
@@ -188,14 +208,19 @@ class Following:
         with self.changed:
             self._awaiting.forget(ids)
 
-    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+    def subscribe(self, callback: Callback, group: str | None = None) -> Callable[[], None]:
         """Call back with the names of groups that moved; returns what ends it.
 
+        With a `group` only when that one is among them.
         The callback runs where the fold runs, so it must be short and must not wait for a fold.
         """
         with self.changed:
-            self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback)
+            self._callbacks.add(callback, group)
+        return partial(self._unsubscribe, callback, group)
+
+    def _unsubscribe(self, callback: Callback, group: str | None) -> None:
+        with self.changed:
+            self._callbacks.remove(callback, group)
 
     def advance(self, wait_ms: int) -> None:
         """Poll once and fold what came."""
@@ -218,7 +243,7 @@ class Following:
         """Follow nothing any more; waiters return."""
         with self.changed:
             self._closed = True
-            self.changed.notify_all()
+            self._waiting.everything()
         self._healer.close()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -282,12 +307,12 @@ class Following:
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
             moved = frozenset(self._fold_each(entries))
-            self.changed.notify_all()
+            self._waiting.moved(moved)
         self._call_back(moved)
 
     def _call_back(self, moved: frozenset[str]) -> None:
         with self.changed:
-            callbacks = tuple(self._callbacks)
+            callbacks = self._callbacks.of(moved)
         for callback in callbacks:
             guarded(partial(callback, moved))
 
@@ -308,6 +333,7 @@ class Following:
                 self.fail(entry.topic, Corrupt(f"{place}: cannot be folded: {defect!r}"))
                 continue
             if decided is not None:
+                self._homes.folded(group, *decided)
                 self._note(group, *decided)
             yield group.names.group
 
@@ -328,7 +354,7 @@ class Following:
                 self._moves.append((topic, None))
                 if not isinstance(failure, Lost):
                     self._healer.later(group.names.group)
-            self.changed.notify_all()
+            self._waiting.everything()
 
     def _leave_behind(self, topic: Topic, cause: SlackwaterError) -> None:
         """The group cannot be followed on from where we are: have it opened again."""

@@ -213,7 +213,8 @@ def await_upper(
 
     Errors: TimeoutError.
     """
-    if not shards.wait(lambda: is_complete(shards.state(collection), time), timeout_ms):
+    home = (shards.group_of(collection),)
+    if not shards.wait(lambda: is_complete(shards.state(collection), time), timeout_ms, home):
         upper = shards.state(collection).upper
         raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
 

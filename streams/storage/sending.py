@@ -98,7 +98,7 @@ class Sending:
         self.following.expect([(each.group.names.group, each.event) for each in sent])
         try:
             self._append(sent)
-            self.following.await_answered(lambda: self._all_known(sent))
+            self.following.await_answered(lambda: self._all_known(sent), groups_of(sent))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
@@ -140,7 +140,7 @@ class Sending:
                     raise
             else:
                 return
-            self.following.wait(lambda: self._all_known(sent), wait_ms)
+            self.following.wait(lambda: self._all_known(sent), wait_ms, groups_of(sent))
         raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
 
     def _waits(self) -> Iterator[int]:
@@ -152,3 +152,8 @@ class Sending:
 
     def _all_known(self, sent: Sequence[Sent]) -> bool:
         return all(self._outcome(each) is not None for each in sent)
+
+
+def groups_of(sent: Sequence[Sent]) -> frozenset[str]:
+    """The groups that decide about events."""
+    return frozenset(each.group.names.group for each in sent)

@@ -29,6 +29,7 @@ from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
 from streams.storage.state import CollectionState, State
 from streams.storage.status import Status
+from streams.storage.waiting import Callback, Groups
 
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
 """The largest chunk; its record has a key and headers, too."""
@@ -198,13 +199,9 @@ class Shards:
 
         Errors: InvalidUsage when none does; what the group failed of.
         """
-        following = self.following
-        guess = following.groups.get(collection)
-        if guess is not None and collection in guess.state.collections:
-            return following.group(collection).names.group
-        for name, group in list(following.groups.items()):
-            if collection in group.state.collections:
-                return following.group(name).names.group
+        home = self.following.home(collection)
+        if home is not None:
+            return self.following.group(home).names.group
         raise InvalidUsage(f"collection {collection} is in no open group")
 
     def state(self, collection: CollectionId) -> CollectionState:
@@ -234,16 +231,22 @@ class Shards:
         """Whether the brokers answer, and which groups are followed no more, and why."""
         return self.following.status()
 
-    def wait(self, predicate: Callable[[], bool], timeout_ms: int) -> bool:
-        """Whether the predicate came true in time; it is looked at after every fold."""
-        return self.following.wait(predicate, timeout_ms)
+    def wait(
+        self, predicate: Callable[[], bool], timeout_ms: int, groups: Groups | None = None
+    ) -> bool:
+        """Whether the predicate came true in time; it is looked at whenever groups move.
 
-    def subscribe(self, callback: Callable[[frozenset[str]], None]) -> Callable[[], None]:
+        Where it is about some `groups` alone, these are to be named, and it has to be quick.
+        """
+        return self.following.wait(predicate, timeout_ms, groups)
+
+    def subscribe(self, callback: Callback, group: str | None = None) -> Callable[[], None]:
         """Call back with the names of groups that moved; returns what ends it.
 
+        With a `group` only when that one is among them.
         The callback runs where the fold runs: it must be short and must not wait for a fold.
         """
-        return self.following.subscribe(callback)
+        return self.following.subscribe(callback, group)
 
     def sync(self, collection: CollectionId | None = None) -> None:
         """Return when everything is folded that the logs held at the call.
@@ -282,7 +285,7 @@ class Shards:
         def done() -> bool:
             return all(self.following.group(name).state.upto >= upto[name] for name in upto)
 
-        if not self.following.await_answered(done):
+        if not self.following.await_answered(done, upto.keys()):
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:

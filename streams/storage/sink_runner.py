@@ -220,7 +220,8 @@ class SinkRunner:
             state = self._shards.state(self._spec.collection)
             return self._stopped.is_set() or is_complete(state, needed)
 
-        return self._shards.wait(ready, WAIT_MS) and not self._stopped.is_set()
+        is_ready = self._shards.wait(ready, WAIT_MS, (self._spec.group,))
+        return is_ready and not self._stopped.is_set()
 
     def _interval(self, recorder: Recorder, at: _At) -> _At:
         """Decide and write what has become final; the place after it."""
@@ -292,7 +293,7 @@ class SinkRunner:
             state = self._shards.state(self._spec.collection)
             return self._stopped.is_set() or is_complete(state, upper)
 
-        self._shards.wait(moved, WAIT_MS)
+        self._shards.wait(moved, WAIT_MS, (self._spec.group,))
 
     def _say(self, status: SinkStatus) -> None:
         if status != self._status:

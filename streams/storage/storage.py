@@ -60,6 +60,7 @@ from streams.storage.status import Status
 from streams.storage.subscription import Subscription
 from streams.storage.writing import Write, Writing, bound
 from streams.trace.kernel import Kernel
+from streams.trace.pool import KernelPool
 
 T = TypeVar("T")
 
@@ -88,6 +89,7 @@ class Storage:
         self.shards = shards
         self._asking = Asking(shards, Directory(shards), new_id)
         self._writing = Writing(shards, Kernel() if checks_counts else None)
+        self._kernels = KernelPool()
         self._lease_ms = lease_ms
         self._close = close
         self._is_closed = False
@@ -180,8 +182,9 @@ class Storage:
         """
         self._check_open()
         collection = self._asking.readable(capability)
+        description = loads(collection.description)
         return Subscription(
-            self.shards, capability, loads(collection.description), options or Options()
+            self.shards, capability, description, options or Options(), self._kernels
         )
 
     @overload

@@ -43,7 +43,7 @@ from streams.storage.read import (
 )
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
-from streams.trace.kernel import Kernel
+from streams.trace.pool import KernelPool
 from streams.trace.updates import consolidate, flatten
 
 SLICE_MS = 1_000
@@ -72,6 +72,7 @@ class Subscription:
         capability: ReadCapability,
         description: Description,
         options: Options,
+        kernels: KernelPool | None = None,
     ) -> None:
         self.capability = capability
         as_of = capability.frontier.time
@@ -82,7 +83,7 @@ class Subscription:
         self._until = LAST if options.until is None else options.until
         self._snapshot: Timestamp | None = as_of if options.snapshot else None
         self._next = Timestamp(as_of + (not options.snapshot))
-        self._kernel: Kernel | None = None
+        self._kernels = kernels or KernelPool()
         self._cancelled = threading.Event()
         self._ended = self._until <= self._next
 
@@ -115,7 +116,10 @@ class Subscription:
 
     def wait(self, timeout_ms: int) -> bool:
         """Whether something is there, or all is over, in time. Errors: as `poll`."""
-        return self._shards.wait(lambda: self.is_over or self._is_ready(), timeout_ms)
+        if self.is_over:
+            return True
+        group = self._shards.group_of(self.capability.id)
+        return self._shards.wait(lambda: self.is_over or self._is_ready(), timeout_ms, (group,))
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back whenever there may be something to poll; returns what ends it.
@@ -123,7 +127,7 @@ class Subscription:
         The callback runs where logs are followed: it must be short and must not poll.
         """
         group = self._shards.group_of(self.capability.id)
-        return self._shards.subscribe(lambda moved: callback() if group in moved else None)
+        return self._shards.subscribe(lambda _: callback(), group)
 
     def cancel(self) -> None:
         """Deliver no more; a waiter returns soon."""
@@ -185,6 +189,6 @@ class Subscription:
         return Delivery(rows, errors, self.upper)
 
     def _consolidated(self, rows: pa.Table) -> pa.Table:
-        self._kernel = self._kernel or Kernel()
         whole = flatten([rows], self._selection.result)
-        return pa.Table.from_batches([consolidate(whole, self._kernel)])
+        with self._kernels.lent() as kernel:
+            return pa.Table.from_batches([consolidate(whole, kernel)])

@@ -281,9 +281,9 @@ def _translated(error: duckdb.Error) -> SlackwaterError:
 
 
 def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(":memory:")
+    # async threads read files, which a kernel may not: DuckDB starts eight unless told at once
+    connection = duckdb.connect(":memory:", config={"threads": 1, "async_threads": 0})
     settings = {
-        "threads": "1",
         "memory_limit": f"'{memory_limit}'",
         "TimeZone": "'UTC'",
         "arrow_lossless_conversion": "true",

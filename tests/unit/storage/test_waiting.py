@@ -1,0 +1,112 @@
+"""A record wakes who waits for it, however many wait for something else."""
+
+import threading
+from collections import Counter
+
+import pytest
+
+from streams.ids import CollectionId, Timestamp
+from streams.progress import frontier
+from streams.storage.events import Append, Part
+from streams.storage.shards import Shards, write_capability
+from streams.storage.waiting import Callbacks
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
+
+U2 = CollectionId("u2")
+THREADS = 20
+
+
+class Counted:
+    """A predicate that counts who evaluates it."""
+
+    def __init__(self, shards: Shards, upper: int) -> None:
+        self.shards, self.upper = shards, upper
+        self.by = Counter[str]()
+
+    def __call__(self) -> bool:
+        self.by[threading.current_thread().name] += 1
+        return frontier(self.upper).precedes(self.shards.state(U1).upper)
+
+
+def test_a_record_wakes_those_alone_that_see_what_they_wait_for() -> None:
+    with client(broker(), pump=True) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        one.create("u2", U2, DESCRIPTION, Timestamp(0))
+        far, near = Counted(one, 1_000), Counted(one, 20)
+        waiting = [
+            threading.Thread(target=one.wait, args=(each, 60_000, ("u1",)), name=f"waiter-{n}")
+            for n, each in enumerate([near, *[far] * THREADS])
+        ]
+        for each in waiting:
+            each.start()
+        while sum(far.by.values()) < THREADS or not near.by:
+            pass
+        elsewhere = Part(
+            collection=U2,
+            capability=write_capability(U2),
+            lower=frontier(0),
+            upper=frontier(10),
+        )
+        one.submit([("u2", Append((elsewhere,)))])
+        assert sum(far.by.values()) == THREADS, "another group's records are not theirs"
+        append(one, 0, 10)
+        append(one, 10, 20)
+        waiting[0].join(10)
+        assert not waiting[0].is_alive()
+        woken = {name: count for name, count in far.by.items() if name.startswith("waiter")}
+        assert set(woken.values()) == {1}, "nothing woke them"
+        one.close()
+        for each in waiting:
+            each.join(10)
+            assert not each.is_alive()
+
+
+def test_who_waits_for_a_group_that_fails_is_woken_with_the_reason() -> None:
+    with client(broker(), pump=True) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        raised: list[Exception] = []
+
+        def wait() -> None:
+            try:
+                one.wait(Counted(one, 10), 60_000, ("u1",))
+            except ValueError as error:
+                raised.append(error)
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        one.following.fail(one.names("u1").log, ValueError("lost"))
+        waiter.join(10)
+        assert [str(each) for each in raised] == ["lost"]
+
+
+def test_callbacks_of_a_group_hear_of_that_group() -> None:
+    callbacks = Callbacks()
+    heard: list[str] = []
+
+    def all_(_: frozenset[str]) -> None:
+        heard.append("all")
+
+    def one(_: frozenset[str]) -> None:
+        heard.append("one")
+
+    callbacks.add(all_, None)
+    callbacks.add(one, "u1")
+    assert callbacks.of(["u2"]) == (all_,)
+    assert callbacks.of(["u1", "u2"]) == (all_, one)
+    callbacks.remove(one, "u1")
+    assert callbacks.of(["u1"]) == (all_,)
+
+
+@pytest.mark.parametrize("name", ["u1", "elsewhere"])
+def test_a_collection_is_found_by_its_id_in_whatever_group(name: str) -> None:
+    made = broker()
+    with client(made) as one, client(made) as other:
+        one.create(name, U1, DESCRIPTION, Timestamp(0))
+        assert one.group_of(U1) == name
+        other.open(name)
+        assert other.group_of(U1) == name
+        one.close(name)
+        with pytest.raises(Exception, match="no open group"):
+            one.group_of(U1)
+        one.open(name)
+        assert one.group_of(U1) == name
