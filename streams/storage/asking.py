@@ -15,6 +15,7 @@ from streams.storage.capabilities import (
     FencedCapability,
     InvalidCapability,
     ReadCapability,
+    WriteCapability,
     not_held,
     right_of,
     useless_read,
@@ -112,6 +113,17 @@ class Asking:
         """
         found = self.current(Command.SUBSCRIBE, capability)
         if found.capabilities[capability.name].token != capability.token:
+            raise FencedCapability(capability.id)
+        return found
+
+    def writable(self, capability: WriteCapability) -> CollectionState:
+        """As `readable`, for what presents a write capability to the system alone.
+
+        Errors: as `usable`, and FencedCapability.
+        """
+        found = self.current(Command.UPDATE, capability)
+        held = found.capabilities.get(capability.name)
+        if held is not None and held.token != capability.token and not self.is_decided:
             raise FencedCapability(capability.id)
         return found
 

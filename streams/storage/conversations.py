@@ -38,6 +38,7 @@ from streams.storage.events import (
     Downgrade,
     Drop,
     Right,
+    Stage,
     Transfer,
     write_capability,
 )
@@ -51,6 +52,7 @@ from streams.storage.outcomes import (
     Dropped,
     Outcome,
     Overtaken,
+    Staged,
     Transferred,
     Unavailable,
     UpperMismatch,
@@ -60,6 +62,12 @@ from streams.storage.shards import Shards
 from streams.storage.writing import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
+
+LONGEST_STAGE = 100
+"""Characters of a stage's name."""
+
+MOST_STAGED = 4096
+"""Chunks of a stage: what an update can link."""
 
 
 class Reclaimed(InvalidUsage):
@@ -277,6 +285,39 @@ class Conversations:
             if held is None or held.token != each.capability.token:
                 return each.capability
         return writes[0].capability
+
+    def stage(
+        self,
+        capability: WriteCapability,
+        name: str,
+        chunks: tuple[ChunkRef, ...],
+        lease_ms: int,
+    ) -> Conversation[None]:
+        """Protect chunks until they are linked. Errors: as `Storage.stage`."""
+        if not 1 <= len(name) <= LONGEST_STAGE:
+            raise InvalidUsage(
+                f"stage: expected a name of 1 to {LONGEST_STAGE} characters, actual {len(name)}"
+            )
+        if lease_ms:
+            check_lease(lease_ms)
+        held = f"client:{capability.id}:{name}"
+        self.asking.writable(capability)
+        group = self.shards.group_of(capability.id)
+        known = self.shards.group_state(group).stages.get(held)
+        count = len(chunks) + (len(known.chunks) if known else 0)
+        if count > MOST_STAGED and not self.asking.is_decided:
+            raise InvalidUsage(
+                f"stage {name}: expected at most {MOST_STAGED} chunks, actual {count}: link"
+                " them, and use another stage"
+            )
+        body = Stage(stage=held, chunks=chunks, lease_ms=lease_ms)
+        match (yield from submitted([(group, body)]))[0]:
+            case Staged():
+                return
+            case ChunksReclaimed():
+                raise Reclaimed(capability.id)
+            case outcome:
+                raise self.asking.refused(Command.UPDATE, capability, outcome)
 
     def acquire(
         self, id_: CollectionId, token: str

@@ -7,6 +7,7 @@ keeps upper. Both are honoured for whoever presents them, here or in any other c
     create                 bind an id, with since = upper
     subscribe_at           the contents at the capability's frontier, then every change
     update_and_downgrade   write [frontier, new frontier), of one collection or of several
+    stage                  keep chunks that were written beforehand until they are linked
     acquire_capabilities   new capabilities at since and at upper
     clone, transfer, downgrade, drop, heartbeat
 
@@ -33,6 +34,7 @@ from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
+from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.settings import ClientSettings
@@ -247,6 +249,25 @@ class Storage:
             except Reclaimed:
                 if any(each.chunks for each in writes):
                     raise
+
+    def stage(
+        self,
+        capability: WriteCapability,
+        name: str,
+        chunks: Sequence[ChunkRef],
+        *,
+        lease_ms: int = LEASE_MS,
+    ) -> None:
+        """Keep chunks that were written beforehand from collectors, until a `Write` links them.
+
+        They join what the collection's stage of this name holds, 4,096 chunks at most, and all
+        of it lasts for `lease_ms` from now: without chunks the lease is renewed, with 0 it
+        ends. Linked or not, chunks are no part of the collection before their write counts.
+
+        Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability; Reclaimed when
+        a collector was faster than the first stage of a chunk: it has to be written again.
+        """
+        self._ask(self._commands().stage(capability, name, tuple(chunks), lease_ms))
 
     def acquire_capabilities(
         self, id_: CollectionId, *, critical: bool = False, token: str = ""

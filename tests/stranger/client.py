@@ -122,7 +122,9 @@ class Client:
         write = {"capability": held, "updates": updates, "new_frontier": upper}
         return self.done("update_and_downgrade", writes=[write])[0]
 
-    def stage(self, topic: str, group: str, collection: str, body: bytes, rows: int) -> Record:
+    def write_chunk(
+        self, topic: str, group: str, collection: str, body: bytes, rows: int
+    ) -> Record:
         """Write a chunk to a data topic; the reference by which a command links it."""
         key, partition = uuid.uuid4().hex, 0
         headers = {

@@ -30,6 +30,7 @@ from streams.storage.commands.wire import (
     Heartbeat,
     Outcome,
     Share,
+    Stage,
     Status,
     SubscribeAt,
     Transfer,
@@ -86,14 +87,14 @@ class Asked:
         """
         check_presented(command)
         match command:
-            case Create():
-                return self._create(command)
+            case Create() | AcquireCapabilities():
+                return pair(self._granted(command))
             case SubscribeAt():
                 return self._subscribe_at(command)
             case UpdateAndDowngrade():
                 return self._update(command)
-            case AcquireCapabilities():
-                return self._acquire(command)
+            case Stage():
+                return self._stage(command)
             case Drop():
                 return self._drop(command)
             case _:
@@ -116,17 +117,20 @@ class Asked:
             case _:
                 assert_never(command)
 
-    def _acquire(self, command: AcquireCapabilities) -> Conversation[Outcome]:
+    def _granted(
+        self, command: Create | AcquireCapabilities
+    ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
+        """The conversation of a command that ends with capabilities to both."""
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
         talk = replace(self.conversations, lease_ms=lease_ms)
-        return pair(talk.acquire(command.collection, command.token))
-
-    def _create(self, command: Create) -> Conversation[Outcome]:
-        description = loads(command.description)
-        lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
-        talk = replace(self.conversations, lease_ms=lease_ms)
-        made = talk.create(command.collection, description, command.start, command.group)
-        return pair(made)
+        match command:
+            case AcquireCapabilities():
+                made = talk.acquire(command.collection, command.token)
+            case Create(id_, text, start, group):
+                made = talk.create(id_, loads(text), start, group)
+            case _:
+                assert_never(command)
+        return (yield from made)
 
     def _drop(self, command: Drop) -> Conversation[Outcome]:
         held = command.capability
@@ -149,6 +153,14 @@ class Asked:
                 return Outcome(status=Status.LOST, current=Current(collection, frontier))
             case moved:
                 return Outcome(status=Status.DONE, capabilities=moved)
+
+    def _stage(self, command: Stage) -> Conversation[Outcome]:
+        held = command.capability
+        if not isinstance(held, WriteCapability):
+            raise InvalidCapability(held.id, "it is not a write capability")
+        lease_ms = LEASE_MS if command.lease_ms is None else command.lease_ms
+        yield from self.conversations.stage(held, command.stage, command.chunks, lease_ms)
+        return Outcome(status=Status.DONE)
 
     def _subscribe_at(self, command: SubscribeAt) -> Conversation[Outcome]:
         """Asks no log: all that the log holds is folded when the capability is looked up."""

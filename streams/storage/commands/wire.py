@@ -69,6 +69,16 @@ class UpdateAndDowngrade:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """Protect chunks that were written beforehand; without any, renew the lease."""
+
+    capability: Capability
+    stage: str
+    chunks: tuple[ChunkRef, ...]
+    lease_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class AcquireCapabilities:
     """Ask for capabilities."""
 
@@ -121,6 +131,7 @@ Command = (
     Create
     | SubscribeAt
     | UpdateAndDowngrade
+    | Stage
     | AcquireCapabilities
     | Clone
     | Transfer
@@ -211,6 +222,15 @@ def _update(record: Record) -> Command:
     return UpdateAndDowngrade(shares, record["check_counts"])
 
 
+def _stage(record: Record) -> Command:
+    return Stage(
+        to_capability(record["capability"]),
+        record["stage"],
+        to_chunks(record["chunks"]),
+        record["lease_ms"],
+    )
+
+
 def _acquire(record: Record) -> Command:
     return AcquireCapabilities(
         record["collection"], record["lease_ms"], record["critical"], record["token"]
@@ -234,6 +254,7 @@ DECODERS: Mapping[str, Callable[[Record], Command]] = {
     "command_create": _create,
     "command_subscribe_at": _subscribe_at,
     "command_update_and_downgrade": _update,
+    "command_stage": _stage,
     "command_acquire_capabilities": _acquire,
     "command_clone": lambda record: Clone(
         to_capability(record["capability"]), record["lease_ms"]

@@ -274,7 +274,9 @@ def test_chunks_may_be_written_beforehand(place: Place) -> None:
         _, held = client.done("create", collection="t3", description=TABLE)
         topic, group = f"{place.namespace}.t3.data", reader.fold("t3").group
         body = chunk(("a", 1, 1, 1), ("b", 2, 9, 1))
-        ref = client.stage(topic, group, "t3", body, 2)
+        ref = client.write_chunk(topic, group, "t3", body, 2)
+        load = {"capability": held, "stage": "load"}
+        assert client.done("stage", **load, chunks=[ref], lease_ms=60_000) == []
         write = {"capability": held, "updates": None, "chunks": [ref], "new_frontier": 9}
         assert client.refused("update_and_downgrade", writes=[write]) == "OutsideInterval"
         damaged = {**ref, "checksum": 1}
@@ -284,6 +286,7 @@ def test_chunks_may_be_written_beforehand(place: Place) -> None:
         client.done(
             "update_and_downgrade", writes=[{**write, "updates": inline, "new_frontier": 10}]
         )
+        client.done("stage", **load, chunks=[], lease_ms=0)
         assert reader.snapshot("t3", "t3", 9) == {("a", 1): 1, ("b", 2): 1, ("c", 3): 1}
 
 

@@ -13,6 +13,7 @@ from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
 from streams.progress import frontier
+from streams.storage import conversations
 from streams.storage.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
@@ -215,6 +216,30 @@ def test_chunks_written_beforehand_are_linked_once_they_are_sound(world: World) 
     linked = [each for b in state.shards.state(CollectionId("t")).batches for each in b.chunks]
     assert len(linked) == 2
     assert ref in linked
+
+
+def test_a_stage_is_for_who_may_write_and_holds_what_an_update_can_link(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, write = made(world)
+    ref = {"partition": 0, "offset": 9, "key": "k", "checksum": 0, "rows": 1, "size": 1}
+
+    def staged(**more: Any) -> Record:
+        fields = {"capability": write, "stage": "load", "chunks": [ref], **more}
+        return world.ask("stage", **fields)
+
+    assert code(staged(capability=read)) == "InvalidCapability"
+    assert code(staged(capability={**write, "token": "wrong"})) == "FencedCapability"
+    assert code(staged(capability={**write, "collection": "nowhere"})) == "NotBound"
+    for wrong in ({"stage": ""}, {"stage": "s" * 101}, {"lease_ms": -1}, {"lease_ms": 1 << 62}):
+        assert code(staged(**wrong)) == "InvalidUsage"
+    done = staged(lease_ms=60_000)
+    assert (done["status"], done["capabilities"]) == ("DONE", [])
+    monkeypatch.setattr(conversations, "MOST_STAGED", 1)
+    assert code(staged()) == "InvalidUsage"
+    assert staged(chunks=[])["status"] == "DONE"
+    world.ask("update_and_downgrade", **update(write, None))
+    assert code(staged()) == "Sealed"
 
 
 def data_topic(world: World) -> Any:

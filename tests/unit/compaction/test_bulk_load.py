@@ -1,0 +1,107 @@
+"""A bulk load by chunks takes its time beside others that append, and compaction that runs."""
+
+import itertools
+from collections.abc import Sequence
+
+import pytest
+
+from schemas import chunk
+from streams.compaction.collector import Collector
+from streams.compaction.runner import Compaction, Wish
+from streams.compaction.work import Worker
+from streams.ids import CollectionId
+from streams.kafka.log import ChunkRef
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryRawReader
+from streams.progress import frontier
+from streams.storage import read
+from streams.storage.capabilities import WriteCapability
+from streams.storage.conversations import Reclaimed
+from streams.storage.description import Description
+from streams.storage.storage import Storage
+from streams.storage.writing import Write
+from streams.trace.kernel import Kernel
+from tests.support.shard_clients import names, rows
+
+TABLE = Description((("name", "VARCHAR"), ("size", "INTEGER")), kind="table")
+LOADED, BUSY = CollectionId("loaded"), CollectionId("busy")
+
+
+class World:
+    """Two collections of a group: one is loaded, the other appended to each second."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000_000
+        self.broker = MemoryBroker(lambda: self.now_ms)
+        self.storage = Storage.memory(self.broker)
+        made = self.storage.create(LOADED, TABLE, group="both", critical=True)
+        self.loading: WriteCapability = made[1]
+        self.hold, self.busy = self.storage.create(BUSY, TABLE, group="both", critical=True)
+        numbers = itertools.count()
+        shards = self.storage.shards
+        worker = Worker(shards, Kernel(), lambda: f"s{next(numbers)}")
+        collector = Collector(shards, MemoryRawReader(self.broker.store), lambda: self.now_ms)
+        self.job = Compaction(shards, worker, collector, lambda: self.now_ms)
+
+    def passing(self, seconds: int) -> None:
+        """Time passes: an append each second, compaction each half minute."""
+        for _ in range(seconds):
+            self.now_ms += 1_000
+            at = self.busy.frontier.time
+            table = rows(f"b{at}", time=at).rename_columns(["name", "size", "time", "diff"])
+            moved = self.storage.update_and_downgrade(self.busy, table, at + 1)
+            assert isinstance(moved, WriteCapability)
+            self.busy = moved
+            self.hold = self.storage.downgrade(self.hold, frontier(at))
+            if at % 30 == 29:
+                assert self.job.run_once(Wish(patient=True)).failed == []
+
+    def write(self, number: int) -> ChunkRef:
+        """A chunk of the load, written to the data topic as any client may."""
+        bodies = chunk.encode(rows(f"r{number}", time=number), ["name", "size"])
+        topic = self.storage.shards.data_topic(LOADED)
+        [ref] = self.storage.shards.chunks.write(topic, bodies, {})
+        return ref
+
+    def link(self, chunks: Sequence[ChunkRef]) -> object:
+        [one] = [Write(self.loading, None, frontier(10), tuple(chunks))]
+        return self.storage._update([one])
+
+
+def test_eight_chunks_over_four_minutes_count_when_they_are_staged() -> None:
+    world = World()
+    chunks: list[ChunkRef] = []
+    for number in range(8):
+        chunks.append(world.write(number))
+        world.storage.stage(world.loading, "load", chunks[-1:], lease_ms=60_000)
+        world.passing(30)
+    world.link(chunks)
+    world.storage.stage(world.loading, "load", [], lease_ms=0)
+    world.passing(60)
+    found = read.snapshot(world.storage.shards, LOADED, 9)[0]  # type: ignore[arg-type]
+    assert names(found) == [f"r{number}" for number in range(8)]
+    assert world.storage.shards.group_state("both").stages == {}
+
+
+def test_what_is_not_staged_is_reclaimed_and_refused() -> None:
+    world = World()
+    chunks = [world.write(0)]
+    world.passing(240)
+    with pytest.raises(Reclaimed):
+        world.link(chunks)
+    with pytest.raises(Reclaimed):
+        world.storage.stage(world.loading, "load", chunks)
+
+
+def test_a_stage_that_was_not_renewed_lets_go_of_its_chunks() -> None:
+    world = World()
+    chunks = [world.write(0)]
+    world.storage.stage(world.loading, "load", chunks, lease_ms=60_000)
+    world.passing(50)
+    world.storage.stage(world.loading, "load", [], lease_ms=60_000)
+    world.passing(50)
+    assert "client:loaded:load" in world.storage.shards.group_state("both").stages
+    world.passing(200)
+    assert world.storage.shards.group_state("both").stages == {}
+    with pytest.raises(Reclaimed):
+        world.link(chunks)
