@@ -48,7 +48,7 @@ class Item:
 
     `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy`
     of its own the environment's says how much history is kept. `functions` are the names of the
-    Python functions that a view calls.
+    Python functions that a view calls. `created_ms` is when the broker appended its Create.
     """
 
     id: CollectionId
@@ -63,6 +63,7 @@ class Item:
     as_of: Timestamp | None = None
     policy: Retention | None = None
     functions: tuple[str, ...] = ()
+    created_ms: int | None = None
 
     @property
     def number(self) -> int:
@@ -174,9 +175,12 @@ Outcome = Accepted | VersionMismatch | Fenced | Refused
 class Catalog:
     """The fold. `dropped` are objects that are not cleaned up yet.
 
-    `functions` are by their names without case.
+    `functions` are by their names without case. `identity` is the id of the first event:
+    another catalog has another one, also in a topic of the same name, and a copy of this
+    catalog in another topic has the same.
     """
 
+    identity: str = ""
     version: int = 0
     epoch: int = 0
     last_number: int = 0
@@ -184,8 +188,8 @@ class Catalog:
     dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
 
-    def step(self, event: CatalogEvent) -> tuple["Catalog", Outcome]:
-        """The catalog after the event, and what came of it."""
+    def step(self, event: CatalogEvent, at_ms: int | None = None) -> tuple["Catalog", Outcome]:
+        """The catalog after the event, which was appended at `at_ms`, and what came of it."""
         opens = isinstance(event.body, Open)
         if event.epoch < self.epoch + opens:
             return self, Fenced(self.epoch)
@@ -196,8 +200,9 @@ class Catalog:
         reason = self._objection(event.body)
         if reason:
             return self, Refused(reason)
-        after = self._applied(event.body, event.epoch)
-        return replace(after, version=self.version + 1), Accepted(self.version + 1)
+        after = self._applied(event.body, event.epoch, at_ms)
+        version, identity = self.version + 1, self.identity or event.id
+        return replace(after, version=version, identity=identity), Accepted(version)
 
     def find(self, name: str) -> Item | None:
         """The object of this name; names are compared without case."""
@@ -286,13 +291,13 @@ class Catalog:
         return f"{callers[0].name} depends on it" if callers else ""
 
     def _applied(  # noqa: C901, PLR0911, PLR0912 - one case an event
-        self, body: Body, epoch: int
+        self, body: Body, epoch: int, at_ms: int | None
     ) -> "Catalog":
         match body:
             case Open():
                 return replace(self, epoch=epoch)
             case Create(item):
-                items = {**self.items, item.id: item}
+                items = {**self.items, item.id: replace(item, created_ms=at_ms)}
                 return replace(self, items=items, last_number=item.number)
             case Birth(key, as_of):
                 born = replace(self.items[key], as_of=as_of)

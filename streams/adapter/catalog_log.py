@@ -113,7 +113,7 @@ class CatalogLog:
         while self._position < end:
             for entry in self._tail.poll(1000):
                 event = decode(entry.value)
-                self._state, outcome = self._state.step(event)
+                self._state, outcome = self._state.step(event, entry.at_ms)
                 self._position = Offset(entry.offset + 1)
                 if event.id == wanted and found is None:
                     found = outcome

@@ -236,7 +236,10 @@ class Coordinator:
         existing = self.catalog.sync().find(statement.name)
         if existing is None:
             item = self._define(statement, text)
-            self.catalog.change(lambda _: Create(item))
+            if item.kind != "sink":
+                self._objects.refuse_taken(item.id)
+            defined = Create(item)
+            item = self.catalog.change(lambda _: defined).items[item.id]
             self._crash("after-catalog")
             self._upkeep.retry(item)
             done = Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})

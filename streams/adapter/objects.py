@@ -10,10 +10,11 @@ away in between; the dataflow moves it afterwards.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from streams.adapter.catalog import Birth, Catalog, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.ownership import described, strange
 from streams.adapter.timestamps import Bounds, birth
 from streams.compute.description import (
     NO_CAPABILITY,
@@ -22,13 +23,12 @@ from streams.compute.description import (
     Kind,
 )
 from streams.compute.sinks import sink_spec
-from streams.errors import Corrupt, InvalidUsage
+from streams.errors import Corrupt, InvalidStatement, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
-from streams.storage.description import Description
 from streams.storage.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.outcomes import Acquired, Unavailable
 from streams.storage.policy import catalog_hold
@@ -88,7 +88,7 @@ class Objects:
         self._catalog, self._shards, self._topics = catalog, shards, topics
         self._now_ms, self.crash = now_ms, crash
 
-    def attach(self, items: Iterable[Item]) -> None:
+    def attach(self, items: Sequence[Item]) -> None:
         """Follow the shards there are already, a thousand at once, and hold them for our reads.
 
         When one cannot be followed none is; `establish` then says which, and why.
@@ -102,7 +102,8 @@ class Objects:
         except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
         else:
-            self._hold_for_reads([each for each in groups if self._lacks_reads(each)])
+            ours = [each.id for each in items if each.kind != "sink" and self._is_ours(each)]
+            self._hold_for_reads([each for each in ours if self._lacks_reads(each)])
 
     def _hold_for_reads(self, shards: Sequence[CollectionId]) -> None:
         """Take the hold of our reads; where that fails, `establish` says why."""
@@ -149,21 +150,44 @@ class Objects:
 
         Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
         """
-        for each in item.inputs:
-            if self._exists(each):
-                self._release(item.id, each)
+        catalog = self._catalog.state
+        inputs = [catalog.items.get(each) or catalog.dropped.get(each) for each in item.inputs]
+        for read in inputs:
+            if read is not None and self._exists(read.id) and self._is_ours(read):
+                self._release(item.id, read.id)
         self.crash("after-release")
         if item.kind != "sink" and self._exists(item.id):
-            try:
-                if self._has_shard(item.id):
-                    self._shards.drop(item.id)
-            except (Corrupt, Truncated) as cause:  # its topics go all the same
-                log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
-            self.crash("after-drop")
-            self._shards.delete(item.id)
+            self._abolish_shard(item)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
         log.info("object is gone", extra={"id": item.id, "object": item.name})
+
+    def _abolish_shard(self, item: Item) -> None:
+        try:
+            if self._has_shard(item.id):
+                if not self._is_ours(item):
+                    log.warning("shard of another catalog stays", extra={"id": item.id})
+                    return
+                self._shards.drop(item.id)
+        except (Corrupt, Truncated) as cause:  # its topics go all the same
+            log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
+        self.crash("after-drop")
+        self._shards.delete(item.id)
+
+    def refuse_taken(self, id_: CollectionId) -> None:
+        """Errors: InvalidStatement when there is a shard already under the id of a new object.
+
+        No object ever had it, so the catalog is not the one that made the shard.
+        """
+        if self._exists(id_):
+            names = self._shards.names(id_)
+            raise InvalidStatement(
+                f"id {id_} of the new object is taken: topic {names.log} exists",
+                "another catalog made it: the catalog's topic was deleted or replaced, and"
+                " numbers began again",
+                "put the catalog's topic back, or choose another namespace, or delete topics"
+                f" {names.log} and {names.data} if what they hold is not needed",
+            )
 
     def _release(self, reader: CollectionId, read: CollectionId) -> None:
         """Let an input go. Errors: as `abolish`; then the hold may be there still."""
@@ -187,9 +211,16 @@ class Objects:
                 raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
 
     def _birth(self, item: Item) -> Timestamp:
-        """The first time: now for a source, else what the inputs allow."""
+        """The first time: what the inputs allow, of a source when it was defined.
+
+        That is the earlier of our clock and the broker's.
+        """
         if not item.inputs:
-            return Timestamp(self._now_ms())
+            # A source alone, or constants. Our clock may be ahead of everybody's, and a join
+            # would wait until the others have come so far (rule 27).
+            clocks = [self._now_ms()]
+            clocks += [] if item.created_ms is None else [item.created_ms]
+            return Timestamp(min(clocks))
         self._shards.sync()
         states = [self._shards.state(each) for each in item.inputs]
         inputs = tuple(Bounds(each.id, each.since, each.upper) for each in states)
@@ -200,18 +231,23 @@ class Objects:
         assert item.as_of is not None, "an object is born before its shard is made"
         if not self._has_shard(item.id):
             self._make_shard(item)
+        why = self._strange(item)
+        if why:
+            names = self._shards.names(item.id)
+            raise InvalidUsage(
+                f"shard {item.id} is not that of {item.name}: {why}; put the catalog's topic"
+                f" back, or drop {item.name} and delete topics {names.log} and {names.data} if"
+                " what they hold is not needed"
+            )
         if self._lacks_reads(item.id):
             self._hold_for_reads([item.id])
 
     def _make_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
-        columns = tuple((each.name, each.type) for each in item.columns)
-        keys = item.source.keys if item.source is not None else ()
-        description = Description(columns, keys, item.kind)
         self._shards.create(
             item.id,
             item.id,
-            description,
+            described(item, self._catalog.state.identity),
             item.as_of,
             write=write_capability(item.id),
             read=catalog_hold(item.id),
@@ -222,6 +258,15 @@ class Objects:
             return False
         self._shards.open(collection)
         return collection in self._shards.group_state(collection).collections
+
+    def _strange(self, item: Item) -> str:
+        """Why the shard under the object's id is another's; empty when it is the object's."""
+        found = self._shards.group_state(item.id).collections.get(item.id)
+        return "" if found is None else strange(item, self._catalog.state.identity, found)
+
+    def _is_ours(self, item: Item) -> bool:
+        """Whether the shard under the object's id, if it is followed, is not another's."""
+        return not self._is_followed(item.id) or not self._strange(item)
 
     def _is_followed(self, group: str) -> bool:
         followed = self._shards.following.groups.get(group)

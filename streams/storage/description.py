@@ -17,13 +17,15 @@ class Description:
     """`columns` are (name, DuckDB type) in order; `keys` name the columns of a unique key.
 
     `kind` says what feeds the collection: a table, a source, a view. `required` names the
-    columns that hold no NULL.
+    columns that hold no NULL. `catalog` is the identity of the catalog that made the collection
+    for one of its objects; empty for users' collections, and for what earlier versions made.
     """
 
     columns: tuple[tuple[str, str], ...]
     keys: tuple[str, ...] = ()
     kind: str = "view"
     required: tuple[str, ...] = ()
+    catalog: str = ""
 
     def __post_init__(self) -> None:
         for what, named in (("keys", self.keys), ("required", self.required)):
@@ -69,6 +71,8 @@ def dumps(description: Description, creator: str = "") -> str:
     value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
     if description.required:
         value["required"] = list(description.required)
+    if description.catalog:
+        value["catalog"] = description.catalog
     if creator:
         value["creator"] = creator
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -84,7 +88,8 @@ def loads(text: str) -> Description:
         value = json.loads(text)
         columns = tuple((each["name"], each["type"]) for each in value["columns"])
         required = tuple(value.get("required", ()))
-        return Description(columns, tuple(value["keys"]), value["kind"], required)
+        catalog = str(value.get("catalog", ""))
+        return Description(columns, tuple(value["keys"]), value["kind"], required, catalog)
     except (ValueError, KeyError, TypeError) as cause:
         raise InvalidUsage(
             f"description: expected columns, keys, kind, actual {text}"

@@ -198,10 +198,12 @@ class SinkRunner:
         """Where the earlier sessions stopped, and the keys that are in the topic there."""
         spec = self._spec
         found = self._writer.last_value(spec.progress_topic, spec.sink.encode())
-        if found is None:
+        progress = None if found is None else decode(found)
+        # Progress from before the sink's birth is that of an earlier sink of this id, whose
+        # catalog is gone.
+        if progress is None or progress.frontier < spec.as_of:
             self._say(SinkStatus("hydrating"))
             return _At(Progress(spec.as_of), NO_KEYS, None)
-        progress = decode(found)
         self._say(SinkStatus("running", "", progress.frontier))
         live = NO_KEYS
         if progress.frontier > spec.as_of:

@@ -251,6 +251,22 @@ def test_a_restart_goes_on_from_the_progress(world) -> None:
     assert world.written == [(10, 1, 5), (15, 2, 5), (22, 1, 6)]
 
 
+def test_progress_from_before_its_birth_is_another_sink_s(world) -> None:
+    """With the catalog its numbers are lost, and another sink gets the same id."""
+    earlier = OutRecord(
+        SPEC.progress_topic,
+        SPEC.sink.encode(),
+        encode(SPEC.sink, Progress(Timestamp(5), Timestamp(12), 1)),
+        (),
+        0,
+    )
+    world.output.records.append(earlier)
+    world.append(13, [(1, 5, 11, 1), (2, 7, 12, 1)])
+    world.run()
+    eventually(world.reached(13))
+    assert len(world.written) == 2
+
+
 def test_a_key_that_is_not_unique_stalls_with_a_reason_and_heals(world) -> None:
     world.append(20, [(1, 5, 10, 1), (1, 6, 15, 1)])
     runner = world.run()

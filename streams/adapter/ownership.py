@@ -1,0 +1,43 @@
+"""Whether the shard under an object's id is the object's. Pure.
+
+Ids are numbered by the catalog. When its topic is deleted, another catalog begins with the same
+numbers, and finds the shards of the earlier one under them. To adopt one is to answer from
+another object's rows. So each shard names the catalog that made it (`Catalog.identity`).
+"""
+
+from dataclasses import replace
+
+from streams.adapter.catalog import Item
+from streams.errors import InvalidUsage
+from streams.storage.description import Description, dumps, loads
+from streams.storage.state import CollectionState
+
+
+def described(item: Item, catalog: str) -> Description:
+    """What the object's shard says of itself. `catalog` is the catalog's identity."""
+    columns = tuple((each.name, each.type) for each in item.columns)
+    keys = item.source.keys if item.source is not None else ()
+    return Description(columns, keys, item.kind, catalog=catalog)
+
+
+def strange(item: Item, catalog: str, state: CollectionState) -> str:
+    """Why a shard under the object's id is not the object's; empty when it is. Pure.
+
+    Earlier versions did not say which catalog made a shard. One of theirs is the object's when
+    it has the same columns and keys, and begins when the object was born or later: a shard of
+    an earlier catalog is older than the objects of this one.
+    """
+    expected = described(item, catalog)
+    try:
+        found = loads(state.description)
+    except InvalidUsage as cause:
+        return str(cause)
+    if found.catalog and found.catalog != catalog:
+        return f"expected one of catalog {catalog}, was made by catalog {found.catalog}"
+    if replace(found, catalog=catalog) != expected:
+        return f"expected {dumps(expected)}, is {state.description}"
+    if item.as_of is None:
+        return "the object was not born yet"
+    if not state.since.is_empty and state.since.time < item.as_of:
+        return f"the object began at {item.as_of}, the shard before, at {state.since.time}"
+    return ""
