@@ -6,11 +6,13 @@
     lanes/<lane>-<unique>                  Spark's own checkpoints, fresh at every start
     checkpoints/<dataflow>/<frontier>      records, written by the driver alone (rule 19)
     checkpoints/<dataflow>/build           progress of a hydration (rule 20)
+    boot                                   at which start of the machine all this was written
 
 What is needed and for how long is decided in `streams.compute.checkpoints`; here are only the
 files. Each appears whole or not at all. They are not flushed to the disk: they are to survive
-the death of our processes, and are thrown away when the machine was started anew, as is all
-state that lost a part.
+the death of our processes, and are thrown away when the machine was started anew, or another
+machine writes here now, as is all state that lost a part. Nothing else in the directory is ours
+to delete: the lock lies there, and the files of the Spark session that runs.
 """
 
 import json
@@ -29,20 +31,21 @@ from streams.replica.flow import Build, OwnState, Record, run_names
 log = logging.getLogger(__name__)
 
 PASSING = ("plans", "steps", "lanes")
+LASTING = ("runs", "checkpoints")
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Store:
-    """The state directory of one replica."""
+    """The state directory of one replica; made before anything runs that uses it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._folders: set[CollectionId] = set()
+        directory.mkdir(parents=True, exist_ok=True)
         self._settle_boot()
-        for name in PASSING:  # of an earlier process: none of it outlives its driver
-            shutil.rmtree(directory / name, ignore_errors=True)
-        for name in (*PASSING, "runs", "checkpoints"):
-            (directory / name).mkdir(parents=True, exist_ok=True)
+        self._delete(PASSING)  # of an earlier process: none of it outlives its driver
+        for name in (*PASSING, *LASTING):
+            (directory / name).mkdir(exist_ok=True)
 
     def _settle_boot(self) -> None:
         """Drop everything that was written before the machine's last start."""
@@ -50,9 +53,12 @@ class Store:
         mark = self.directory / "boot"
         if mark.exists() and mark.read_text() != boot:
             log.info("machine was restarted: state is dropped", extra={"state": self.directory})
-            shutil.rmtree(self.directory)
-        self.directory.mkdir(parents=True, exist_ok=True)
+            self._delete(LASTING)
         write_whole(mark, boot.encode())
+
+    def _delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def put_plan(self, name: str, plan: str) -> None:
         """Let workers find a plan."""

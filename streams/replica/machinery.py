@@ -134,7 +134,11 @@ class Machinery:
 
 
 def assemble(
-    config: ReplicaConfig, instance: CreateInstance, broker: KafkaBroker, spark: SparkSession
+    config: ReplicaConfig,
+    instance: CreateInstance,
+    store: Store,
+    broker: KafkaBroker,
+    spark: SparkSession,
 ) -> Machinery:
     """Make all parts, and start them."""
     bell = Bell()
@@ -153,7 +157,7 @@ def assemble(
     scheduler = Scheduler(
         config=config,
         shards=shards,
-        store=Store(config.state),
+        store=store,
         bell=bell,
         crash=crash,
         buckets=instance.buckets,
@@ -161,14 +165,14 @@ def assemble(
         ends=watch.ends,
         describe=broker.topics.describe,
     )
-    recorder = Recorder(scheduler, scheduler.store, config.checkpoint_ms)
+    recorder = Recorder(scheduler, store, config.checkpoint_ms)
     committer = Committer(scheduler, recorder)
     door = Door(scheduler.answer)
     timings = Timings(config.state / "timings.jsonl" if config.timings else None)
     lanes = tuple(Lane(name, spark, scheduler, committer, door.path, timings) for name in LANES)
-    keeper = Keeper(scheduler, scheduler.store, recorder, lanes)
+    keeper = Keeper(scheduler, store, recorder, lanes)
     loops = (
-        Looping("starter", Starter(scheduler, scheduler.store).start_all, scheduler),
+        Looping("starter", Starter(scheduler, store).start_all, scheduler),
         Looping("idler", Idler(scheduler, committer).move, scheduler),
         Looping("keeper", keeper.run_once, scheduler),
     )

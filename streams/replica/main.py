@@ -38,6 +38,7 @@ from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.replica.answers import Answers
+from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.machinery import Machinery, assemble
 from streams.replica.spark import spark_session
@@ -63,6 +64,7 @@ class Replica:
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(_exclusive(config.state))
+            store = Store(config.state)
             broker = KafkaBroker(config.kafka)
             stack.callback(broker.close)
             spark = self._spark
@@ -72,7 +74,7 @@ class Replica:
             answers = Answers(ResponseWriter(broker.logs, config.responses, name))
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
-            server = _Server(config, broker, spark, answers)
+            server = _Server(config, store, broker, spark, answers)
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})
             while not self._stopping.is_set():
@@ -88,6 +90,7 @@ class _Server:
     """The protocol's session, and what it has set in motion."""
 
     config: ReplicaConfig
+    store: Store
     broker: KafkaBroker
     spark: SparkSession
     answers: Answers
@@ -124,7 +127,9 @@ class _Server:
     def _act(self, action: Action) -> None:
         match action:
             case Configure(instance):
-                self.machinery = assemble(self.config, instance, self.broker, self.spark)
+                self.machinery = assemble(
+                    self.config, instance, self.store, self.broker, self.spark
+                )
             case Create(description):
                 self.waiting[description.export] = description
                 self._create()
@@ -158,10 +163,8 @@ class _Server:
         Not before all commands that stood on the topic were heard: those created after the
         iteration's initialization run as well.
         """
-        assert self.machinery is not None
-        store = self.machinery.scheduler.store
-        for dataflow in store.stored() - set(self.session.running):
-            store.forget(dataflow)
+        for dataflow in self.store.stored() - set(self.session.running):
+            self.store.forget(dataflow)
 
     def _drop(self, export: CollectionId, *, silent: bool) -> None:
         assert self.machinery is not None

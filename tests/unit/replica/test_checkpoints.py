@@ -61,6 +61,20 @@ def test_a_restarted_machine_has_no_state(
     assert Store(tmp_path / "s").records(VIEW) == ()
 
 
+def test_another_machine_loses_the_cache_and_nothing_else(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    write_runs(store, "a")
+    store.put_record(VIEW, record_of("f", state(9, "a")))
+    (tmp_path / "lock").touch()
+    (tmp_path / "spark").mkdir()
+    (tmp_path / "spark" / "blocks").write_bytes(b"of a session that runs")
+    (tmp_path / "boot").write_text("of another machine")
+    again = Store(tmp_path)
+    assert (again.stored(), again.run_files()) == (frozenset(), frozenset())
+    assert (tmp_path / "spark" / "blocks").exists()
+    assert (tmp_path / "lock").exists()
+
+
 def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     build = Build(

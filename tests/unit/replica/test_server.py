@@ -13,6 +13,7 @@ from streams.compute.protocol import (
     Hello,
     InitializationComplete,
 )
+from streams.errors import InvalidUsage
 from streams.replica import main
 from streams.replica.main import _Server
 from tests.support.market import Market
@@ -24,7 +25,7 @@ def test_a_defect_ends_the_replica(tmp_path: Path, where: str) -> None:
     scheduler = Replica(World(), "a", tmp_path).scheduler
     nothing: Any = SimpleNamespace(poll=lambda _: (), nonce="", tell=lambda *_: None)
     nothing.sinks = SimpleNamespace(responses=tuple)
-    server = _Server(scheduler.config, nothing, nothing, nothing)
+    server = _Server(scheduler.config, scheduler.store, nothing, nothing, nothing)
     server.machinery = SimpleNamespace(scheduler=scheduler, sinks=nothing.sinks)  # type: ignore[assignment]  # its parts
     server.hear(nothing)
     defect = ZeroDivisionError("defect")
@@ -61,6 +62,22 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
     assert dropped.export not in store.stored()
 
 
+def test_a_cache_of_another_boot_is_dropped_before_anything_runs_in_its_directory(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = Replica(World(), "a", tmp_path).scheduler.config
+    (tmp_path / "checkpoints" / "u1").mkdir()
+    (tmp_path / "boot").write_text("another")
+
+    def session(_: object, state: Path) -> object:
+        assert not list((state / "checkpoints").iterdir())
+        raise InvalidUsage("no Spark here")
+
+    monkeypatch.setattr(main, "spark_session", session)
+    with pytest.raises(InvalidUsage, match="no Spark here"):
+        main.Replica(config).run()
+
+
 def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     """One whose machinery does nothing."""
     ignore = lambda *_: None  # noqa: E731  # short for what nobody looks at
@@ -69,4 +86,4 @@ def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
     parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=ignore)
     monkeypatch.setattr(main, "assemble", lambda *_: parts)
     nothing: Any = SimpleNamespace()
-    return _Server(replica.scheduler.config, nothing, nothing, answers)
+    return _Server(replica.scheduler.config, replica.scheduler.store, nothing, nothing, answers)
