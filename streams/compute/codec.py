@@ -36,6 +36,9 @@ from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.progress import Antichain
 
+MOST_BUCKETS = 4096
+"""More than any replica has tasks; each costs memory in every micro-batch."""
+
 Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
 
 
@@ -96,7 +99,7 @@ def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm a 
         case "compute_hello":
             return Hello(record["nonce"], record["epoch"])
         case "compute_create_instance":
-            return CreateInstance(record["namespace"], record["buckets"])
+            return _instance(record)
         case "compute_create_dataflow":
             return CreateDataflow(_description(record))
         case "compute_schedule":
@@ -109,6 +112,13 @@ def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm a 
             return AllowWrites()
         case _:
             raise Corrupt(f"expected a compute command, got a record of schema {name}")
+
+
+def _instance(record: Record) -> CreateInstance:
+    buckets = record["buckets"]
+    if not 1 <= buckets <= MOST_BUCKETS:
+        raise Corrupt(f"buckets: expected 1 to {MOST_BUCKETS}, got {buckets}")
+    return CreateInstance(record["namespace"], buckets)
 
 
 def _response_fields(response: Response) -> tuple[str, Record]:
@@ -195,10 +205,16 @@ def sink_fields(sink: SinkDescription) -> Record:
 
 
 def _description(record: Record) -> DataflowDescription:
-    source, sink = record["source"], record["sink"]
+    source, sink, kind = record["source"], record["sink"], record["kind"]
+    ends = {"view": (False, False), "ingestion": (True, False), "sink": (False, True)}
+    if ends.get(kind) != (source is not None, sink is not None):
+        raise Corrupt(
+            f"dataflow {record['export']}: expected a view, an ingestion with its source or "
+            f"a sink with its topic, got kind {kind!r}"
+        )
     return DataflowDescription(
         export=CollectionId(record["export"]),
-        kind=record["kind"],
+        kind=kind,
         name=record["name"],
         group=record["group"],
         plan=record["plan"],
@@ -240,4 +256,6 @@ def _elements(frontier: Antichain | None) -> list[int] | None:
 
 
 def _antichain(elements: list[int]) -> Antichain:
+    if len(elements) > 1:
+        raise Corrupt(f"frontier: expected one time at most, got {len(elements)}")
     return Antichain(tuple(Timestamp(each) for each in elements))

@@ -12,6 +12,7 @@ imports come before those who import them.
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
@@ -25,10 +26,13 @@ from streams.compute.protocol import (
     CreateInstance,
     Hello,
     InitializationComplete,
+    Response,
     Schedule,
+    Status,
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.writer import CommandWriter
+from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -118,9 +122,15 @@ class Controller:
         messages = self._responses.poll(wait_ms)
         with self._lock:
             for message in messages:
+                self._note(message.response)
                 self._observed = self._observed.step(message)
         self._truncate_responses()
         return bool(messages)
+
+    def _note(self, response: Response) -> None:
+        """A replica tells of a command that it passed over under the name of the topic."""
+        if isinstance(response, Status) and response.id == CollectionId(self._commands):
+            log.error("a replica passed over a command", extra={"why": response.message})
 
     def close(self) -> None:
         """Say and hear nothing more."""
@@ -170,8 +180,9 @@ def last_hello(logs: Logs, commands: Topic) -> Offset | None:
     position = low
     while position < end:
         for entry in tail.poll(1000):
-            if isinstance(decode_command(entry.value).command, Hello):
-                found = entry.offset
+            with suppress(Corrupt):  # replicas pass over it too, and say so
+                if isinstance(decode_command(entry.value).command, Hello):
+                    found = entry.offset
             position = Offset(entry.offset + 1)
     tail.close()
     return found

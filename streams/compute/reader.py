@@ -3,15 +3,17 @@
 `Reading` is the pure part. It holds the epoch and nonce of the iteration and the sequence
 number that comes next, and says of each message whether it counts. Messages older than the
 first Hello seen, of another nonce, of a lower epoch, and copies do not count; a gap in the
-numbers cannot come from a log and is `Corrupt`.
+numbers is `Corrupt`.
 
 `CommandReader` is the edge: it opens the topic, skips to the last Hello that stands there, and
-follows. `ResponseReader` does the same job for the controller over the response topic, where
+follows. What it cannot read it hands on as `Unread` and passes over: whoever may write to the
+topic could otherwise end every replica for ever, for a new process reads the same.
+`ResponseReader` does the same job for the controller over the response topic, where
 each replica process counts for itself.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from streams.compute.codec import decode_command, decode_response
@@ -21,6 +23,21 @@ from streams.ids import Offset, Topic
 from streams.kafka.log import Logs, Tail, Truncated
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Why a record of the command topic is no command, or what is missing before it."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What stands at an offset of the command topic, if it counts or cannot be read."""
+
+    offset: Offset
+    command: Command | Unread
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +68,10 @@ class Reading:
                     )
                 return replace(self, next=self.next + 1), command
 
+    def past_gap(self, message: CommandMessage) -> "Reading":
+        """The reading that takes the message to come next, whatever is missing before it."""
+        return replace(self, next=message.sequence)
+
     def _begins(self, message: CommandMessage, epoch: int) -> bool:
         """Whether a Hello begins an iteration: no zombie's, no late copy of an older one."""
         return epoch > self.epoch or (epoch == self.epoch and message.sequence >= self.next)
@@ -69,11 +90,10 @@ class CommandReader:
         """The nonce of the current iteration; responses carry it. Empty before any Hello."""
         return self._reading.nonce
 
-    def poll(self, wait_ms: int) -> tuple[Command, ...]:
+    def poll(self, wait_ms: int) -> tuple[Heard, ...]:
         """The commands that have come, in order; empty after `wait_ms` of nothing.
 
         The first call reads to the end of the topic and begins with the last Hello there.
-        Errors: Corrupt when the topic's content breaks the protocol.
         """
         while True:
             try:
@@ -89,28 +109,42 @@ class CommandReader:
         """Stop reading."""
         self._tail.close()
 
-    def _poll(self, wait_ms: int) -> tuple[Command, ...]:
-        commands: list[Command] = []
+    def _poll(self, wait_ms: int) -> tuple[Heard, ...]:
+        heard: list[Heard] = []
         while self._caught_up_at is not None:
-            self._read(commands, wait_ms=1000)
-        if not commands:
-            self._read(commands, wait_ms)
-        return tuple(commands)
+            self._read(heard, wait_ms=1000)
+        if not heard:
+            self._read(heard, wait_ms)
+        return tuple(heard)
 
     def _open(self) -> tuple[Tail, Offset | None]:
         low, end = self._logs.bounds(self._topic)
         return self._logs.tail({self._topic: low}), end if end > low else None
 
-    def _read(self, commands: list[Command], wait_ms: int) -> None:
+    def _read(self, heard: list[Heard], wait_ms: int) -> None:
         for entry in self._tail.poll(wait_ms):
-            self._reading, command = self._reading.step(decode_command(entry.value))
             behind = self._caught_up_at is not None
-            if isinstance(command, Hello) and behind:
-                commands.clear()  # an older iteration, which the newer one replaces
-            if command is not None:
-                commands.append(command)
+            for command in self._commands(entry.value):
+                if isinstance(command, Hello) and behind:
+                    heard.clear()  # an older iteration, which the newer one replaces
+                heard.append(Heard(entry.offset, command))
             if self._caught_up_at is not None and entry.offset + 1 >= self._caught_up_at:
                 self._caught_up_at = None
+
+    def _commands(self, value: bytes) -> Iterator[Command | Unread]:
+        """The command of a record, if it counts, and what is wrong with it or before it."""
+        try:
+            message = decode_command(value)
+        except Corrupt as wrong:
+            yield Unread(str(wrong))
+            return
+        try:
+            self._reading, command = self._reading.step(message)
+        except Corrupt as gap:
+            yield Unread(str(gap))
+            self._reading, command = self._reading.past_gap(message).step(message)
+        if command is not None:
+            yield command
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +180,17 @@ class ResponseReader:
         self._hearing = Hearing(nonce)
 
     def poll(self, wait_ms: int) -> tuple[ResponseMessage, ...]:
-        """The responses that have come and count."""
+        """The responses that have come and count; what is no response is passed over."""
         heard: list[ResponseMessage] = []
         for entry in self._tail.poll(wait_ms):
             self.position = Offset(entry.offset + 1)
-            self._hearing, message = self._hearing.step(decode_response(entry.value))
+            try:
+                response = decode_response(entry.value)
+            except Corrupt as wrong:
+                extra = {"topic": self._topic, "offset": entry.offset, "why": str(wrong)}
+                log.warning("a record is no response", extra=extra)
+                continue
+            self._hearing, message = self._hearing.step(response)
             if message is not None:
                 heard.append(message)
         return tuple(heard)

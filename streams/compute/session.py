@@ -59,9 +59,16 @@ LEGAL: Mapping[type[Command], frozenset[Stage]] = {
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Action: the instance's settings are these (sent once; a change needs a new process)."""
+    """Action: the instance's settings are these (sent once)."""
 
     instance: CreateInstance
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Action: end this process, for only a new one can take these settings."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +111,7 @@ class Write:
     """Action: from here on dataflows may write."""
 
 
-Action = Configure | Create | Drop | Compact | Reconcile | Write
+Action = Configure | Restart | Create | Drop | Compact | Reconcile | Write
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,9 +161,11 @@ class Session:
 
     def _configure(self, command: CreateInstance) -> tuple["Session", tuple[Action, ...]]:
         if self.instance is not None and self.instance != command:
-            raise InvalidUsage(
-                f"compute instance: expected the settings {self.instance}, got {command}; "
-                "a replica takes new settings only when it starts"
+            return self, (
+                Restart(
+                    f"compute instance: expected the settings {self.instance}, got {command}; "
+                    "a replica takes new settings only when it starts"
+                ),
             )
         actions = () if self.instance == command else (Configure(command),)
         return replace(self, stage=Stage.INITIALIZING, instance=command), actions

@@ -4,18 +4,21 @@ Frontiers are told when they have moved, but not more often than the controller 
 conditions when they change. A new iteration of the protocol is told everything anew.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streams.compute.protocol import Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.writer import ResponseWriter
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Offset, Topic
 from streams.progress import EMPTY, Antichain
 from streams.replica import pace
 from streams.replica.flow import Flow, Phase
 from streams.replica.pace import Pace
 from streams.replica.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 FRONTIERS_EVERY_S = 1.0
 BLOCKED_MS = 10_000
@@ -56,6 +59,14 @@ class Answers:
     def refused(self, export: CollectionId, message: str) -> None:
         """Say that a dataflow cannot run here: its plan is not understood."""
         self.writer.write(self.nonce, [Status(export, Phase.FAILED.value, message)])
+
+    def passed_over(self, topic: Topic, offset: Offset, reason: str) -> None:
+        """Say that a command was not carried out, under the name of the command topic."""
+        log.error("a command is passed over", extra={"offset": offset, "why": reason})
+        if self.nonce:
+            message = f"command at offset {offset} is passed over: {reason}"
+            status = Status(CollectionId(topic), Phase.FAILED.value, message)
+            self.writer.write(self.nonce, [status])
 
     def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
         """Write what is new."""

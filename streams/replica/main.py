@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Reconciled
-from streams.compute.reader import CommandReader
+from streams.compute.reader import CommandReader, Heard, Unread
 from streams.compute.session import (
     Action,
     Compact,
@@ -30,14 +30,16 @@ from streams.compute.session import (
     Create,
     Drop,
     Reconcile,
+    Restart,
     Session,
     Write,
 )
 from streams.compute.writer import ResponseWriter
-from streams.errors import InvalidUsage, SlackwaterError
+from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.replica.answers import Answers
+from streams.replica.causes import cause_of
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.machinery import Machinery, assemble
@@ -109,8 +111,8 @@ class _Server:
         broken = None if self.machinery is None else self.machinery.scheduler.broken
         if broken is not None:
             raise broken
-        for command in reader.poll(POLL_MS):
-            self.session, actions = self.session.step(command)
+        for heard in reader.poll(POLL_MS):
+            actions = self._step(heard)
             if self.answers.nonce != self.session.nonce:
                 self.answers.begin(self.session.nonce)
                 if self.machinery is not None:
@@ -124,8 +126,24 @@ class _Server:
             told = self.machinery.sinks.responses()
             self.answers.tell(self.machinery.scheduler, told)
 
+    def _step(self, heard: Heard) -> tuple[Action, ...]:
+        """What a command asks for: nothing, if it cannot be read or is not legal now."""
+        if isinstance(heard.command, Unread):
+            reason = heard.command.reason
+        else:
+            try:
+                self.session, actions = self.session.step(heard.command)
+            except InvalidUsage as illegal:
+                reason = str(illegal)
+            else:
+                return actions
+        self.answers.passed_over(self.config.commands, heard.offset, reason)
+        return ()
+
     def _act(self, action: Action) -> None:
         match action:
+            case Restart(reason):
+                raise InvalidUsage(reason)
             case Configure(instance):
                 self.machinery = assemble(
                     self.config, instance, self.store, self.broker, self.spark
@@ -153,8 +171,10 @@ class _Server:
             for description in self.waiting.values():
                 try:
                     self.machinery.create(description)
-                except SlackwaterError as refused:
-                    self.answers.refused(description.export, str(refused))
+                except Exception as refused:
+                    extra = {"dataflow": description.export}
+                    log.warning("a dataflow is refused", extra=extra, exc_info=True)
+                    self.answers.refused(description.export, cause_of(str(refused)))
             self.waiting.clear()
 
     def _forget_others(self) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Frontiers, Reconciled, Response, Status
-from streams.compute.reader import CommandReader
+from streams.compute.reader import CommandReader, Unread
 from streams.compute.session import Action, Create, Drop, Reconcile, Session
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Topic
@@ -47,8 +47,9 @@ class FakeReplica:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            for command in self._reader.poll(20):
-                self.session, actions = self.session.step(command)
+            for heard in self._reader.poll(20):
+                assert not isinstance(heard.command, Unread), heard
+                self.session, actions = self.session.step(heard.command)
                 for action in actions:
                     self._act(action)
 

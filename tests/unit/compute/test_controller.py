@@ -18,7 +18,7 @@ from streams.compute.protocol import (
     ResponseMessage,
     Status,
 )
-from streams.compute.reader import CommandReader
+from streams.compute.reader import CommandReader, Unread
 from streams.compute.session import Drop, Session
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
@@ -53,9 +53,10 @@ class Replica:
 
     def run(self) -> list[object]:
         done: list[object] = []
-        while commands := self.reader.poll(0):
-            for command in commands:
-                self.session, actions = self.session.step(command)
+        while heard := self.reader.poll(0):
+            for each in heard:
+                assert not isinstance(each.command, Unread)
+                self.session, actions = self.session.step(each.command)
                 done.extend(actions)
         for action in done:
             if isinstance(action, Drop) and not action.silent:
@@ -130,9 +131,24 @@ def test_the_history_before_the_last_iteration_but_one_is_deleted(logs) -> None:
         controller(logs, epoch).start([description(U1)], [])
     low, _ = logs.bounds(topic)
     assert low == 6  # the first of three iterations with five commands after their Hello
-    commands = CommandReader(logs, topic).poll(0)
+    commands = [each.command for each in CommandReader(logs, topic).poll(0)]
     assert commands[0] == Hello("n3.0", 3)
     assert CreateDataflow(description(U1)) in commands
+
+
+def test_noise_on_both_topics_ends_no_controller(logs) -> None:
+    logs.append([(command_topic("sw", "default"), b"noise")])
+    logs.append([(response_topic("sw", "default"), b"noise")])
+    one = controller(logs)
+    one.start([description(U1)], [])
+    Replica(logs).run()
+    logs.append([(response_topic("sw", "default"), b"noise")])
+    ResponseWriter(logs, response_topic("sw", "default"), "s").write(
+        "n1.0", [Frontiers(U1, frontier(5))]
+    )
+    assert one.poll(0)
+    assert one.observed.conditions[U1].write == frontier(5)
+    controller(logs, 2).start([], [])
 
 
 def test_responses_that_were_heard_are_deleted_in_time(logs, monkeypatch) -> None:

@@ -14,7 +14,7 @@ from streams.compute.protocol import (
     ResponseMessage,
     Schedule,
 )
-from streams.compute.reader import CommandReader, Hearing, Reading, ResponseReader
+from streams.compute.reader import CommandReader, Hearing, Reading, ResponseReader, Unread
 from streams.compute.writer import CommandWriter, ResponseWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
@@ -37,6 +37,10 @@ def fold(messages: Sequence[tuple[str, int, Command]]) -> list[Command]:
         if command is not None:
             counted.append(command)
     return counted
+
+
+def commands(reader: CommandReader) -> tuple[Command | Unread, ...]:
+    return tuple(heard.command for heard in reader.poll(0))
 
 
 A1, B1, C2 = Hello("a", 1), Hello("b", 1), Hello("c", 2)
@@ -99,23 +103,23 @@ def test_a_reader_begins_with_the_last_hello_and_follows(logs) -> None:
     second.begin("b", [START, DONE])
     first.write([Schedule(U1)])  # the first one does not know yet
     reader = CommandReader(logs, COMMANDS)
-    assert reader.poll(0) == (Hello("b", 2), START, DONE)
+    assert commands(reader) == (Hello("b", 2), START, DONE)
     assert reader.nonce == "b"
     second.write([WRITES])
-    assert reader.poll(0) == (WRITES,)
+    assert commands(reader) == (WRITES,)
     second.begin("c", [START])
-    assert reader.poll(0) == (Hello("c", 2), START)
-    assert reader.poll(0) == ()
+    assert commands(reader) == (Hello("c", 2), START)
+    assert commands(reader) == ()
 
 
 def test_a_reader_bears_the_truncation_of_what_it_has_not_read(logs) -> None:
     writer = CommandWriter(logs, COMMANDS, epoch=1)
     writer.begin("a", [START])
     reader = CommandReader(logs, COMMANDS)
-    assert reader.poll(0) == (Hello("a", 1), START)
+    assert commands(reader) == (Hello("a", 1), START)
     writer.write([DONE, WRITES])
     logs.truncate(COMMANDS, writer.begin("b", [START]))
-    heard = reader.poll(0) + reader.poll(0)
+    heard = commands(reader) + commands(reader)
     assert heard == (Hello("b", 1), START)
 
 
@@ -152,7 +156,7 @@ def test_an_indeterminate_append_is_repeated_and_counts_once(logs) -> None:
     writer.begin("a", [START])
     writer.write([DONE])
     assert logs.bounds(COMMANDS) == (0, 5)
-    assert CommandReader(logs, COMMANDS).poll(0) == (Hello("a", 1), START, DONE)
+    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START, DONE)
 
 
 def test_a_determinate_failure_leaves_no_gap(logs) -> None:
@@ -161,7 +165,30 @@ def test_a_determinate_failure_leaves_no_gap(logs) -> None:
     with pytest.raises(Determinate):
         writer.write([DONE])
     writer.write([DONE])
-    assert CommandReader(logs, COMMANDS).poll(0) == (Hello("a", 1), START, DONE)
+    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START, DONE)
+
+
+def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> None:
+    writer = CommandWriter(logs, COMMANDS, epoch=1)
+    writer.begin("a", [START])
+    logs.append(
+        [(COMMANDS, b"noise"), (COMMANDS, encode_command(CommandMessage("a", 2, DONE))[:-1])]
+    )
+    logs.append([(COMMANDS, encode_command(CommandMessage("a", 3, WRITES)))])
+    heard = CommandReader(logs, COMMANDS).poll(0)
+    assert [each.offset for each in heard] == [0, 1, 2, 3, 4, 4]
+    reasons = [each.command.reason for each in heard if isinstance(each.command, Unread)]
+    assert "avro header" in reasons[0]
+    assert "compute_initialization_complete" in reasons[1]
+    assert "expected sequence number 2, got 3" in reasons[2]
+    assert heard[-1].command == WRITES
+
+
+def test_a_response_that_cannot_be_read_is_passed_over(logs) -> None:
+    reader = ResponseReader(logs, RESPONSES, "n")
+    logs.append([(RESPONSES, b"noise")])
+    ResponseWriter(logs, RESPONSES, "r").write("n", [Frontiers(U1, frontier(1))])
+    assert [each.response for each in reader.poll(0)] == [Frontiers(U1, frontier(1))]
 
 
 def test_responses_count_once_for_each_process_and_only_to_the_nonce(logs) -> None:

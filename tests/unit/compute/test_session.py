@@ -16,6 +16,7 @@ from streams.compute.session import (
     Create,
     Drop,
     Reconcile,
+    Restart,
     Session,
     Stage,
     Write,
@@ -133,8 +134,10 @@ def test_an_illegal_command_raises_and_changes_nothing(before, command) -> None:
 
 def test_an_instance_is_configured_once() -> None:
     session, _ = run(Session(), *iteration("a"), Hello("b", 1))
-    with pytest.raises(InvalidUsage, match="takes new settings only when it starts"):
-        session.step(CreateInstance("sw", 99))
+    unchanged, (action,) = session.step(CreateInstance("sw", 99))
+    assert unchanged == session
+    assert isinstance(action, Restart)
+    assert "takes new settings only when it starts" in action.reason
 
 
 def test_an_export_is_created_once_in_an_iteration() -> None:

@@ -6,14 +6,18 @@ from typing import Any
 
 import pytest
 
+from streams.compute.description import DataflowDescription
 from streams.compute.protocol import (
     AllowWrites,
+    Command,
     CreateDataflow,
     CreateInstance,
     Hello,
     InitializationComplete,
 )
+from streams.compute.reader import Heard, Unread
 from streams.errors import InvalidUsage
+from streams.ids import Offset
 from streams.replica import main
 from streams.replica.main import _Server
 from tests.support.market import Market
@@ -48,7 +52,7 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
     for description in market.world.descriptions:
         store.records(description.export)
     early, *late, dropped = market.world.descriptions
-    commands = (
+    commands: tuple[Command, ...] = (
         Hello("n", 1),
         CreateInstance("sw", BUCKETS),
         CreateDataflow(early),
@@ -57,7 +61,7 @@ def test_what_was_created_late_in_an_iteration_is_not_forgotten_at_a_restart(
         *map(CreateDataflow, late),
     )
     server = _server(monkeypatch, replica)
-    server.hear(SimpleNamespace(poll=lambda _: commands))  # type: ignore[arg-type]  # a reader
+    server.hear(reader(*commands))
     assert store.stored() == {early.export, *(each.export for each in late)}
     assert dropped.export not in store.stored()
 
@@ -76,6 +80,62 @@ def test_a_cache_of_another_boot_is_dropped_before_anything_runs_in_its_director
     monkeypatch.setattr(main, "spark_session", session)
     with pytest.raises(InvalidUsage, match="no Spark here"):
         main.Replica(config).run()
+
+
+def reader(*commands: Command | Unread) -> Any:
+    """A reader of the commands, at the offsets 0 and on."""
+    heard = tuple(Heard(Offset(at), each) for at, each in enumerate(commands))
+    return SimpleNamespace(poll=lambda _: heard)
+
+
+def test_what_cannot_be_read_or_is_illegal_is_told_and_the_replica_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 1)
+    market.views()
+    replica = Replica(market.world, "a", tmp_path)
+    server = _server(monkeypatch, replica)
+    broken, *others = market.world.descriptions
+    told: list[tuple[int, str]] = []
+    refused: list[tuple[str, str]] = []
+    created: list[str] = []
+
+    def create(description: DataflowDescription) -> None:
+        if description.export == broken.export:
+            raise ZeroDivisionError("what nobody foresaw")
+        created.append(description.export)
+
+    answers: Any = server.answers
+    answers.passed_over = lambda _, at, why: told.append((at, why))
+    answers.refused = lambda *said: refused.append(said)
+    sinks = SimpleNamespace(responses=tuple, repeat=lambda: None)
+    parts = SimpleNamespace(scheduler=replica.scheduler, sinks=sinks, create=create)
+    monkeypatch.setattr(main, "assemble", lambda *_: parts)
+    server.hear(
+        reader(
+            Hello("n", 1),
+            AllowWrites(),
+            Unread("avro header"),
+            CreateInstance("sw", BUCKETS),
+            *map(CreateDataflow, market.world.descriptions),
+            InitializationComplete(),
+            AllowWrites(),
+        )
+    )
+    assert [at for at, _ in told] == [1, 2]
+    assert "not legal in the stage" in told[0][1]
+    assert told[1][1] == "avro header"
+    assert refused == [(broken.export, "what nobody foresaw")]
+    assert created == [each.export for each in others]
+
+
+def test_new_settings_end_the_replica_so_that_another_takes_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    server = _server(monkeypatch, Replica(World(), "a", tmp_path))
+    server.hear(reader(Hello("n", 1), CreateInstance("sw", 2)))
+    with pytest.raises(InvalidUsage, match="takes new settings only when it starts"):
+        server.hear(reader(Hello("m", 2), CreateInstance("sw", 3)))
 
 
 def _server(monkeypatch: pytest.MonkeyPatch, replica: Replica) -> _Server:
