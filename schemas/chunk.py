@@ -28,6 +28,9 @@ from streams.errors import Corrupt
 LIMIT = 900 * 1024
 """Bytes of a chunk that we do not exceed unless a single slice does."""
 
+LARGEST = (8 << 20) - 4096
+"""Bytes of a chunk that fit a record of a data topic, beside its key and headers."""
+
 SLICE = 128 * 1024
 """Bytes, before compression, that are written in one go."""
 
@@ -38,6 +41,8 @@ MOST_BYTES = 2 << 30
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 COLUMNS = ("data", "time", "diff", "error")
+ZSTD_LEVELS = (1, 9, 19, 22)
+
 ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
 
 
@@ -92,12 +97,11 @@ def pack(sheets: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[
     """Streams of at most about `LIMIT` bytes each."""
     chunk = Open.start(schema)
     for piece in (piece for sheet in sheets for piece in slices(sheet)):
-        if chunk.rows and chunk.sink.tell() + piece.nbytes > LIMIT:
+        if chunk.pieces and chunk.sink.tell() + piece.nbytes > LIMIT:
             yield chunk.close()
             chunk = Open.start(schema)
-        chunk.writer.write_batch(piece)
-        chunk.rows += piece.num_rows
-    if chunk.rows:
+        chunk.add(piece)
+    if chunk.pieces:
         yield chunk.close()
 
 
@@ -124,18 +128,44 @@ class Open:
 
     sink: pa.BufferOutputStream
     writer: pa.ipc.RecordBatchStreamWriter
-    rows: int
+    pieces: list[pa.RecordBatch]
 
     @staticmethod
     def start(schema: pa.Schema) -> "Open":
         """A chunk without rows."""
         sink = pa.BufferOutputStream()
-        return Open(sink, pa.ipc.new_stream(sink, schema, options=OPTIONS), 0)
+        return Open(sink, pa.ipc.new_stream(sink, schema, options=OPTIONS), [])
+
+    def add(self, piece: pa.RecordBatch) -> None:
+        """Write a piece."""
+        self.writer.write_batch(piece)
+        self.pieces.append(piece)
 
     def close(self) -> tuple[bytes, int]:
         """The chunk's bytes and the number of its rows."""
         self.writer.close()
-        return self.sink.getvalue().to_pybytes(), self.rows
+        body = self.sink.getvalue().to_pybytes()
+        if len(body) > LARGEST:
+            body = next(smaller(self.pieces), body)
+        return body, sum(piece.num_rows for piece in self.pieces)
+
+
+def smaller(pieces: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
+    """The stream compressed as well as it takes to fit a record; none when it does not.
+
+    A row cannot be cut. Whoever wrote it beforehand may have chosen zstd, at any level; so what
+    was a chunk once can be written again.
+    """
+    for level in ZSTD_LEVELS:
+        codec = pa.Codec("zstd", compression_level=level)
+        sink = pa.BufferOutputStream()
+        options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+        with pa.ipc.new_stream(sink, pieces[0].schema, options=options) as writer:
+            for piece in pieces:
+                writer.write_batch(piece)
+        body: bytes = sink.getvalue().to_pybytes()
+        if len(body) <= LARGEST:
+            yield body
 
 
 def decode(body: bytes) -> tuple[pa.Table, pa.Table]:

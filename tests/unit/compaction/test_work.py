@@ -4,10 +4,12 @@ import itertools
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
+from schemas import chunk
 from streams.compaction import plan, staging
 from streams.compaction.task import Limits, grouped, pieces
 from streams.compaction.work import Compacted, LostRace, Worker
@@ -16,6 +18,7 @@ from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka import memory_store
 from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkRef, Chunks
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
 from streams.storage.capabilities import ReadCapability
@@ -395,3 +398,32 @@ def test_a_whole_merge_names_no_more_batches_than_an_event_can(
         for planned in (plan.whole, plan.geometric):
             assert [len(each.batches) for each in planned(one.state(U1))] == [5, 5, 2]
         assert [type(each) for each in compact(worker(one), whole=True)] == [Compacted] * 3
+
+
+def test_a_row_that_fits_as_zstd_alone_is_merged() -> None:
+    """Hexadecimal digits: LZ4 leaves them as they are, zstd takes half of them away."""
+    with client(broker()) as one:
+        create(one)
+        large = rows("x", time=0).set_column(
+            0, "c0", pa.array([Random(7).randbytes(6_500_000).hex()])
+        )
+        before = large.column("c0")[0].as_py()
+        [(body, count)] = chunk.encode(large, ["name", "size"])
+        assert len(body) < MAXIMUM_RECORD_BYTES
+        link(one, one.chunks.write(one.data_topic(U1), [(body, count)], {}))
+        append(one, 1, 2, rows("b", time=1))
+        allow(one, 1)
+        [done] = compact(worker(one), whole=True)
+        assert isinstance(done, Compacted)
+        assert contents(one, 1) == Counter({(before, 0): 1, ("b", 0): 1})
+
+
+def link(one: Shards, chunks: tuple[ChunkRef, ...]) -> None:
+    part = Part(
+        collection=U1,
+        capability=write_capability(U1),
+        lower=frontier(0),
+        upper=frontier(1),
+        chunks=chunks,
+    )
+    one.submit([("u1", Append((part,)))])
