@@ -62,7 +62,12 @@ class ChunkRef:
 
 
 class Truncated(Determinate):
-    """A log does not hold the position that a reader needs: fatal for its group (rule 12)."""
+    """A log does not hold the position that a reader needs (rule 12).
+
+    With `is_lost` it does not hold any more what was folded of it: nothing heals that.
+    """
+
+    is_lost = False
 
     def __init__(self, topic: Topic, position: int, reason: str) -> None:
         super().__init__(topic, position, reason)

@@ -23,7 +23,7 @@ from streams.kafka.log import Entry, Logs, Tail, Truncated, Unanswered, WronglyT
 from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
-from streams.storage.group import MADE_ANEW, Group, Lost
+from streams.storage.group import MADE_ANEW, Group, is_lost, lost
 from streams.storage.healing import Found, Healer
 from streams.storage.homes import Homes
 from streams.storage.outcomes import Outcome, WrongGroup
@@ -352,7 +352,7 @@ class Following:
                 group.failure = failure
                 self._news = True
                 self._moves.append((topic, None))
-                if not isinstance(failure, Lost):
+                if not is_lost(failure):
                     self._healer.later(group.names.group)
             self._waiting.everything()
 
@@ -379,25 +379,23 @@ class Following:
 
     def _attempt(self, name: str) -> Found:
         group = self.groups.get(name)
-        if group is None or isinstance(group.failure, Lost):
+        if group is None or is_lost(group.failure):
             return Found.DONE
         try:
             if group.is_ill:
                 self._open_again(group)
             elif self._identify(group.names.log) != group.topic_id:
-                lost = Lost(group.names.log, group.state.upto, MADE_ANEW)
-                self.fail(group.names.log, lost)
-        except Lost:
-            return Found.DONE
+                log_topic = group.names.log
+                self.fail(log_topic, lost(log_topic, group.state.upto, MADE_ANEW))
         except InvalidUsage:  # there is no such topic
             return Found.GONE
-        except SlackwaterError:
-            return Found.ILL
+        except SlackwaterError as failure:
+            return Found.DONE if is_lost(failure) else Found.ILL
         return Found.DONE
 
     def _open_again(self, group: Group) -> None:
         """Take up a group that is ill as a new client has it. Errors: why that fails."""
-        if isinstance(group.failure, Lost):
+        if group.failure is not None and is_lost(group.failure):
             raise group.failure
         try:
             self._adopt(group, self._reopened(group))
@@ -450,7 +448,7 @@ class Following:
             return failure  # what is known already has to do
         if group is None or there in {None, group.topic_id}:
             return failure
-        return Lost(failure.topic, failure.position, MADE_ANEW)
+        return lost(failure.topic, group.state.upto, MADE_ANEW)
 
     def _fail_all(self, failure: Exception) -> None:
         with self.changed:

@@ -26,8 +26,16 @@ log = logging.getLogger(__name__)
 MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
 
 
-class Lost(Truncated):
+def lost(log: Topic, upto: Offset, reason: str) -> Truncated:
     """A log does not hold any more what was folded of it: only closing the group helps."""
+    failure = Truncated(log, upto + 1, reason)
+    failure.is_lost = True
+    return failure
+
+
+def is_lost(failure: Exception | None) -> bool:
+    """Whether opening a group again cannot help."""
+    return isinstance(failure, Truncated) and failure.is_lost
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,13 @@ import pyarrow as pa
 from schemas import chunk
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Truncated
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.bootstrap import recover
 from streams.storage.description import Description, dumps, loads
 from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import PATIENCE_MS, Following
-from streams.storage.group import MADE_ANEW, Group, Lost, Names, names_of
+from streams.storage.group import MADE_ANEW, Group, Names, lost, names_of
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
@@ -149,15 +149,15 @@ class Shards:
     def _reopened(self, old: Group) -> Group:
         """A group that cannot be followed on, as a new client has it.
 
-        Errors: Lost when its log does not hold what was folded; as `open`.
+        Errors: Truncated when its log does not hold what was folded; as `open`.
         """
         names, upto = old.names, old.state.upto
         (fresh,) = self._found([names.group])
         if fresh.topic_id != old.topic_id:
-            raise Lost(names.log, upto, MADE_ANEW)
+            raise lost(names.log, upto, MADE_ANEW)
         recover(self.logs, self.chunks, [fresh])
         if fresh.state.upto < upto:
-            raise Lost(names.log, upto, f"it ends at offset {fresh.state.upto + 1}")
+            raise lost(names.log, upto, f"it ends at offset {fresh.state.upto + 1}")
         return fresh
 
     def close(self, group: str | None = None) -> None:
@@ -275,7 +275,7 @@ class Shards:
 
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:
         if end <= folded:
-            failure: Truncated = Lost(log, folded + 1, f"it ends at offset {end}")
+            failure = lost(log, folded, f"it ends at offset {end}")
             failure = self.following.explained(failure)
             self.following.fail(log, failure)
             raise failure
