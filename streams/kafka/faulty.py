@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail, Unanswered
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import Topics
 
@@ -41,13 +41,15 @@ class FaultyLogs:
     """Takes one fault of `plan` for each append; passes on what comes after the plan's end.
 
     Appends that failed INSTEAD wait in `pending` until `surface` writes them: a produce that
-    shows up late. While `silent` is set nobody answers at all.
+    shows up late. While `silent` is set nobody answers at all. Logs in `unwritable` cannot be
+    written, and nobody knows whether they were.
     """
 
     def __init__(self, inner: Logs, plan: Iterable[Fault] = ()) -> None:
         self.inner = inner
         self.pending: list[Records] = []
         self.silent = False
+        self.unwritable: set[Topic] = set()
         self._plan: Iterator[Fault] = iter(plan)
 
     def plan(self, faults: Iterable[Fault]) -> None:
@@ -71,6 +73,18 @@ class FaultyLogs:
         if fault is not Fault.NONE:
             raise Indeterminate("injected after the append")
         return offsets
+
+    def append_each(self, records: Records, stragglers_ms: int) -> tuple[Stored, ...]:
+        """Append, or fail as planned: then all of them."""
+        there = [each for each in records if each[0] not in self.unwritable]
+        try:
+            offsets = iter(self.append(there) if there else ())
+        except (Determinate, Indeterminate) as failure:
+            return (failure,) * len(records)
+        doubt = Indeterminate(f"injected: not stored {stragglers_ms} ms after others")
+        return tuple(
+            doubt if topic in self.unwritable else next(offsets) for topic, _ in records
+        )
 
     def surface(self, most: int | None = None) -> None:
         """Write what waits, `most` of it, the oldest first."""
@@ -106,6 +120,7 @@ class FaultyChunks:
     def __init__(self, inner: Chunks, plan: Iterable[Fault] = ()) -> None:
         self.inner = inner
         self.silent = False
+        self.unwritable: set[Topic] = set()
         self._plan: Iterator[Fault] = iter(plan)
 
     def plan(self, faults: Iterable[Fault]) -> None:
@@ -116,7 +131,8 @@ class FaultyChunks:
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
         """Write, or fail as planned."""
-        fault = Fault.INSTEAD if self.silent else next(self._plan, Fault.NONE)
+        is_stuck = self.silent or topic in self.unwritable
+        fault = Fault.INSTEAD if is_stuck else next(self._plan, Fault.NONE)
         if fault is Fault.BEFORE:
             raise Determinate("injected before the write")
         if fault is Fault.INSTEAD:
@@ -173,6 +189,12 @@ class _CutLogs:
         offsets = self._inner.append(records)
         self._between()
         return offsets
+
+    def append_each(self, records: Records, stragglers_ms: int) -> tuple[Stored, ...]:
+        self._between()
+        stored = self._inner.append_each(records, stragglers_ms)
+        self._between()
+        return stored
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         self._between()

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from streams.errors import Corrupt, Determinate
+from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import Offset, Topic
 
 
@@ -122,6 +122,26 @@ class Tail(Protocol):
         """Release the connection."""
 
 
+Stored = Offset | Determinate | Indeterminate
+"""What became of one record: where it is, or why it is not or may not be there."""
+
+
+def all_stored(results: Sequence[Stored]) -> tuple[Offset, ...]:
+    """The offsets of records that were stored together.
+
+    Errors: Determinate when none was stored, else Indeterminate, of the first failure.
+    """
+    offsets = tuple(each for each in results if isinstance(each, int))
+    failed = [each for each in results if not isinstance(each, int)]
+    if not failed:
+        return offsets
+    if not offsets and all(isinstance(each, Determinate) for each in failed):
+        raise failed[0]
+    text = str(failed[0])
+    said = f"{len(offsets)} of {len(results)} stored: {text}" if offsets else text
+    raise Indeterminate(said) from failed[0]
+
+
 class Logs(Protocol):
     """Many single-partition topics behind one connection."""
 
@@ -129,6 +149,14 @@ class Logs(Protocol):
         """Append each value to its topic, in the order given for each topic; durable on return.
 
         Errors: Determinate (nothing was written), Indeterminate (some may have been).
+        """
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int, /
+    ) -> tuple[Stored, ...]:
+        """As `append`, but what fails of one log is said of its records alone.
+
+        What is not stored `stragglers_ms` after the first that is counts as Indeterminate.
         """
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:

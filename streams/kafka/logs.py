@@ -16,9 +16,9 @@ from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.faults import GONE, cause_of, read_fault
-from streams.kafka.log import Tail, Unanswered
+from streams.kafka.log import Stored, Tail, Unanswered, all_stored
 from streams.kafka.lookout import Asker
-from streams.kafka.sender import Outgoing, Sender
+from streams.kafka.sender import Delivered, Outgoing, Sender, Sent
 from streams.kafka.settings import ClientSettings
 from streams.kafka.tail import COMMITTED, MEANING, KafkaTail
 
@@ -43,13 +43,20 @@ class KafkaLogs:
         self._asker = Asker(settings)
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
-        """Store all values in one flush."""
-        sent = self._sender.send(
-            [Outgoing(topic, value, partition=0) for topic, value in records]
-        )
-        if any(each.offset is None for each in sent):
-            raise Indeterminate("append: stored, but the broker did not say where")
-        return tuple(each.offset for each in sent if each.offset is not None)
+        """Store all values at once."""
+        return all_stored(self._append(records, None))
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
+    ) -> tuple[Stored, ...]:
+        """Store all values at once, and say of each what became of it."""
+        return self._append(records, stragglers_ms / 1000)
+
+    def _append(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_s: float | None
+    ) -> tuple[Stored, ...]:
+        outgoing = [Outgoing(topic, value, partition=0) for topic, value in records]
+        return tuple(_stored(each) for each in self._sender.send_each(outgoing, stragglers_s))
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """First offset held, next offset given."""
@@ -116,6 +123,14 @@ class KafkaLogs:
             if self._consumer is not None:
                 self._consumer.close()
         self._asker.close()
+
+
+def _stored(sent: Sent) -> Stored:
+    if not isinstance(sent, Delivered):
+        return sent
+    if sent.offset is None:
+        return Indeterminate("append: stored, but the broker did not say where")
+    return sent.offset
 
 
 def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:

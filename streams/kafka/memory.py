@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from streams.errors import (
     Corrupt,
     Determinate,
-    Indeterminate,
     InvalidUsage,
     SlackwaterError,
 )
@@ -21,9 +20,11 @@ from streams.kafka.log import (
     ChunkRef,
     ChunkWrite,
     Entry,
+    Stored,
     Tail,
     Truncated,
     WronglyTimed,
+    all_stored,
 )
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
@@ -118,23 +119,24 @@ class MemoryLogs:
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
         """Append what can be appended, and raise when that is not all, as a broker would."""
-        offsets: list[Offset] = []
-        failure: Determinate | None = None
+        return all_stored(self.append_each(records))
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], _stragglers_ms: int = 0, /
+    ) -> tuple[Stored, ...]:
+        """Append what can be appended; of each what became of it."""
         with self.store.changed:
-            for topic, value in records:
-                try:
-                    self.store.check(topic, None, value)
-                    log = self.store.log(topic)
-                except Determinate as error:
-                    failure = failure or error
-                else:
-                    offsets.append(log.append(self._now_ms(), None, value, {}))
+            results = tuple(self._append(topic, value) for topic, value in records)
             self.store.changed.notify_all()
-        if failure and offsets:
-            raise Indeterminate(f"{len(offsets)} of {len(records)} appended: {failure}")
-        if failure:
-            raise failure
-        return tuple(offsets)
+        return results
+
+    def _append(self, topic: Topic, value: bytes) -> Stored:
+        try:
+            self.store.check(topic, None, value)
+            log = self.store.log(topic)
+        except Determinate as error:
+            return error
+        return log.append(self._now_ms(), None, value, {})
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """First offset held, next offset given."""

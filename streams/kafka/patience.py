@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from streams.errors import Indeterminate, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail, Unanswered
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail, Unanswered
 from streams.kafka.topics import TopicInfo, Topics, TopicSpec
 
 T = TypeVar("T")
@@ -64,6 +64,12 @@ class PatientLogs:
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
         """Passed on as it is."""
         return self.inner.append(records)
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
+    ) -> tuple[Stored, ...]:
+        """Passed on as it is."""
+        return self.inner.append_each(records, stragglers_ms)
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """The bounds, once somebody answers."""

@@ -5,6 +5,7 @@ for; when it raises, the error says whether any may be.
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,7 @@ from streams.kafka.settings import ClientSettings
 ANY_PARTITION = -1
 Headers = tuple[tuple[str, bytes], ...]
 _FULL_QUEUE_WAIT_S = 0.05
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +42,24 @@ class Delivered:
     offset: Offset | None
 
 
-class Sender:
-    """Sends lists of records; calls from several threads take turns.
+Sent = Delivered | Determinate | Indeterminate
+"""What became of a record."""
 
-    The client behind it is made by the first `send` and made anew after a fatal error.
+
+class Sender:
+    """Sends lists of records; calls from several threads go out side by side.
+
+    The client behind it is made by the first `send` and made anew after a fatal error. Delivery
+    reports are handed out by one of the threads that wait for theirs; who waits for a partition
+    that cannot be written keeps none of the others waiting.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards _producer
         self._producer: Producer | None = None
+        self._polling = threading.Lock()  # whoever holds it hands out reports
+        self._reported = threading.Condition()
 
     def send(self, records: Sequence[Outgoing]) -> list[Delivered]:
         """Store all records, in the order given for each partition.
@@ -57,23 +67,64 @@ class Sender:
         Errors: Determinate when none was stored, else Indeterminate; the first failure is the
         cause.
         """
+        results = self.send_each(records)
+        sent = [each for each in results if isinstance(each, Delivered)]
+        if len(sent) < len(results):
+            raise _failure(results)
+        return sent
+
+    def send_each(
+        self, records: Sequence[Outgoing], stragglers_s: float | None = None
+    ) -> list[Sent]:
+        """As `send`, and say of each what became of it.
+
+        What is not reported `stragglers_s` after the first that was stored is in doubt.
+        """
         if not records:
             return []
-        with self._lock:
-            reports = [_Report() for _ in records]
-            producer = self._client()
-            for record, report in zip(records, reports, strict=True):
-                _produce(producer, record, report)
-            producer.flush()
-            if any(report.error and report.error.fatal() for report in reports):
-                self._producer = None
-        _raise_failures(records, reports)
-        return [report.delivered() for report in reports]
+        batch = _Batch(len(records), stragglers_s)
+        reports = [_Report(batch) for _ in records]
+        producer = self._client()
+        for record, report in zip(records, reports, strict=True):
+            _produce(producer, record, report)
+        while not batch.is_over():
+            self._hand_out(producer, batch)
+        if any(report.error and report.error.fatal() for report in reports):
+            self._drop(producer)
+        return [
+            report.result(f"write to {record.topic}")
+            for record, report in zip(records, reports, strict=True)
+        ]
+
+    def _hand_out(self, producer: Producer, batch: "_Batch") -> None:
+        """Hand out reports until the batch is over, or wait for who does."""
+        if not self._polling.acquire(blocking=False):
+            with self._reported:
+                if not batch.is_over() and self._polling.locked():
+                    self._reported.wait(_POLL_S)
+            return
+        try:
+            while not batch.is_over():
+                if producer.poll(_POLL_S):
+                    self._wake()
+        finally:
+            self._polling.release()
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._reported:
+            self._reported.notify_all()
 
     def _client(self) -> Producer:
-        if self._producer is None:
-            self._producer = clients.producer(self._settings, {}, {})
-        return self._producer
+        with self._lock:
+            if self._producer is None:
+                self._producer = clients.producer(self._settings, {}, {})
+            return self._producer
+
+    def _drop(self, producer: Producer) -> None:
+        with self._lock:
+            if self._producer is producer:
+                self._producer = None
 
     def close(self) -> None:
         """Release the connection."""
@@ -81,23 +132,59 @@ class Sender:
             self._producer = None
 
 
+class _Batch:
+    """How many records of a call are not reported yet."""
+
+    __slots__ = ("_deadline", "_missing", "_stragglers_s")
+
+    def __init__(self, missing: int, stragglers_s: float | None) -> None:
+        self._missing, self._stragglers_s = missing, stragglers_s
+        self._deadline: float | None = None
+
+    def reported(self, *, is_stored: bool) -> None:
+        """One record more is reported."""
+        self._missing -= 1
+        if is_stored and self._deadline is None and self._stragglers_s is not None:
+            self._deadline = time.monotonic() + self._stragglers_s
+
+    def is_over(self) -> bool:
+        """Whether nothing is waited for any more."""
+        if not self._missing:
+            return True
+        return self._deadline is not None and time.monotonic() > self._deadline
+
+
 class _Report:
     """What became of one record; filled in by the client's delivery report."""
 
-    __slots__ = ("error", "offset", "partition")
+    __slots__ = ("_batch", "delivered", "error")
 
-    def __init__(self) -> None:
+    def __init__(self, batch: _Batch) -> None:
+        self._batch = batch
         self.error: KafkaError | None = None
-        self.partition: int | None = None
-        self.offset: int | None = None
+        self.delivered: Delivered | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        self.error = error
-        self.partition, self.offset = message.partition(), message.offset()
+        if error is not None:
+            self.failed(error)
+            return
+        offset = message.offset()
+        known = Offset(offset) if offset is not None and offset >= 0 else None
+        self.delivered = Delivered(message.partition() or 0, known)
+        self._batch.reported(is_stored=True)
 
-    def delivered(self) -> Delivered:
-        known = self.offset is not None and self.offset >= 0
-        return Delivered(self.partition or 0, Offset(self.offset or 0) if known else None)
+    def failed(self, error: KafkaError) -> None:
+        """The record was not stored, or perhaps not."""
+        self.error = error
+        self._batch.reported(is_stored=False)
+
+    def result(self, doing: str) -> Sent:
+        """What became of the record, as far as it is known now."""
+        if self.delivered is not None:
+            return self.delivered
+        if self.error is not None:
+            return write_fault(doing, self.error)
+        return Indeterminate(f"{doing}: not confirmed long after others were")
 
 
 def header_list(headers: Headers) -> list[tuple[str, str | bytes | None]] | None:
@@ -119,21 +206,16 @@ def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
         except BufferError:
             producer.poll(_FULL_QUEUE_WAIT_S)
         except KafkaException as error:
-            report.error = cause_of(error)
+            report.failed(cause_of(error))
             return
         else:
             return
 
 
-def _raise_failures(records: Sequence[Outgoing], reports: Sequence[_Report]) -> None:
-    failed = [
-        write_fault(f"write to {record.topic}", report.error)
-        for record, report in zip(records, reports, strict=True)
-        if report.error is not None
-    ]
-    if not failed:
-        return
-    stored = len(records) - len(failed)
-    certain = stored == 0 and all(isinstance(fault, Determinate) for fault in failed)
-    text = str(failed[0]) if stored == 0 else f"{stored} of {len(records)} stored: {failed[0]}"
-    raise (Determinate(text) if certain else Indeterminate(text)) from failed[0]
+def _failure(results: Sequence[Sent]) -> Determinate | Indeterminate:
+    """What to raise for records of which some were not stored."""
+    failed = [each for each in results if not isinstance(each, Delivered)]
+    stored = len(results) - len(failed)
+    certain = stored == 0 and all(isinstance(each, Determinate) for each in failed)
+    text = str(failed[0]) if stored == 0 else f"{stored} of {len(results)} stored: {failed[0]}"
+    return Determinate(text) if certain else Indeterminate(text)

@@ -4,13 +4,18 @@ A produce that failed without effect is the caller's to repeat. One whose effect
 looked for in the log, and sent again as it is when it does not turn up: the copies share an id,
 so the log counts one of them (rule 1). A copy that comes back as stale did nothing, and whoever
 followed the log would have seen an earlier one; so the event is made anew and sent.
+
+A log that cannot be written concerns the events for it alone: those of other logs are decided,
+and wait for it no longer than `STRAGGLERS_MS`; once it was late, hardly at all.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
-from streams.ids import EventId, Offset
+from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Logs
 from streams.storage import records
 from streams.storage.events import Body, Event
@@ -22,8 +27,27 @@ RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 """How long to look for an event whose produce is in doubt, before each copy of it."""
 
 
+STRAGGLERS_MS = 10_000
+"""How long events that are decided wait for others of the same call: leaders change in less."""
+
+LONGEST_S = 60.0
+"""How long an event in doubt is sent again, as long as brokers answer."""
+
+LATE_AGAIN_MS = 500
+"""The same for a log that was late at the last try."""
+
+
 class Unread(Indeterminate):
     """The group has failed: whether the event counted cannot be read."""
+
+
+Failure = Determinate | Indeterminate
+
+
+def worst(failures: Mapping[EventId, Failure]) -> Failure:
+    """What to say of events none of which is known to be there."""
+    doubts = (each for each in failures.values() if isinstance(each, Indeterminate))
+    return next(doubts, next(iter(failures.values())))
 
 
 def unread(reason: str) -> Unread:
@@ -57,6 +81,7 @@ class Sending:
     following: Following
     new_id: Callable[[], str]
     resend_ms: tuple[int, ...] = RESEND_MS
+    late: set[Topic] = field(default_factory=set)
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
         """Append events with one flush, and say what became of each.
@@ -75,13 +100,16 @@ class Sending:
         return [outcomes[number] for number in range(len(events))]
 
     def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
-        """As `submit`, of named events; what is stale is said to be so, not made anew."""
+        """As `submit`, of named events; what is stale is said to be so, not made anew.
+
+        What is in doubt for long, though brokers answer, is `Unavailable`.
+        """
         sent = [
             Sent(group, Event(each.id, group.uuid, each.seen, each.body))
             for each in attempts
             for group in (self._group(each.group),)
         ]
-        return self._send(sent)
+        return self._send(sent, is_each=True)
 
     def _make(self, name: str, body: Body) -> Sent:
         group = self._group(name)
@@ -93,22 +121,32 @@ class Sending:
             raise InvalidUsage(f"group {name} is not open")
         return group
 
-    def _send(self, sent: Sequence[Sent]) -> list[Outcome]:
+    def _send(self, sent: Sequence[Sent], *, is_each: bool = False) -> list[Outcome]:
         ids = [each.event.id for each in sent]
         self.following.expect([(each.group.names.group, each.event) for each in sent])
         try:
-            self._append(sent)
-            self.following.await_answered(lambda: self._all_known(sent), groups_of(sent))
+            failures = self._append(sent)
+            if len(failures) == len(sent):
+                failure = worst(failures)
+                is_answered = not self.following.is_silence()
+                if not (is_each and is_answered and isinstance(failure, Indeterminate)):
+                    raise failure
+            stored = [each for each in sent if each.event.id not in failures]
+            self.following.await_answered(lambda: self._all_known(stored), groups_of(stored))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
-        found = [outcome for outcome in outcomes if outcome is not None]
-        if len(found) < len(ids):
+        found = [
+            Unavailable(str(failures[id_])) if outcome is None and id_ in failures else outcome
+            for id_, outcome in zip(ids, outcomes, strict=True)
+        ]
+        decided = [outcome for outcome in found if outcome is not None]
+        if len(decided) < len(ids):
             raise Indeterminate(
-                f"{len(ids) - len(found)} events were appended, not read back, and may have"
+                f"{len(ids) - len(decided)} events were appended, not read back, and may have"
                 " counted: see what the log says of them before trying again"
             )
-        return found
+        return decided
 
     def _outcome(self, sent: Sent) -> Outcome | None:
         """What became of an event, as far as anybody will ever read here."""
@@ -122,26 +160,47 @@ class Sending:
         failure = group.failure
         return Unavailable(str(failure)) if failure is not None else None
 
-    def _append(self, sent: Sequence[Sent]) -> None:
-        """Append every event at least once."""
-        values = {
-            each.event.id: (each.group.names.log, records.encode(each.event)) for each in sent
-        }
-        doubt: Indeterminate | None = None
+    def _append(self, sent: Sequence[Sent]) -> Mapping[EventId, Failure]:
+        """Append every event at least once; why some could not be, or perhaps not."""
+        failures: dict[EventId, Failure] = {}
+        open_ = [each for each in sent if self._outcome(each) is None]
+        began = time.monotonic()
         for wait_ms in self._waits():
-            unseen = [values[each.event.id] for each in sent if self._outcome(each) is None]
-            try:
-                if unseen:
-                    self.logs.append(unseen)
-            except Indeterminate as failure:
-                doubt = failure
-            except Determinate:
-                if doubt is None:
-                    raise
+            again = self._try(open_, failures)
+            if not again:
+                break
+            self.following.wait(partial(self._all_known, again), wait_ms, groups_of(again))
+            open_ = [each for each in again if self._outcome(each) is None]
+            is_over = len(open_) < len(sent) or time.monotonic() - began > LONGEST_S
+            if not open_ or (is_over and not self.following.is_silence()):
+                break  # others are decided: they wait no longer
+        return {
+            each.event.id: failures[each.event.id]
+            for each in sent
+            if each.event.id in failures and self._outcome(each) is None
+        }
+
+    def _try(self, open_: Sequence[Sent], failures: dict[EventId, Failure]) -> list[Sent]:
+        """Append once; the events of which it is not known whether they are there."""
+        logs = {each.group.names.log for each in open_}
+        stragglers_ms = LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
+        values = [(each.group.names.log, records.encode(each.event)) for each in open_]
+        results = self.logs.append_each(values, stragglers_ms)
+        again = []
+        for each, result in zip(open_, results, strict=True):
+            id_, was_in_doubt = each.event.id, each.event.id in failures
+            if isinstance(result, int):
+                failures.pop(id_, None)
+                self.late.discard(each.group.names.log)
+            elif isinstance(result, Indeterminate):
+                failures[id_] = result
+                again.append(each)
+            elif was_in_doubt:
+                again.append(each)
             else:
-                return
-            self.following.wait(lambda: self._all_known(sent), wait_ms, groups_of(sent))
-        raise doubt or AssertionError("unreachable: every failure but the last leaves a doubt")
+                failures[id_] = result
+        self.late.update(each.group.names.log for each in again if len(again) < len(open_))
+        return again
 
     def _waits(self) -> Iterator[int]:
         """The waits before each copy but the last; no copy is the last while nobody answers."""

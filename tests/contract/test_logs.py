@@ -281,3 +281,14 @@ def test_of_several_logs_all_are_followed_or_none(storage, make):
     storage.logs.append([(one, b"a"), (other, b"x")])
     assert sorted(each.value for each in read(tail, 2)) == [b"a", b"x"]
     tail.close()
+
+
+def test_what_fails_of_one_log_is_said_of_its_records_alone(storage, make):
+    log = make()
+    missing = Topic("contract.missing")
+    first, lost, second = storage.logs.append_each(
+        [(log, b"a"), (missing, b"x"), (log, b"b")], 10_000
+    )
+    assert (first, second) == (0, 1)
+    assert isinstance(lost, Determinate)
+    assert storage.logs.append_each([], 0) == ()

@@ -56,11 +56,15 @@ class World:
         return self.now_ms
 
     def service(
-        self, reached: Callable[[str], None] = lambda _: None, logs: Any = None
+        self,
+        reached: Callable[[str], None] = lambda _: None,
+        logs: Any = None,
+        chunks: Any = None,
     ) -> CommandService:
         broker = self.broker
-        used = logs or broker.logs
-        shards = Shards(used, broker.chunks, broker.topics, now_ms=self.tick)
+        shards = Shards(
+            logs or broker.logs, chunks or broker.chunks, broker.topics, now_ms=self.tick
+        )
         wiring = Wiring(
             names=NAMES,
             shards=shards,

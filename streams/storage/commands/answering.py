@@ -185,8 +185,22 @@ class Answering:
                 self._shards.close(name)
 
     def _store(self, talks: Sequence[Talk]) -> None:
+        """Write the chunks of all; one by one if that fails, to learn whose cannot be written.
+
+        Errors: Determinate, Indeterminate: no broker answers.
+        """
         asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
-        stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
+        try:
+            stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
+        except (Determinate, Indeterminate) as failure:
+            if self._shards.following.is_silence():
+                raise
+            if len(talks) == 1:
+                talks[0].outcome = failed(failure)
+                return
+            for talk in talks:
+                self._store([talk])
+            return
         self._reached("stored")
         for talk, ask in zip(talks, asks, strict=True):
             self._go_on(talk, Stored(tuple(next(stored) for _ in ask.writes)))

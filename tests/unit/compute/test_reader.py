@@ -18,7 +18,7 @@ from streams.compute.reader import CommandReader, Hearing, Reading, ResponseRead
 from streams.compute.writer import CommandWriter, ResponseWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
-from streams.kafka.log import Logs, Tail
+from streams.kafka.log import Logs, Stored, Tail
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
@@ -137,6 +137,11 @@ class Flaky:
         if failure:
             raise failure
         return offsets
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
+    ) -> tuple[Stored, ...]:
+        return self.logs.append_each(records, stragglers_ms)
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         return self.logs.bounds(topic)

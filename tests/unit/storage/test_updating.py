@@ -219,14 +219,14 @@ def test_of_two_that_take_back_the_same_row_one_is_refused(place: Place) -> None
 def meanwhile(client: Storage, act: Callable[[], object]) -> None:
     """Do something once, right before the client appends."""
     logs, acts = client.shards.logs, [act]
-    append = logs.append
+    append = logs.append_each
 
-    def late(values: object) -> object:
+    def late(values: object, stragglers_ms: int) -> object:
         if acts:
             acts.pop()()
-        return append(values)  # type: ignore[arg-type]  # passed on as it is
+        return append(values, stragglers_ms)  # type: ignore[arg-type]  # passed on as it is
 
-    logs.append = late  # type: ignore[method-assign,assignment]  # a race, made
+    logs.append_each = late  # type: ignore[method-assign,assignment]  # a race, made
 
 
 def test_the_writes_of_one_command_are_counted_together(place: Place) -> None:

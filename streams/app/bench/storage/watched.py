@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Tail
+from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail
 
 
 @dataclass(slots=True)
@@ -25,6 +25,15 @@ class WatchedLogs:
         offsets = self.inner.append(records)
         self.append_ms.append((time.perf_counter() - began) * 1000)
         return offsets
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
+    ) -> tuple[Stored, ...]:
+        """Timed."""
+        began = time.perf_counter()
+        stored = self.inner.append_each(records, stragglers_ms)
+        self.append_ms.append((time.perf_counter() - began) * 1000)
+        return stored
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
         """As it is."""

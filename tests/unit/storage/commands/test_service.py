@@ -9,7 +9,7 @@ from schemas import chunk
 from streams.adapter.objects import hold_of, reading_hold
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.faulty import Fault, FaultyLogs
+from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
 from streams.progress import frontier
@@ -338,6 +338,29 @@ def test_a_command_that_goes_on_failing_by_itself_is_answered_at_last(world: Wor
     assert steps == TRIES + 1  # so often alone, and the answer
     assert world.answers()[id_]["status"] == "FAILED"
     assert world.answers()[id_]["error"]["code"] == Determinate.__name__
+
+
+@pytest.mark.parametrize("stuck", ["log", "data"])
+def test_a_partition_that_cannot_be_written_fails_the_commands_for_it_alone(
+    world: World, stuck: str
+) -> None:
+    """It used to keep all others waiting, and to be tried five times by itself."""
+    held = {
+        id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"][1]
+        for id_ in ("t", "v")
+    }
+    sent = {
+        id_: world.send("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
+        for id_, write in held.items()
+    }
+    logs, chunks = FaultyLogs(world.broker.logs), FaultyChunks(world.broker.chunks)
+    logs.unwritable = {Topic("sw.t.log")} if stuck == "log" else set()
+    chunks.unwritable = {Topic("sw.t.data")} if stuck == "data" else set()
+    service = world.service(logs=logs, chunks=chunks)
+    assert service.step(0)
+    answers = world.answers()
+    assert answers[sent["t"]]["status"] == "FAILED"
+    assert answers[sent["v"]]["status"] == "DONE"
 
 
 def test_answers_that_are_not_taken_are_given_again(world: World) -> None:

@@ -1,0 +1,109 @@
+"""Records of several threads go out side by side: a partition that is stuck keeps no other."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from streams.errors import Determinate, Indeterminate
+from streams.ids import Topic
+from streams.kafka import clients
+from streams.kafka.sender import Delivered, Outgoing, Sender
+from streams.kafka.settings import ClientSettings
+
+STUCK, FINE, REFUSED = Topic("stuck"), Topic("fine"), Topic("refused")
+
+
+class Producer:
+    """Delivers at the next poll, but for topics that are stuck, until they are let go."""
+
+    def __init__(self) -> None:
+        self.ready: deque[Callable[[], None]] = deque()
+        self.stuck: list[Callable[[], None]] = []
+        self.offset = 0
+        self.lock = threading.Lock()
+
+    def produce(self, topic: str, *_: Any, on_delivery: Any, **__: Any) -> None:
+        with self.lock:
+            offset, self.offset = self.offset, self.offset + 1
+        error = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE) if topic == REFUSED else None
+        message = SimpleNamespace(partition=lambda: 0, offset=lambda: offset)
+
+        def report() -> None:
+            on_delivery(error, message)
+
+        (self.stuck if topic == STUCK else self.ready).append(report)
+
+    def poll(self, wait_s: float) -> int:
+        if not self.ready:
+            time.sleep(min(wait_s, 0.005))
+            return 0
+        self.ready.popleft()()
+        return 1
+
+    def let_go(self) -> None:
+        self.ready.extend(self.stuck)
+        self.stuck.clear()
+
+
+@pytest.fixture
+def producer(monkeypatch: pytest.MonkeyPatch) -> Producer:
+    made = Producer()
+    monkeypatch.setattr(clients, "producer", lambda *_: made)
+    return made
+
+
+@pytest.fixture
+def sender(producer: Producer) -> Sender:
+    return Sender(ClientSettings("nowhere:1"))
+
+
+def test_what_waits_for_a_stuck_partition_keeps_no_other_thread_waiting(
+    sender: Sender, producer: Producer
+) -> None:
+    stuck = threading.Thread(target=sender.send, args=([Outgoing(STUCK, b"a")],))
+    stuck.start()
+    while not producer.stuck:
+        time.sleep(0.001)
+    done = threading.Event()
+
+    def many() -> None:
+        for _ in range(50):
+            sender.send([Outgoing(FINE, b"b")])
+        done.set()
+
+    others = [threading.Thread(target=many) for _ in range(3)]
+    for each in others:
+        each.start()
+    assert done.wait(20)
+    for each in others:
+        each.join(20)
+    assert stuck.is_alive()
+    producer.let_go()
+    stuck.join(20)
+    assert not stuck.is_alive()
+
+
+def test_stragglers_are_in_doubt_and_others_are_where_they_are(
+    sender: Sender, producer: Producer
+) -> None:
+    records = [Outgoing(STUCK, b"a"), Outgoing(FINE, b"b"), Outgoing(REFUSED, b"c")]
+    stuck, fine, refused = sender.send_each(records, stragglers_s=0.01)
+    assert isinstance(stuck, Indeterminate)
+    assert isinstance(fine, Delivered)
+    assert isinstance(refused, Determinate)
+    producer.let_go()  # reported late, to nobody
+    assert sender.send([Outgoing(FINE, b"d")])
+
+
+def test_sending_fails_as_a_whole_where_that_is_asked(sender: Sender) -> None:
+    assert sender.send([]) == []
+    with pytest.raises(Determinate, match="refused"):
+        sender.send([Outgoing(REFUSED, b"a"), Outgoing(REFUSED, b"b")])
+    with pytest.raises(Indeterminate, match="1 of 2 stored"):
+        sender.send([Outgoing(FINE, b"a"), Outgoing(REFUSED, b"b")])

@@ -1,0 +1,68 @@
+"""A log that cannot be written concerns its own events; what became of others is said."""
+
+import pytest
+
+from streams.errors import Indeterminate
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.faulty import Fault, FaultyLogs
+from streams.kafka.topics import MAXIMUM_RECORD_BYTES
+from streams.storage.events import Advance, Body, Drop
+from streams.storage.outcomes import Advanced, Unavailable
+from streams.storage.shards import Shards
+from tests.support.shard_clients import DESCRIPTION, U1, broker, client
+
+NEXT = Advance(Timestamp(0), Timestamp(1))
+
+
+def two(one: Shards) -> list[tuple[str, Body]]:
+    for name in ("u1", "u2"):
+        one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
+    return [("u1", NEXT), ("u2", NEXT)]
+
+
+def test_what_was_decided_of_others_is_said_beside_a_log_that_cannot_be_written() -> None:
+    """It used to be in doubt as well, after six copies."""
+    made = broker()
+    logs = FaultyLogs(made.logs)
+    with client(made, logs=logs, resend_ms=(0, 0)) as one:
+        events = two(one)
+        logs.unwritable = {one.names("u1").log}
+        stuck, fine = one.submit(events)
+        assert isinstance(fine, Advanced)
+        assert isinstance(stuck, Unavailable)
+        assert "not stored 10000 ms after others" in stuck.reason
+        # the next time nobody waits so long for it
+        stuck, fine = one.submit([("u1", NEXT), ("u2", Advance(Timestamp(1), Timestamp(2)))])
+        assert isinstance(stuck, Unavailable)
+        assert "not stored 500 ms after others" in stuck.reason
+        assert isinstance(fine, Advanced)
+        with pytest.raises(Indeterminate, match="not stored"):
+            one.submit([("u1", NEXT)])
+        logs.unwritable = set()
+        assert isinstance(one.submit([("u1", NEXT)])[0], Advanced)
+        logs.unwritable = {one.names("u1").log}
+        stuck, _ = one.submit([("u1", NEXT), ("u2", Advance(Timestamp(2), Timestamp(3)))])
+        assert isinstance(stuck, Unavailable)
+        assert "not stored 10000 ms after others" in stuck.reason
+
+
+def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
+    made = broker()
+    with client(made, resend_ms=(0, 0)) as one:
+        events = two(one)
+        huge = Drop(CollectionId("x" * MAXIMUM_RECORD_BYTES))
+        refused, fine = one.submit([("u1", huge), events[1]])
+        assert isinstance(refused, Unavailable)
+        assert "too large" in refused.reason
+        assert isinstance(fine, Advanced)
+
+
+@pytest.mark.parametrize("fault", [Fault.AFTER, Fault.TWICE])
+def test_what_is_there_after_all_is_decided(fault: Fault) -> None:
+    made = broker()
+    logs = FaultyLogs(made.logs)
+    with client(made, logs=logs, resend_ms=(0, 0)) as one:
+        events = two(one)
+        logs.plan([fault])
+        assert all(isinstance(each, Advanced) for each in one.submit(events))
+        assert U1 in one.group_state("u1").collections
