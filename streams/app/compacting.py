@@ -1,7 +1,7 @@
 """What compaction is made of: clients, the groups there are, who carries out merges."""
 
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -85,9 +85,9 @@ def compaction(shards: Shards, kafka: ClientSettings, merging: Merging) -> Itera
         records.close()
 
 
-def worker(shards: Shards) -> Merging:
-    """Merges in this process."""
-    return Worker(shards, Kernel(), new_id)
+def worker(shards: Shards, is_stopping: Callable[[], bool] = lambda: False) -> Merging:
+    """Merges in this process, until it is stopping."""
+    return Worker(shards, Kernel(), new_id, is_stopping=is_stopping)
 
 
 def on_spark(stack: ExitStack, shards: Shards, place: Place, master: str) -> Merging:

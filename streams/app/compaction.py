@@ -1,11 +1,15 @@
 """Compaction as a process of an environment: a round now and then, until told to stop.
 
+Merges have a thread of their own: however long one takes, logs are rolled up and truncated, and
+garbage is reclaimed beside it.
+
 It follows every group of the namespace, those that come and go included. The read policy is the
 coordinator's, which knows who is reading; here what since allows is merged and reclaimed.
 """
 
 import logging
 import threading
+from typing import Self
 
 from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
 from streams.app.service import Service
@@ -21,22 +25,56 @@ def run(service: Service, stopping: threading.Event) -> int:
     place = Place(service.kafka, service.namespace)
     with (
         connected(place) as (broker, shards),
-        compaction(shards, place.kafka, worker(shards)) as job,
+        compaction(shards, place.kafka, worker(shards, stopping.is_set)) as job,
     ):
         return rounds(broker.topics, job, service, stopping)
 
 
 def rounds(topics: Topics, job: Compaction, service: Service, stopping: threading.Event) -> int:
     """Rounds until told to stop: 0; or until the client of shards is of no use any more: 1."""
-    while not stopping.wait(service.compact_every_s):
-        if job.shards.defect is not None:
-            return 1
-        try:
-            follow(topics, job, service.namespace)
-            say(job.run_once(Wish(patient=True)))
-        except Exception as error:  # noqa: BLE001  brokers that do not answer; what fails alone is noted
-            log_failure("round", error)
+    with Merges(job) as merges:
+        while not stopping.wait(service.compact_every_s):
+            if job.shards.defect is not None:
+                return 1
+            try:
+                follow(topics, job, service.namespace)
+                say(job.tidy(Wish()))
+            except Exception as error:  # noqa: BLE001  brokers that do not answer; it is tried again
+                log_failure("round", error)
+            merges.begin()
     return 0
+
+
+class Merges:
+    """Merges, in a thread of their own: a large one takes hours, and Rollups do not wait.
+
+    Garbage is looked for before a round's merges begin, not behind them: a floor above chunks
+    that were written a moment ago would make a writer in the middle of an append try again.
+    """
+
+    def __init__(self, job: Compaction) -> None:
+        self._job = job
+        self._thread: threading.Thread | None = None
+
+    def begin(self) -> None:
+        """Merge what there is to merge now, unless the last merges are still going on."""
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(target=self._merge, name="merges", daemon=True)
+            self._thread.start()
+
+    def _merge(self) -> None:
+        try:
+            say(self._job.merge(Wish()))
+        except Exception as error:  # noqa: BLE001  as in `rounds`
+            log_failure("merges", error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for what is going on; told to stop, that is one piece of one merge."""
+        if self._thread is not None:
+            self._thread.join()
 
 
 def follow(topics: Topics, job: Compaction, namespace: str) -> None:

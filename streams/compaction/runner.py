@@ -59,9 +59,9 @@ class Wish:
 
     `collections` are all when None. `whole` merges everything below upper, whatever it costs.
     `orphans` reclaims all that nothing names now, without waiting for writers to link it.
-    `wait_ms` is how long others get to move their holds after the policy's.
     `patient` leaves the garbage of this round to the next: a floor above chunks that were
     written a moment ago would make a writer in the middle of an append try again.
+    `wait_ms` is how long others get to move their holds after the policy's.
     """
 
     collections: frozenset[CollectionId] | None = None
@@ -110,7 +110,11 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """Runs rounds over the groups that `shards` has open; one thread."""
+    """Runs rounds over the groups that `shards` has open.
+
+    One thread; or one for merges and one for the rest, which know nothing of one another but
+    what the log says.
+    """
 
     shards: Shards
     merging: Merging
@@ -134,6 +138,18 @@ class Compaction:
         duties = [self._merge, self._tidy]
         for duty in reversed(duties) if wish.patient else duties:
             duty(wish, done)
+        return done
+
+    def merge(self, wish: Wish) -> Round:
+        """The merges of a round; however long they take, another thread may `tidy` beside."""
+        done = Round()
+        self._merge(wish, done)
+        return done
+
+    def tidy(self, wish: Wish) -> Round:
+        """The Rollups and the garbage of a round."""
+        done = Round()
+        self._tidy(wish, done)
         return done
 
     def _attempt(self, done: Round, what: str, duty: Callable[[], None]) -> None:

@@ -17,11 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from streams.compaction.plan import Merge
-from streams.compaction.reduce import split, together
+from streams.compaction.reduce import Part, split, together
 from streams.compaction.spill import Spill
 from streams.compaction.staging import fits, is_staged, release, stage
 from streams.compaction.task import Limits, Task, read_part, task_of, write_part
-from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
+from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
@@ -70,17 +70,21 @@ Wanted = tuple[CollectionId, Merge]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Merges in this process: with a kernel, names nobody else has, and scratch space."""
+    """Merges in this process: with a kernel, names nobody else has, and scratch space.
+
+    Once `is_stopping` says so no merge begins, and one that is going on ends at its next piece.
+    """
 
     shards: Shards
     kernel: Kernel
     new_id: Callable[[], str]
     scratch: Path | None = None
     limits: Limits = field(default_factory=Limits)
+    is_stopping: Callable[[], bool] = lambda: False
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
         """Carry out merges, one after the other."""
-        return [attempt(self.compact, *each) for each in wanted]
+        return [attempt(self.compact, *each) for each in wanted if not self.is_stopping()]
 
     def compact(self, collection: CollectionId, merge: Merge) -> Result:
         """Carry out a merge.
@@ -104,9 +108,7 @@ class Worker:
     def _write(self, task: Task, name: str | None) -> tuple[ChunkRef, ...] | LostRace:
         """The chunks of the merged batch; those of several buckets are staged by the name."""
         chunks = self.shards.chunks
-        parts = (
-            read_part(chunks, task, group, self.kernel) for group in range(len(task.groups))
-        )
+        parts = (self._read(task, group) for group in range(len(task.groups)))
         if name is not None:
             with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
                 spill = Spill(Path(directory), task.schema)
@@ -118,11 +120,20 @@ class Worker:
             return ()
         return write_part(chunks, task, together(every, task.schema, self.kernel))
 
+    def _read(self, task: Task, group: int) -> Part:
+        self._go_on()
+        return read_part(self.shards.chunks, task, group, self.kernel)
+
+    def _go_on(self) -> None:
+        if self.is_stopping():
+            raise Determinate("compaction is being stopped: the merge will be made again")
+
     def _write_buckets(
         self, task: Task, name: str, spill: Spill
     ) -> tuple[ChunkRef, ...] | LostRace:
         written: list[ChunkRef] = []
         for bucket in range(task.buckets):
+            self._go_on()
             refs = write_part(self.shards.chunks, task, spill.take(bucket, self.kernel))
             if not refs:
                 continue

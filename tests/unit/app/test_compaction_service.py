@@ -9,15 +9,16 @@ import pytest
 from streams.app.compaction import rounds
 from streams.app.service import Service
 from streams.compaction.collector import Collector
-from streams.compaction.runner import Compaction
+from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
 from streams.ids import Timestamp
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.kafka.topics import Topics
+from streams.storage import upkeep
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel
-from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
+from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
 
 SERVICE = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)
 
@@ -54,7 +55,11 @@ def test_groups_that_come_are_compacted_and_those_that_go_are_left(
             for at in range(4):
                 append(writer, at, at + 1, rows("a", time=at))
 
-        topics = Counted(made.topics, come, lambda: writer.delete("u1"), lambda: None)
+        def go() -> None:
+            assert one.wait(lambda: one.state(U1).batches.count == 1, 60_000)
+            writer.delete("u1")
+
+        topics = Counted(made.topics, come, lambda: None, go, lambda: None)
         assert rounds(topics, job(made, one), SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
         assert one.groups() == ()
     assert [each.message for each in caplog.records if each.message == "compacted"]
@@ -65,3 +70,53 @@ def test_a_client_that_is_of_no_use_ends_the_process() -> None:
     with client(made) as one:
         one.following.defect = RuntimeError("a defect")
         assert rounds(made.topics, job(made, one), SERVICE, threading.Event()) == 1
+
+
+def test_a_merge_that_takes_long_keeps_no_rollup_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "LEAST_EVENTS", 64)
+    made = broker()
+    rolled_up, tried = threading.Event(), threading.Event()
+
+    class Long:
+        """Merges that go on until a log was rolled up beside them."""
+
+        def compact_all(self, wanted):
+            tried.set()
+            assert rolled_up.wait(60)
+            return []
+
+    with client(made) as writer, client(made, pump=True) as one:
+        writer.create("u1", U1, DESCRIPTION, Timestamp(0))
+        for at in range(4):
+            append(writer, at, at + 1, rows("a", time=at))
+
+        def more() -> None:
+            assert tried.wait(60)
+            grow(writer, 200)
+            one.sync_group("u1")
+
+        def look() -> None:
+            if one.group_state("u1").rollups:
+                rolled_up.set()
+
+        topics = Counted(made.topics, lambda: None, lambda: None, more, look, look, look)
+        long = Compaction(one, Long(), Collector(one, MemoryRawReader(made.store), int), int)
+        assert rounds(topics, long, SERVICE, topics.stopping) == 0  # type: ignore[arg-type]
+        assert rolled_up.is_set()
+
+
+def test_a_merge_ends_when_the_process_does() -> None:
+    made = broker()
+    with client(made) as one:
+        one.create("u1", U1, DESCRIPTION, Timestamp(0))
+        for at in range(4):
+            append(one, at, at + 1, rows("a", time=at))
+        asked = itertools.count()
+        worker = Worker(one, Kernel(), lambda: "s", is_stopping=lambda: next(asked) > 0)
+        stopped = Compaction(one, worker, Collector(one, MemoryRawReader(made.store), int), int)
+        [failed] = stopped.merge(Wish()).failed
+        assert "being stopped" in failed.reason
+        assert stopped.merge(Wish(whole=True)).failed == []
+        assert one.state(U1).batches.count == 4

@@ -156,3 +156,11 @@ def test_a_patient_round_leaves_its_garbage_to_the_next() -> None:
         first = job.run_once(Wish(patient=True))
         assert (len(first.compacted), first.reclaimed) == (1, [])
         assert len(job.run_once(Wish(patient=True)).reclaimed) == 4
+
+
+def test_merges_and_the_rest_of_a_round_may_be_had_apart() -> None:
+    with environment(broker()) as (one, job):
+        fill(one, U1, 4)
+        first = job.merge(Wish())
+        assert (len(first.compacted), first.reclaimed) == (1, [])
+        assert len(job.tidy(Wish()).reclaimed) == 4
