@@ -166,24 +166,35 @@ class Sending:
         open_ = [each for each in sent if self._outcome(each) is None]
         began = time.monotonic()
         for wait_ms in self._waits():
-            again = self._try(open_, failures)
+            stragglers_ms = self._stragglers_ms(open_)
+            again = self._try(open_, failures, stragglers_ms)
             if not again:
                 break
             self.following.wait(partial(self._all_known, again), wait_ms, groups_of(again))
             open_ = [each for each in again if self._outcome(each) is None]
-            is_over = len(open_) < len(sent) or time.monotonic() - began > LONGEST_S
+            longest_ms = stragglers_ms if len(open_) < len(sent) else LONGEST_S * 1000
+            is_over = (time.monotonic() - began) * 1000 >= longest_ms
             if not open_ or (is_over and not self.following.is_silence()):
-                break  # others are decided: they wait no longer
-        return {
-            each.event.id: failures[each.event.id]
-            for each in sent
-            if each.event.id in failures and self._outcome(each) is None
-        }
+                break
+        lost = [
+            each for each in sent if each.event.id in failures and self._outcome(each) is None
+        ]
+        self.late.update(
+            each.group.names.log
+            for each in lost
+            if isinstance(failures[each.event.id], Indeterminate)
+        )
+        return {each.event.id: failures[each.event.id] for each in lost}
 
-    def _try(self, open_: Sequence[Sent], failures: dict[EventId, Failure]) -> list[Sent]:
-        """Append once; the events of which it is not known whether they are there."""
+    def _stragglers_ms(self, open_: Sequence[Sent]) -> int:
+        """How long events that are decided wait for these."""
         logs = {each.group.names.log for each in open_}
-        stragglers_ms = LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
+        return LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
+
+    def _try(
+        self, open_: Sequence[Sent], failures: dict[EventId, Failure], stragglers_ms: int
+    ) -> list[Sent]:
+        """Append once; the events of which it is not known whether they are there."""
         values = [(each.group.names.log, records.encode(each.event)) for each in open_]
         results = self.logs.append_each(values, stragglers_ms)
         again = []
@@ -199,7 +210,6 @@ class Sending:
                 again.append(each)
             else:
                 failures[id_] = result
-        self.late.update(each.group.names.log for each in again if len(again) < len(open_))
         return again
 
     def _waits(self) -> Iterator[int]:

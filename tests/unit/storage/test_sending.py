@@ -39,7 +39,7 @@ def test_what_was_decided_of_others_is_said_beside_a_log_that_cannot_be_written(
         with pytest.raises(Indeterminate, match="not stored"):
             one.submit([("u1", NEXT)])
         logs.unwritable = set()
-        assert isinstance(one.submit([("u1", NEXT)])[0], Advanced)
+        assert isinstance(one.submit([("u1", NEXT)])[0], Advanced)  # from now on it is in time
         logs.unwritable = {one.names("u1").log}
         stuck, _ = one.submit([("u1", NEXT), ("u2", Advance(Timestamp(2), Timestamp(3)))])
         assert isinstance(stuck, Unavailable)
@@ -57,7 +57,7 @@ def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
         assert isinstance(fine, Advanced)
 
 
-@pytest.mark.parametrize("fault", [Fault.AFTER, Fault.TWICE])
+@pytest.mark.parametrize("fault", [Fault.AFTER, Fault.TWICE, Fault.PARTLY, Fault.INSTEAD])
 def test_what_is_there_after_all_is_decided(fault: Fault) -> None:
     made = broker()
     logs = FaultyLogs(made.logs)

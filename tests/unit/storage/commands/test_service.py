@@ -13,7 +13,7 @@ from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
 from streams.progress import frontier
-from streams.storage import conversations
+from streams.storage import conversations, sending
 from streams.storage.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
@@ -342,7 +342,7 @@ def test_a_command_that_goes_on_failing_by_itself_is_answered_at_last(world: Wor
 
 @pytest.mark.parametrize("stuck", ["log", "data"])
 def test_a_partition_that_cannot_be_written_fails_the_commands_for_it_alone(
-    world: World, stuck: str
+    world: World, stuck: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It used to keep all others waiting, and to be tried five times by itself."""
     held = {
@@ -356,6 +356,7 @@ def test_a_partition_that_cannot_be_written_fails_the_commands_for_it_alone(
     logs, chunks = FaultyLogs(world.broker.logs), FaultyChunks(world.broker.chunks)
     logs.unwritable = {Topic("sw.t.log")} if stuck == "log" else set()
     chunks.unwritable = {Topic("sw.t.data")} if stuck == "data" else set()
+    monkeypatch.setattr(sending, "STRAGGLERS_MS", 0)
     service = world.service(logs=logs, chunks=chunks)
     assert service.step(0)
     answers = world.answers()
