@@ -50,6 +50,7 @@ class Settings:
     slice_bytes: int = 16 << 20
     timings: bool = False
     retain_ms: int = 3_600_000
+    compact_every_s: float = 30.0
     points: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -125,6 +126,7 @@ class Environment:
             slice_bytes=settings.slice_bytes,
             timings=settings.timings,
             retain_ms=settings.retain_ms,
+            compact_every_s=settings.compact_every_s,
             client=settings.client,
             topics=settings.topics,
             points=settings.points,

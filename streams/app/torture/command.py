@@ -4,7 +4,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from streams.app.environment import Environment
 from streams.app.torture.entries import Entry
+from streams.app.torture.hostile.assault import Assault
+from streams.app.torture.hostile.scene import scene, settings
+from streams.app.torture.hostile.surfaces import SURFACES
 from streams.app.torture.nursery import Nursery
 from streams.app.torture.report import Report
 from streams.app.torture.simulation import Simulation
@@ -36,6 +40,14 @@ Memory = Annotated[
     bool, typer.Option("--memory", help="Simulate it in this process: a seed decides all.")
 ]
 Steps = Annotated[int, typer.Option(help="How many steps to simulate.", min=1)]
+Rounds = Annotated[int, typer.Option(help="End after so many rounds.", min=1)]
+Keep = Annotated[
+    Path | None, typer.Option(help="Keep the environment's files, logs among them, here.")
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help=f"One of {', '.join(SURFACES)}; may be repeated. Default: all of them."),
+]
 Evidence = Annotated[
     Path, typer.Option(help="Where to write what happened, if an answer was wrong.")
 ]
@@ -92,6 +104,50 @@ def storage(
         raise typer.Exit(FAILED)
 
 
+@app.command("input")
+def input_(  # noqa: PLR0913  the options of a command, each by name
+    *,
+    seconds: Seconds = SECONDS,
+    rounds: Rounds = 1_000_000,
+    seed: Seed = None,
+    json: Json = None,
+    evidence: Evidence = Path("torture-evidence.jsonl"),
+    keep: Keep = None,
+    only: Only = None,
+) -> None:
+    """Random and mutated input from outside, in rounds; honest clients must not notice.
+
+    Commands, chunks, records of logs, Rollups, raw messages, SQL, HTTP and Avro bytes go to a
+    running environment. After each round every process has to live, and honest clients have to
+    get right answers in time, from a collection and from a view.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or nothing could be started, 2 usage.
+
+    Examples:
+        slackwater torture input --seconds 60
+        slackwater torture input --seconds 3600 --rounds 1000 --seed 7 --keep evidence
+        slackwater torture input --only chunk --only rows
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet():
+            assault, verdict = assaulted(chosen, (seconds, rounds), keep, surfaces(only))
+    except SlackwaterError as error:
+        _console.print(f"[red]error:[/] {error}", highlight=False)
+        raise typer.Exit(FAILED) from error
+    again = f"slackwater torture input --seconds {seconds:g} --seed {chosen}"
+    report = Report(chosen, again, time.monotonic() - began, verdict)
+    report.show(Console())
+    if json is not None:
+        report.write(json)
+    if verdict.wrong:
+        evidence.write_text("".join(f"{line}\n" for line in assault.evidence))
+        _console.print(f"the last inputs are in {evidence}", highlight=False)
+        raise typer.Exit(FAILED)
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Without our log lines: what fails here fails on purpose."""
@@ -134,3 +190,31 @@ def soaked(seed: int, seconds: float) -> tuple[Verdict, Sequence[Entry]]:
             tell = partial(progress.update, task)
             run = Soak(broker, nursery, place, seed, lambda passed: tell(completed=passed))
             return run.run(seconds), run.evidence
+
+
+def assaulted(
+    seed: int, length: tuple[float, int], keep: Path | None, only: Sequence[str]
+) -> tuple[Assault, Verdict]:
+    """A run of so many seconds or rounds, against an environment of its own.
+
+    Errors: Determinate when it does not start.
+    """
+    seconds, rounds = length
+    with ExitStack() as stack:
+        made = keep or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="slackwater-input-", ignore_cleanup_errors=True)
+        )
+        environment = stack.enter_context(Environment(settings(Path(made).absolute())))
+        progress, task = stack.enter_context(bar("attacking", seconds))
+        tell = partial(progress.update, task)
+        parties = stack.enter_context(scene(environment, str(seed)))
+        run = Assault(parties, seed, lambda passed: tell(completed=passed), only)
+        return run, run.run(seconds, rounds)
+
+
+def surfaces(only: Sequence[str] | None) -> Sequence[str]:
+    """The surfaces that are attacked. Errors: typer.BadParameter."""
+    unknown = sorted(set(only or ()) - set(SURFACES))
+    if unknown:
+        raise typer.BadParameter(f"expected some of {', '.join(SURFACES)}, got {unknown[0]!r}")
+    return tuple(only or SURFACES)

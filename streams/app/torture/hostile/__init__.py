@@ -1,0 +1,1 @@
+"""Hostile input against a running environment: what one client sends costs no other."""

@@ -1,0 +1,84 @@
+"""A client of the command topics, as `schemas/CLIENTS.md` describes one."""
+
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from schemas import codec
+from streams.errors import Corrupt, Determinate
+from streams.ids import Offset, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.foreign import ForeignProducer
+from streams.kafka.log import Tail
+
+Fields = dict[str, object]
+_POLL_MS = 50
+
+
+@dataclass(slots=True)
+class Asker:
+    """Publishes commands and waits for their outcomes. One thread."""
+
+    namespace: str
+    producer: ForeignProducer
+    _tail: Tail
+    _outcomes: dict[str, Mapping[str, object]] = field(default_factory=dict)
+    _wanted: set[str] = field(default_factory=set)
+
+    @classmethod
+    def open(cls, broker: KafkaBroker, producer: ForeignProducer, namespace: str) -> "Asker":
+        """A client that hears the responses from now on."""
+        responses = Topic(f"{namespace}.storage.responses")
+        _, end = broker.logs.bounds(responses)
+        return cls(namespace, producer, broker.committed(responses, Offset(end)))
+
+    @property
+    def commands(self) -> Topic:
+        """Where commands are written."""
+        return Topic(f"{self.namespace}.storage.commands")
+
+    def send(self, name: str, **fields: object) -> str:
+        """Publish a command; its id."""
+        id_ = str(uuid.uuid4())
+        self.producer.send(
+            self.commands, codec.encode(f"command_{name}", {"id": id_, **fields})
+        )
+        self._wanted.add(id_)
+        return id_
+
+    def outcome(self, id_: str, patience_s: float) -> Mapping[str, object]:
+        """The response to a command that was sent here.
+
+        Errors: Determinate when none has come in time.
+        """
+        deadline = time.monotonic() + patience_s
+        while id_ not in self._outcomes:
+            if time.monotonic() > deadline:
+                raise Determinate(f"expected a response within {patience_s:g} s, got none")
+            self._read()
+        return self._outcomes.pop(id_)
+
+    def done(self, name: str, patience_s: float, **fields: object) -> list[Fields]:
+        """The capabilities of a command that has to succeed. Errors: Determinate."""
+        outcome = self.outcome(self.send(name, **fields), patience_s)
+        if outcome["status"] != "DONE":
+            raise Determinate(f"expected {name} to be DONE, got {outcome}")
+        capabilities = outcome["capabilities"]
+        assert isinstance(capabilities, list)
+        return capabilities
+
+    def _read(self) -> None:
+        """Take note of the responses that are waited for; others may write there too."""
+        for entry in self._tail.poll(_POLL_MS):
+            try:
+                name, record = codec.decode(entry.value)
+            except Corrupt:
+                continue
+            if name == "command_response" and record["command"] in self._wanted:
+                self._wanted.discard(record["command"])
+                self._outcomes[record["command"]] = record
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._tail.close()

@@ -1,0 +1,50 @@
+"""What a hostile client may send, as values: the seed makes them, `senders` sends them.
+
+An input says where it goes, not how it got there, so a line of evidence holds all that is
+needed to send it once more.
+"""
+
+import base64
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from streams.ids import Topic
+
+
+class Ending(StrEnum):
+    """How the transaction of a record ends; PLAIN records are in none."""
+
+    PLAIN = "plain"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A record for a topic. `partition` is the producer's choice when it is None."""
+
+    surface: str
+    topic: Topic
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes], ...] = ()
+    partition: int | None = None
+    ending: Ending = Ending.PLAIN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Bytes for the coordinator's port, as they go over the connection."""
+
+    surface: str
+    payload: bytes
+
+
+Input = Record | Request
+
+
+def evidence_line(round_: int, sent: Input) -> str:
+    """The input as one line of JSON; bytes are in base64."""
+    fields = {"round": round_, "kind": type(sent).__name__, **asdict(sent)}
+    return json.dumps(fields, default=lambda value: base64.b64encode(value).decode())

@@ -1,0 +1,181 @@
+"""The parties to a run: an environment, an honest client in it, and an attacker's means."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from schemas import codec
+from streams.app.environment import Environment, Settings
+from streams.app.torture.hostile.asking import Asker
+from streams.app.torture.hostile.honest import COLLECTION, TOPIC, HonestView, HonestWriter
+from streams.app.torture.hostile.known import DESCRIPTION, RAW_TOPIC, Known, Victim
+from streams.app.torture.hostile.senders import Senders
+from streams.app.torture.hostile.statements import STANDING
+from streams.errors import Corrupt, Determinate, SlackwaterError
+from streams.ids import Offset, Topic
+from streams.kafka.broker import KafkaBroker
+from streams.kafka.publish import Publisher
+from streams.kafka.raw import RawReader
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.storage import Storage
+
+VICTIMS = 3
+PATIENCE_S = 20.0
+START_S = 180.0
+COMPACT_EVERY_S = 2.0
+MOST_SAMPLES = 200
+NEWEST = 50
+
+
+@dataclass(slots=True)
+class Scene:
+    """What a run works with; `recruited` counts the attacker's collections."""
+
+    environment: Environment
+    senders: Senders
+    asker: Asker
+    records: RawReader
+    writer: HonestWriter
+    view: HonestView
+    known: Known
+    recruited: int = 0
+    refused: int = 0
+
+    def prepare(self) -> None:
+        """Make the attacker's objects, and wait until the honest view is maintained.
+
+        Errors: Determinate when it is not in time.
+        """
+        self.tidy()
+        while len(self.known.victims) < VICTIMS:
+            self._recruit()
+        self.harvest()
+        self.view.publish()
+        problem = replace(self.view, patience_s=START_S).check()
+        if problem:
+            raise Determinate(f"before the first round: {problem}")
+
+    def replace(self) -> None:
+        """A fresh collection instead of the oldest, whose log may have halted."""
+        self._recruit()
+        del self.known.victims[:-VICTIMS]
+
+    def _recruit(self) -> None:
+        """One more collection of the attacker's. Errors: Determinate."""
+        self.recruited += 1
+        id_ = f"victim{self.recruited}"
+        read, write = self.asker.done(
+            "create", PATIENCE_S, collection=id_, description=DESCRIPTION
+        )
+        topic = self.known.topic(id_, "log")
+        first = self.records.fetch(topic, 0, *self.records.ends(topic)[0], 1)
+        _, record = codec.decode(first.column("value")[0].as_py())
+        victim = Victim(id_, record["group"], read, write)
+        self.known.victims.append(victim)
+        self.known.commands += commands_of(victim)
+        del self.known.commands[:-MOST_SAMPLES]
+
+    def harvest(self) -> None:
+        """Take real records as samples."""
+        logs = [victim.collection for victim in self.known.victims] + [self.known.others[-1]]
+        for each in logs:
+            self.known.events += self._some(self.known.topic(each, "log"))
+        del self.known.events[:-MOST_SAMPLES]
+        self.known.compute = self._some(self.known.topic("compute", "default", "commands"))
+
+    def _some(self, topic: Topic) -> list[bytes]:
+        """The newest messages of a log that our schemas know."""
+        try:
+            low, high = self.records.ends(topic)[0]
+            start = Offset(max(low, high - NEWEST))
+            found = self.records.fetch(topic, 0, start, high)
+        except SlackwaterError:
+            return []
+        return [value for value in found.column("value").to_pylist() if _is_ours(value)]
+
+    def tidy(self) -> None:
+        """Drop what hostile statements made, and make again what they dropped.
+
+        Errors: Determinate when the coordinator does not answer.
+        """
+        standing = {name for name, _ in STANDING}
+        objects = self.environment.client.objects()
+        there = {str(each["name"]): str(each["kind"]) for each in objects}
+        for name, kind in reversed(there.items()):
+            if name.startswith("hostile") and name not in standing:
+                self._try(f'DROP {kind} "{name}"')
+        for name, text in STANDING:
+            if name not in there:
+                self._try(text)
+
+    def _try(self, text: str) -> None:
+        try:
+            self.environment.sql(text)
+        except SlackwaterError:
+            self.refused += 1
+
+
+@contextmanager
+def scene(environment: Environment, name: str) -> Iterator[Scene]:
+    """A scene in a running environment. Errors: Determinate, InvalidStatement."""
+    kafka, namespace = environment.kafka, environment.settings.namespace
+    with ExitStack() as stack:
+        broker = KafkaBroker(kafka)
+        stack.callback(broker.close)
+        topics = [TopicSpec(topic, 1, TopicKind.RAW) for topic in (TOPIC, RAW_TOPIC)]
+        broker.topics.create(topics)
+        senders = Senders(kafka, environment.client.url, name)
+        asker = Asker.open(broker, senders.plain, namespace)
+        stack.callback(asker.close)
+        storage = stack.enter_context(Storage.kafka(kafka.bootstrap, namespace=namespace))
+        records = RawReader(kafka)
+        stack.callback(records.close)
+        writer = HonestWriter(asker, storage, PATIENCE_S)
+        view = HonestView(environment.client, Publisher(kafka), PATIENCE_S)
+        writer.create()
+        known = Known(namespace, (COLLECTION, *view.create()))
+        made = Scene(environment, senders, asker, records, writer, view, known)
+        made.prepare()
+        yield made
+
+
+def commands_of(victim: Victim) -> list[bytes]:
+    """A real command of every kind, as the holder of the victim's capabilities may send it."""
+    share: dict[str, object] = {
+        "capability": victim.write,
+        "updates": None,
+        "chunks": [],
+        "new_frontier": 5,
+    }
+    given: list[tuple[str, dict[str, object]]] = [
+        ("create", {"collection": victim.collection, "description": DESCRIPTION}),
+        ("update_and_downgrade", {"writes": [share]}),
+        ("acquire_capabilities", {"collection": victim.collection}),
+        ("subscribe_at", {"capability": victim.read}),
+        ("clone", {"capability": victim.write}),
+        ("transfer", {"capability": victim.read}),
+        ("downgrade", {"capability": victim.read, "new_frontier": 3}),
+        ("heartbeat", {"capability": victim.write}),
+        ("drop", {"collection": victim.collection, "capability": victim.read}),
+    ]
+    return [
+        codec.encode(f"command_{name}", {"id": f"{victim.collection}-{name}", **fields})
+        for name, fields in given
+    ]
+
+
+def _is_ours(value: bytes | None) -> bool:
+    """Whether a schema of ours reads it."""
+    try:
+        codec.decode(value or b"")
+    except Corrupt:
+        return False
+    except Exception:  # noqa: BLE001  hostile bytes of our own making
+        return False
+    return True
+
+
+def settings(directory: Path) -> Settings:
+    """An environment that compacts all the time."""
+    return Settings(directory=directory, compact_every_s=COMPACT_EVERY_S)

@@ -1,0 +1,59 @@
+"""How inputs leave: producers, with and without transactions, and the coordinator's port."""
+
+import contextlib
+import socket
+from urllib.parse import urlsplit
+
+from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
+from streams.errors import SlackwaterError
+from streams.kafka.foreign import ForeignProducer
+from streams.kafka.settings import ClientSettings
+
+NOWHERE = (0, 0)
+SILENCE_S = 2.0
+MOST_ANSWERED = 1 << 20
+
+
+class Senders:
+    """The connections of an attacker. One thread."""
+
+    def __init__(self, settings: ClientSettings, url: str, name: str) -> None:
+        self.plain = ForeignProducer(settings)
+        self._transactional = ForeignProducer(settings, f"hostile-{name}")
+        self._url = url
+        self.refused = 0
+
+    def send(self, sent: Input) -> tuple[int, int]:
+        """Send it; the partition and offset of a record. What is refused goes nowhere."""
+        if isinstance(sent, Request):
+            self._request(sent.payload)
+            return NOWHERE
+        try:
+            return self._record(sent)
+        except SlackwaterError:
+            self.refused += 1
+            return NOWHERE
+
+    def _record(self, sent: Record) -> tuple[int, int]:
+        producer = self.plain if sent.ending is Ending.PLAIN else self._transactional
+        return producer.send(
+            sent.topic,
+            sent.value,
+            key=sent.key,
+            headers=sent.headers,
+            partition=sent.partition,
+            commits=sent.ending is not Ending.ABORTED,
+        )
+
+    def _request(self, payload: bytes) -> None:
+        """Send bytes and take what comes, until it ends or nothing comes for a while."""
+        place = urlsplit(self._url)
+        taken = 0
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection((place.hostname, place.port), SILENCE_S) as connection,
+        ):
+            connection.sendall(payload)
+            connection.shutdown(socket.SHUT_WR)
+            while taken < MOST_ANSWERED and (piece := connection.recv(1 << 16)):
+                taken += len(piece)

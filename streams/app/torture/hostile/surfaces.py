@@ -1,0 +1,264 @@
+"""Where others may write, and what an attacker writes there. Pure: the seed decides.
+
+A surface is a generator: it yields inputs, and is sent where each one landed, so that a command
+can name the chunk that was written before it. Records of a log, and of a Rollup, go to logs of
+the attacker's own collections: a group whose log holds a foreign record halts, by rule 11, and
+the question is whether another one notices.
+"""
+
+import uuid
+import zlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from random import Random
+
+from schemas import codec
+from streams.app.torture.hostile import sheets
+from streams.app.torture.hostile.asking import Fields
+from streams.app.torture.hostile.forging import bent, forged
+from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
+from streams.app.torture.hostile.known import RAW_TOPIC, Known, Victim
+from streams.app.torture.hostile.mutations import mutated, noise, spliced
+from streams.app.torture.hostile.statements import message, statement
+from streams.ids import Topic
+
+Place = tuple[int, int]
+Surface = Callable[[Random, Known], Generator[Input, Place, None]]
+
+
+def _schemas(start: str) -> list[str]:
+    return [name for name in codec.registry().by_name if name.startswith(start)]
+
+
+def _command(known: Known, value: bytes, **more: object) -> Record:
+    topic = known.topic("storage", "commands")
+    return Record(surface="command", topic=topic, value=value, **more)  # type: ignore[arg-type]  # key and ending as given
+
+
+def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes:
+    """Noise, or samples that were cut up."""
+    if not samples or rng.random() < 0.2:  # noqa: PLR2004  now and then nothing known
+        return noise(rng)
+    made = mutated(rng, rng.choice(samples)), spliced(rng, samples)
+    return rng.choice(made)
+
+
+def command_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Bytes in the topic of commands, also in transactions that are aborted."""
+    value = any_bytes(rng, known.commands)
+    yield _command(known, value, ending=rng.choice(list(Ending)))
+
+
+def command_forged(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A command that its schema allows."""
+    name = rng.choice([each for each in _schemas("command_") if each != "command_response"])
+    pool = known.pool(names_others=name != "command_acquire_capabilities")
+    yield _command(known, forged(rng, name, pool))
+
+
+def command_bent(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A real command with one field changed, or a copy of it."""
+    sample = rng.choice(known.commands)
+    is_copy = rng.random() < 0.2  # noqa: PLR2004  now and then
+    yield _command(
+        known, sample if is_copy else bent(rng, sample, known.pool(names_others=False))
+    )
+
+
+def _write(victim: Victim, updates: bytes | None, chunks: list[Fields], time: int) -> bytes:
+    share = {
+        "capability": victim.write,
+        "updates": updates,
+        "chunks": chunks,
+        "new_frontier": time + 1,
+    }
+    fields = {"id": uuid.uuid4().hex, "writes": [share], "check_counts": time % 2 == 0}
+    return codec.encode("command_update_and_downgrade", fields)
+
+
+def rows_inline(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Rows in a command that are no rows."""
+    victim = known.a_victim(rng)
+    time = _time(rng, victim)
+    is_bomb = rng.random() < 0.05  # noqa: PLR2004  each takes a good part of a second
+    body = sheets.bomb(time) if is_bomb else sheets.inline(rng, time)
+    yield _command(known, _write(victim, body, [], time))
+
+
+def _time(rng: Random, victim: Victim) -> int:
+    at = victim.write["frontier"]
+    return int(at) if isinstance(at, int) and at < 1 << 60 else rng.randrange(100)
+
+
+def chunk_beforehand(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A chunk in a data topic, and the command that links it."""
+    victim = known.a_victim(rng)
+    time = _time(rng, victim)
+    body, rows = sheets.chunk(rng, time)
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, rows, key)
+    references = [sheets.reference(rng, body, rows, key, place)]
+    if rng.random() < 0.1:  # noqa: PLR2004  now and then named twice
+        references *= 2
+    yield _command(known, _write(victim, None, references, time))
+
+
+def _chunk(
+    rng: Random, known: Known, victim: Victim, body: bytes, rows: int, key: str
+) -> Record:
+    headers = {
+        "group": victim.group.encode(),
+        "collection": victim.collection.encode(),
+        "rows": str(rows).encode(),
+        "crc32": f"{zlib.crc32(body):08x}".encode(),
+    }
+    if rng.random() < 0.2:  # noqa: PLR2004  now and then one lies
+        headers[rng.choice(sorted(headers))] = noise(rng)
+    return Record(
+        surface="chunk",
+        topic=known.topic(victim.collection, "data"),
+        value=body,
+        key=key.encode() if rng.random() < 0.9 else noise(rng),  # noqa: PLR2004  mostly right
+        headers=tuple(headers.items()),
+        partition=0,
+        ending=rng.choice((*[Ending.PLAIN] * 6, Ending.ABORTED, Ending.COMMITTED)),
+    )
+
+
+def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A record that nothing names, in the data topic of anybody."""
+    owner = rng.choice((*known.others, known.a_victim(rng).collection))
+    yield Record(
+        surface="data",
+        topic=known.topic(owner, "data"),
+        value=rng.choice((noise(rng), b"", sheets.chunk(rng, 0)[0])),
+        key=rng.choice((noise(rng), uuid.uuid4().bytes, str(uuid.uuid4()).encode(), b"x")),
+        headers=(("group", noise(rng)), ("rows", noise(rng))),
+        ending=rng.choice(list(Ending)),
+    )
+
+
+def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A record in the log of a collection of the attacker's."""
+    victim = known.a_victim(rng)
+    pool = known.pool(names_others=False)
+    roll = rng.random()
+    if roll < 0.2 or not known.events:  # noqa: PLR2004  a fifth
+        value = any_bytes(rng, known.events)
+    elif roll < 0.6:  # noqa: PLR2004  two fifths
+        value = bent(rng, rng.choice(known.events), pool)
+    else:
+        kinds = [each for each in _schemas("shard_") if "state" not in each]
+        value = forged(rng, rng.choice(kinds), pool)
+    ending = rng.choice((*[Ending.PLAIN] * 8, Ending.ABORTED, Ending.COMMITTED))
+    topic = known.topic(victim.collection, "log")
+    yield Record(surface="log", topic=topic, value=value, ending=ending)
+
+
+def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A Rollup that nobody folded: a forged state in the data topic, and the event for it."""
+    victim = known.a_victim(rng)
+    states = sorted(_schemas("shard_state"))
+    body = forged(rng, states[-1], known.pool(names_others=False))
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, 0, key)
+    fields: Fields = {
+        "id": uuid.uuid4().hex,
+        "group": victim.group,
+        "seen": rng.choice((-1, 0, 3, 100)),
+        "upto": rng.choice((0, 63, 64, 127, 1 << 40)),
+        "chunks": [sheets.reference(rng, body, 0, key, place)],
+    }
+    pool = known.pool(names_others=False)
+    value = bent(rng, _completed("shard_rollup", fields, body), pool)
+    yield Record(surface="rollup", topic=known.topic(victim.collection, "log"), value=value)
+
+
+def _completed(name: str, fields: Fields, body: bytes) -> bytes:
+    """The event with what else its schema asks for."""
+    missing = {"hash": zlib.crc32(body).to_bytes(32, "big")}
+    schema = codec.registry().by_name[name].raw
+    return codec.encode(
+        name,
+        {each["name"]: {**missing, **fields}.get(each["name"]) for each in schema["fields"]},
+    )
+
+
+def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """A message for the attacker's sources."""
+    key, value = message(rng)
+    yield Record(
+        surface="raw message",
+        topic=RAW_TOPIC,
+        value=value,
+        key=key,
+        headers=(("h", noise(rng)),),
+        ending=rng.choice((*[Ending.PLAIN] * 4, Ending.ABORTED, Ending.COMMITTED)),
+    )
+
+
+def sql_text(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Statements for the coordinator."""
+    text = statement(rng)
+    head = (
+        f"POST /sql HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"Content-Type: text/plain\r\nContent-Length: {len(text)}\r\n\r\n"
+    )
+    yield Request(surface="sql", payload=head.encode() + text)
+
+
+def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Requests that HTTP does not know."""
+    lengths = (b"-1", b"abc", b"1e3", b"99999999999999999999", b"5", b"")
+    yield Request(
+        surface="http",
+        payload=rng.choice(
+            (
+                noise(rng),
+                b"GET " + noise(rng) + b" HTTP/1.1\r\n\r\n",
+                b"GET /status?" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+                b"POST /sql HTTP/1.1\r\nContent-Length: "
+                + rng.choice(lengths)
+                + b"\r\n\r\nSELECT",
+                b"POST /sql HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+                b"PUT /sql HTTP/1.1\r\n\r\n",
+            )
+        ),
+    )
+
+
+def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Bytes where services answer."""
+    topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
+    samples = known.commands + known.compute
+    yield Record(
+        surface="response",
+        topic=known.topic(*topic),
+        value=any_bytes(rng, samples),
+        ending=rng.choice((Ending.PLAIN, Ending.ABORTED)),
+    )
+
+
+def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Commands for replicas that cannot be read, or come from nobody's iteration."""
+    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    made = noise(rng), forged(rng, rng.choice(names), known.pool())
+    topic: Topic = known.topic("compute", "default", "commands")
+    yield Record(surface="compute", topic=topic, value=rng.choice(made))
+
+
+SURFACES: Mapping[str, tuple[Surface, int]] = {
+    "command-bytes": (command_bytes, 2),
+    "command-forged": (command_forged, 4),
+    "command-bent": (command_bent, 4),
+    "rows": (rows_inline, 3),
+    "chunk": (chunk_beforehand, 5),
+    "data": (data_bytes, 2),
+    "log": (log_record, 2),
+    "rollup": (rollup, 1),
+    "message": (raw_message, 4),
+    "sql": (sql_text, 3),
+    "http": (http_bytes, 1),
+    "response": (response_bytes, 1),
+    "compute": (compute_bytes, 1),
+}
+"""Every surface by name, and how often it is chosen."""
