@@ -6,7 +6,8 @@ something in the environment under attack come from `Pool`, beside those at the 
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -22,9 +23,9 @@ MOST_ITEMS = 4
 
 @dataclass(slots=True)
 class Pool:
-    """What fields are filled from: `named` by the field's name, the others by type."""
+    """What fields are filled from: texts by the field's name if it is `named`, else by type."""
 
-    named: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    named: Mapping[str, Sequence[str]] = field(default_factory=dict)
     texts: Sequence[str] = ()
     integers: Sequence[int] = ()
 
@@ -71,7 +72,7 @@ def _record_inside(
 ) -> tuple[dict[str, Json], Json] | None:
     """A record that the value is or begins with, and its schema."""
     for option in schema if isinstance(schema, list) else [schema]:
-        known = types.get(option, option) if isinstance(option, str) else option
+        known = types.get(_short(option), option) if isinstance(option, str) else option
         if not isinstance(known, dict):
             continue
         if known["type"] == "record" and isinstance(value, dict):
@@ -89,24 +90,26 @@ def _define(schema: Json, types: dict[str, Json]) -> None:
     elif isinstance(schema, dict):
         if "name" in schema and schema["type"] in {"record", "enum", "fixed"}:
             types[schema["name"]] = schema
-            types[f"{schema.get('namespace', '')}.{schema['name']}"] = schema
         for each in schema.get("fields", ()):
             _define(each["type"], types)
         _define(schema.get("items"), types)
+
+
+def _short(name: str) -> str:
+    """A type's name without its namespace."""
+    return name.rpartition(".")[2]
 
 
 def _value(
     rng: Random, schema: Json, pool: Pool, types: dict[str, Json], name: str, depth: int
 ) -> Json:
     """A random value of the schema; the name is the field's."""
-    if name in pool.named and rng.random() < 0.6:  # noqa: PLR2004  often what is really there
-        return rng.choice(pool.named[name])
     if isinstance(schema, list):
         return _value(rng, rng.choice(schema), pool, types, name, depth)
     if isinstance(schema, str):
-        known = types.get(schema)
+        known = types.get(_short(schema))
         return (
-            _leaf(rng, schema, pool)
+            _leaf(rng, schema, pool, name)
             if known is None
             else _composed(rng, known, pool, types, name, depth)
         )
@@ -131,22 +134,20 @@ def _composed(
         case "enum":
             return rng.choice(schema["symbols"])
         case plain:
-            return _leaf(rng, plain, pool)
+            return _leaf(rng, plain, pool, name)
 
 
-def _leaf(rng: Random, type_: str, pool: Pool) -> Json:
-    """A random value of a primitive type."""
+def _leaf(rng: Random, type_: str, pool: Pool, name: str) -> Json:
+    """A random value of a primitive type, for a field of this name."""
     numbers = (*INTEGERS, *pool.integers, rng.randrange(1_000))
-    match type_:
-        case "null":
-            return None
-        case "boolean":
-            return rng.random() < 0.5  # noqa: PLR2004  either
-        case "int":
-            return max(-(1 << 31), min((1 << 31) - 1, rng.choice(numbers)))
-        case "long":
-            return rng.choice(numbers)
-        case "double":
-            return rng.choice((0.0, -0.0, 1e308, float("inf"), float("nan"), rng.random()))
-        case _:
-            return noise(rng) if type_ == "bytes" else rng.choice((*pool.texts, *TEXTS))
+    likely = pool.named.get(name, pool.texts) or TEXTS
+    made: Mapping[str, Callable[[], Json]] = {
+        "null": lambda: None,
+        "boolean": lambda: rng.random() < 0.5,  # noqa: PLR2004  either
+        "int": lambda: max(-(1 << 31), min((1 << 31) - 1, rng.choice(numbers))),
+        "long": lambda: rng.choice(numbers),
+        "double": lambda: rng.choice((0.0, -0.0, 1e308, math.inf, math.nan, rng.random())),
+        "bytes": lambda: noise(rng),
+        "string": lambda: rng.choice(likely if rng.random() < 0.7 else TEXTS),  # noqa: PLR2004  mostly
+    }
+    return made[type_]()
