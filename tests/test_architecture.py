@@ -158,6 +158,7 @@ def test_inheritance_only_from_the_allowed_bases() -> None:
             "Determinate",
             "Indeterminate",
             "Corrupt",
+            "Truncated",
         }
         for node in ast.walk(tree):
             if not isinstance(node, ast.ClassDef):

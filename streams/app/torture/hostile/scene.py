@@ -157,6 +157,7 @@ def commands_of(victim: Victim) -> list[bytes]:
         ("transfer", {"capability": victim.read}),
         ("downgrade", {"capability": victim.read, "new_frontier": 3}),
         ("heartbeat", {"capability": victim.write}),
+        ("stage", {"capability": victim.write, "stage": "load", "chunks": []}),
         ("drop", {"collection": victim.collection, "capability": victim.read}),
     ]
     return [
