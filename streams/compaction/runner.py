@@ -7,6 +7,7 @@ round leaves nothing half done that matters, so it may be killed anywhere and ru
     2. what the planner names is merged, again until nothing is left to merge
     3. the log is rolled up and truncated where that is due
     4. garbage is reclaimed
+    5. a data topic that has come to hold much gets more partitions
 
 What is in a log or a topic may come from anybody. So whatever fails, with whatever exception,
 fails alone: a collection's planning and merge, a group's Rollup, a group's reclaiming. The
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from streams.compaction import plan
+from streams.compaction import partitions, plan
 from streams.compaction.collector import Collector
 from streams.compaction.plan import Merge
 from streams.compaction.rests import Rests
@@ -114,6 +115,7 @@ class Compaction:
 
     One thread; or one for merges and one for the rest, which know nothing of one another but
     what the log says.
+    `grown` has the partitions that data topics were seen to have, beyond one.
     """
 
     shards: Shards
@@ -122,6 +124,7 @@ class Compaction:
     now_ms: Callable[[], int]
     hold_of: Callable[[CollectionId], CapabilityId] = catalog_hold
     rests: Rests = field(init=False)
+    grown: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rests", Rests(self.now_ms))
@@ -268,6 +271,7 @@ class Compaction:
                 self._attempt(done, f"group {group}: rollup", roll_up)
                 reclaim = partial(self._reclaim, group, wish, done)
                 self._attempt(done, f"group {group}: garbage", reclaim)
+                self._attempt(done, f"group {group}: partitions", partial(self._grow, group))
 
     def _roll_up(self, group: str, done: Round) -> None:
         is_due = upkeep.due(self.shards.group_state(group))
@@ -280,6 +284,13 @@ class Compaction:
             done.reclaimed += collector.reclaim(group, collector.ends(group))
         else:
             done.reclaimed += collector.collect(group)
+
+    def _grow(self, group: str) -> None:
+        """Give the data topic the partitions that it should have; brokers are asked once."""
+        wanted = partitions.wanted(self.shards.group_state(group))
+        if wanted > self.grown.get(group, 1):
+            self.shards.grow(group, wanted)
+            self.grown[group] = wanted
 
 
 def planned(state: CollectionState, wish: Wish) -> tuple[Merge, ...]:

@@ -12,10 +12,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    NewPartitions,
     NewTopic,
 )
 
-from streams.errors import Indeterminate
+from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
 from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.clients import ANSWER_TIMEOUT_S
@@ -66,6 +67,23 @@ class KafkaTopics:
             self._verify(old, durability)
             self._await({spec.name for spec in specs})
             self._verify_exchange(specs)
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Add what is missing; others may do so at the same time."""
+        with self._lock:
+            found = self.describe(topic)
+            if found is None:
+                raise Determinate(f"topic {topic} does not exist")
+            if found.partitions >= partitions:
+                return
+            wanted = [NewPartitions(topic, partitions)]
+            for answer in self._admin.create_partitions(wanted, **_REQUEST).values():
+                try:
+                    answer.result()
+                except KafkaException as error:
+                    # INVALID_PARTITIONS: somebody else was faster
+                    if cause_of(error).code() != KafkaError.INVALID_PARTITIONS:
+                        raise admin_fault(f"grow topic {topic}", error) from error
 
     def delete(self, topics: Sequence[Topic]) -> None:
         """Delete and wait until the names are free."""

@@ -4,7 +4,8 @@ Chosen as NAME=VALUE pairs:
 
     replication.factor     copies of each record; 3, or 1 on a single broker
     min.insync.replicas    how many must have it before it counts; 2, or 1 on a single broker
-    data.partitions        partitions of each data topic made from now on; 4
+    data.partitions        partitions that data topics made from now on begin with; 1. They get
+                           more as what they hold asks for it (`streams.compaction.partitions`)
     KIND.SETTING           a broker's setting for new topics of a kind (log, data, output),
                            as data.segment.bytes or output.delete.retention.ms; the other
                            kinds are commands and responses
@@ -29,7 +30,7 @@ from streams.kafka.topics import (
 
 REPLICATION, MIN_INSYNC = "replication.factor", "min.insync.replicas"
 DATA_PARTITIONS = "data.partitions"
-DEFAULT_DATA_PARTITIONS = 4
+DEFAULT_DATA_PARTITIONS = 1
 
 _COPIES = Durability()
 _FOR_EVER = frozenset({"retention.ms", "retention.bytes", "max.message.bytes"})

@@ -10,6 +10,7 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -35,7 +36,15 @@ _FEW_OF_EACH = {"fetch.message.max.bytes": 64 << 10}  # a larger record comes al
 _SWEEP = 8  # unwanted records in a row that cost less to read over than a seek
 _AT_ONCE = 500
 _POLL_S = 1.0
+_COUNTED_S = 300.0  # how long a writer may go without the partitions that a topic has got
 _NAMED = 4  # topics that an error names, at most
+
+
+class Counted(NamedTuple):
+    """The partitions of a topic, and when that was so. Units: monotonic seconds."""
+
+    partitions: int
+    at: float
 
 
 class KafkaChunks:
@@ -46,7 +55,7 @@ class KafkaChunks:
         self._sender = sender or Sender(settings)
         self._lock = threading.Lock()  # guards _consumer and _partitions
         self._consumer: Consumer | None = None
-        self._partitions: dict[Topic, int] = {}
+        self._partitions: dict[Topic, Counted] = {}
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
@@ -82,7 +91,9 @@ class KafkaChunks:
         if not refs:
             return []
         with self._lock:
-            self._count(topic)  # a topic that does not exist would be waited for
+            # a topic that does not exist would be waited for
+            if self._count(topic) <= max(ref.partition for ref in refs):
+                self._look_up(topic)  # the client learns of partitions that it has got since
             bodies = _Sweep(self._client(), {topic: refs}).run()
         return [bodies[topic, ref.partition, ref.offset] for ref in refs]
 
@@ -124,16 +135,23 @@ class KafkaChunks:
         return self._consumer
 
     def _count(self, topic: Topic) -> int:
-        if topic not in self._partitions:
-            try:
-                found = self._client().list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
-            except KafkaException as error:
-                raise read_fault(f"look up {topic}", error) from error
-            count = len(found.topics[topic].partitions) if topic in found.topics else 0
-            if count == 0:
-                raise Determinate(f"topic {topic} does not exist")
-            self._partitions[topic] = count
-        return self._partitions[topic]
+        """The partitions of a topic; it may have got more in the last few minutes."""
+        known = self._partitions.get(topic)
+        if known is None or time.monotonic() - known.at > _COUNTED_S:
+            return self._look_up(topic)
+        return known.partitions
+
+    def _look_up(self, topic: Topic) -> int:
+        """Errors: Determinate, also when there is no such topic."""
+        try:
+            found = self._client().list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise read_fault(f"look up {topic}", error) from error
+        count = len(found.topics[topic].partitions) if topic in found.topics else 0
+        if count == 0:
+            raise Determinate(f"topic {topic} does not exist")
+        self._partitions[topic] = Counted(count, time.monotonic())
+        return count
 
 
 def _outgoing(

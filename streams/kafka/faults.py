@@ -46,6 +46,8 @@ OUT_OF_RANGE = frozenset(
 )
 """The partition does not hold the offset asked for."""
 
+UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 -- as above
+
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
 UNANSWERED = frozenset(

@@ -10,7 +10,7 @@ import threading
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
@@ -119,6 +119,13 @@ class Store:
         settings = settings_of(topic.spec.kind, SINGLE_BROKER)
         found = Found(len(topic.partitions), 1, settings)
         return differences(spec, SINGLE_BROKER, found)
+
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Add what is missing."""
+        with self.changed:
+            stored = self.topic(topic)
+            more = tuple(Partition() for _ in range(partitions - len(stored.partitions)))
+            self._topics[topic] = replace(stored, partitions=stored.partitions + more)
 
     def delete(self, topics: Sequence[Topic]) -> None:
         """Forget topics and their records; readers that wait are woken."""

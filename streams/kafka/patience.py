@@ -137,6 +137,10 @@ class PatientTopics:
         """Made once somebody answers."""
         self.patience.ask(lambda: self.inner.create(specs), _IN_DOUBT)
 
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Given more partitions once somebody answers."""
+        self.patience.ask(lambda: self.inner.grow(topic, partitions), _IN_DOUBT)
+
     def delete(self, topics: Sequence[Topic]) -> None:
         """Deleted once somebody answers."""
         self.patience.ask(lambda: self.inner.delete(topics), _IN_DOUBT)

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import cause_of, write_fault
+from streams.kafka.faults import UNKNOWN_PARTITION, cause_of, write_fault
 from streams.kafka.settings import ClientSettings
 
 ANY_PARTITION = -1
@@ -193,6 +193,7 @@ def header_list(headers: Headers) -> list[tuple[str, str | bytes | None]] | None
 
 
 def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
+    is_in_doubt = True  # whether the partition is there, if the client does not know it
     while True:
         try:
             producer.produce(
@@ -206,10 +207,23 @@ def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
         except BufferError:
             producer.poll(_FULL_QUEUE_WAIT_S)
         except KafkaException as error:
-            report.failed(cause_of(error))
-            return
+            if not is_in_doubt or not _has_grown(producer, record, cause_of(error)):
+                report.failed(cause_of(error))
+                return
+            is_in_doubt = False
         else:
             return
+
+
+def _has_grown(producer: Producer, record: Outgoing, cause: KafkaError) -> bool:
+    """Whether the topic got the partition after the client looked; by asking, it knows it."""
+    if cause.code() != UNKNOWN_PARTITION:
+        return False
+    try:
+        topics = producer.list_topics(record.topic, timeout=clients.ANSWER_TIMEOUT_S).topics
+    except KafkaException:
+        return False
+    return record.topic in topics and record.partition in topics[record.topic].partitions
 
 
 def _failure(results: Sequence[Sent]) -> Determinate | Indeterminate:

@@ -105,6 +105,12 @@ class Topics(Protocol):
         Indeterminate (calling again is safe).
         """
 
+    def grow(self, topic: Topic, partitions: int) -> None:
+        """Give a topic so many partitions; one that has as many, or more, stays as it is.
+
+        Errors: Determinate when there is no such topic, or we may not; Indeterminate.
+        """
+
     def delete(self, topics: Sequence[Topic]) -> None:
         """Delete the topics for good; those that do not exist are passed over."""
 

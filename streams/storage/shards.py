@@ -55,7 +55,7 @@ class Shards:
         now_ms: Callable[[], int],
         pump: bool = False,
         new_id: Callable[[], str] = fresh_uuid,
-        data_partitions: int = 4,
+        data_partitions: int = 1,
         resend_ms: Sequence[int] = RESEND_MS,
     ) -> None:
         self._topics = topics
@@ -170,6 +170,13 @@ class Shards:
     def drop(self, collection: CollectionId) -> Outcome:
         """Drop a collection: nobody can read it any more, and its id is never used again."""
         return self.submit([(self.group_of(collection), Drop(collection))])[0]
+
+    def grow(self, group: str, partitions: int) -> None:
+        """Give a group's data topic so many partitions, if it has less.
+
+        Errors: Determinate, Indeterminate.
+        """
+        self._topics.grow(self.names(group).data, partitions)
 
     def delete(self, group: str) -> None:
         """Delete a group's topics with all that was in them."""

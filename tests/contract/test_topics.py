@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
 
@@ -50,6 +50,17 @@ def test_a_data_topic_keeps_the_partitions_it_has(storage, name):
     storage.topics.create([TopicSpec(name, 2, TopicKind.DATA)])
     storage.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
     assert storage.topics.describe(name).partitions == 2
+
+
+def test_a_topic_gets_partitions_and_loses_none(storage, name):
+    storage.topics.create([TopicSpec(name, 1, TopicKind.DATA)])
+    (ref,) = storage.chunks.write(name, [(b"before", 1)], {})
+    for wanted, there in ((3, 3), (2, 3), (3, 3)):
+        storage.topics.grow(name, wanted)
+        assert storage.topics.describe(name).partitions == there
+    assert storage.chunks.fetch(name, [ref]) == [b"before"]
+    with pytest.raises(Determinate, match="does not exist"):
+        storage.topics.grow(Topic("contract.missing"), 2)
 
 
 def test_a_raw_topic_is_taken_as_it_is(storage, name):

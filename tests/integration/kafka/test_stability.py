@@ -163,3 +163,22 @@ def test_a_hundred_views_are_made_and_followed_in_seconds(kafka):
     assert time.monotonic() - begun < 60
     tail.close()
     kafka.topics.delete([spec.name for spec in specs])
+
+
+def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, settings):
+    """Who reads a chunk of a new partition, or deletes it, may not know it yet."""
+    topic = Topic("stability.grown")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
+    (old,) = kafka.chunks.write(topic, [(b"old", 1)], {})
+    assert kafka.chunks.fetch(topic, [old]) == [b"old"]
+    kafka.topics.grow(topic, 3)
+    assert kafka.topics.describe(topic).partitions == 3
+    other = KafkaBroker(settings)
+    try:
+        refs = [other.chunks.write(topic, [(b"new", 1)], {})[0] for _ in range(30)]
+    finally:
+        other.close()
+    assert {each.partition for each in refs} == {0, 1, 2}
+    assert kafka.chunks.fetch(topic, [old, *refs]) == [b"old", *[b"new"] * 30]
+    kafka.chunks.forget(topic, refs)
+    assert sum(end.high for end in RawReader(settings).ends(topic).values()) == 61

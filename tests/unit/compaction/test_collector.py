@@ -188,6 +188,7 @@ def test_another_collector_finds_what_one_left_behind() -> None:
 def test_a_topic_is_read_once() -> None:
     made = broker()
     with collected(made) as (one, collector, _):
+        one.grow("u1", 4)
         for at in range(40):
             append(one, at, at + 1, rows("a", time=at))
         asked: list[tuple[int, Offset]] = []

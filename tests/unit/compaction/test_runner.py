@@ -3,21 +3,26 @@
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import pytest
 
+from streams.compaction import measure, partitions
 from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Held, Wish
 from streams.compaction.work import Worker
 from streams.errors import InvalidUsage
-from streams.ids import CapabilityId, CollectionId, Timestamp
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.topics import TopicInfo
 from streams.progress import frontier
 from streams.storage import read, upkeep
 from streams.storage.events import Acquire, Append, Part, Right
 from streams.storage.policy import LagBehindUpper, Until, catalog_hold
 from streams.storage.shards import Shards, write_capability
+from streams.storage.state import State
 from streams.trace.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client, names, rows
 
@@ -164,3 +169,52 @@ def test_merges_and_the_rest_of_a_round_may_be_had_apart() -> None:
         first = job.merge(Wish())
         assert (len(first.compacted), first.reclaimed) == (1, [])
         assert len(job.tidy(Wish()).reclaimed) == 4
+
+
+def test_a_data_topic_gets_partitions_as_it_comes_to_hold_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = broker()
+    with environment(made) as (one, job):
+        topic = one.names(U1).data
+        assert made.store.describe(topic) == TopicInfo(made.store.topic(topic).id, 1)
+        fill(one, U1, 4)
+        job.run_once(Wish())
+        assert len(made.store.topic(topic).partitions) == 1
+        held = measure.total(one.group_state(U1).chunks())
+        monkeypatch.setattr(partitions, "BYTES_OF_ONE", held // 2)
+        asked = list[int]()
+        grow = one.grow
+
+        def counted(group: str, wanted: int) -> None:
+            asked.append(wanted)
+            grow(group, wanted)
+
+        monkeypatch.setattr(one, "grow", counted)
+        for _ in range(2):
+            job.run_once(Wish())
+        assert len(made.store.topic(topic).partitions) == 3
+        assert asked == [3]
+        fill(one, U1, 20)
+        assert {each.partition for each in one.group_state(U1).chunks()} == {0, 1, 2}
+        done = job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
+        assert len(done.reclaimed) >= 20, "garbage is found in partitions that came later, too"
+        assert len(names(read.snapshot(one, U1, Timestamp(23))[0])) == 24
+
+
+@pytest.mark.parametrize(("size", "wanted"), [(0, 1), (3, 1), (100, 2), (250, 3), (10_000, 8)])
+def test_partitions_follow_what_is_held_not_what_is_claimed(
+    size: int, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reference may claim any size; a chunk is no larger than a record can be."""
+    monkeypatch.setattr(measure, "MAXIMUM_RECORD_BYTES", 1 << 20)
+    monkeypatch.setattr(partitions, "BYTES_OF_ONE", 100 << 20)
+    chunks = frozenset(
+        ChunkRef(0, Offset(number), f"k{number}", 0, 1, 1 << 60) for number in range(size)
+    )
+
+    class Held:
+        def chunks(self) -> frozenset[ChunkRef]:
+            return chunks
+
+    assert partitions.wanted(cast("State", Held())) == wanted

@@ -16,6 +16,7 @@ from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle, lo
 from streams.app.bench.storage.rows import DESCRIPTION, rows
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
+from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.description import dumps
@@ -25,7 +26,7 @@ from streams.storage.group import names_of
 COLLECTIONS = 1_000
 AT_ONCE = 50
 EVENTS = 20
-DATA_PARTITIONS = 4
+DATA_PARTITIONS = DEFAULT_DATA_PARTITIONS
 OPENS = 3
 
 
