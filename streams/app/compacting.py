@@ -11,6 +11,7 @@ from streams.compaction.runner import Compaction, Merging
 from streams.compaction.work import Worker, reason_of
 from streams.ids import Topic
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.positions import KafkaPositions
 from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards
@@ -75,11 +76,16 @@ def connected(place: Place) -> Iterator[tuple[KafkaBroker, Shards]]:
 
 
 @contextmanager
-def compaction(shards: Shards, kafka: ClientSettings, merging: Merging) -> Iterator[Compaction]:
-    """The job over what `shards` follows."""
+def compaction(
+    shards: Shards,
+    kafka: ClientSettings,
+    merging: Merging,
+    positions: KafkaPositions | None = None,
+) -> Iterator[Compaction]:
+    """The job over what `shards` follows; without positions it reads data topics whole."""
     records = RawReader(kafka)
     try:
-        collector = Collector(shards, records, now_ms)
+        collector = Collector(shards, records, now_ms, positions=positions)
         yield Compaction(shards, merging, collector, now_ms)
     finally:
         records.close()

@@ -9,12 +9,14 @@ coordinator's, which knows who is reading; here what since allows is merged and 
 
 import logging
 import threading
+from contextlib import closing
 from typing import Self
 
 from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
 from streams.app.service import Service
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.compaction.work import log_failure
+from streams.kafka.positions import KafkaPositions
 from streams.kafka.topics import Topics
 
 log = logging.getLogger(__name__)
@@ -23,9 +25,11 @@ log = logging.getLogger(__name__)
 def run(service: Service, stopping: threading.Event) -> int:
     """Compact until told to stop; the exit code."""
     place = Place(service.kafka, service.namespace)
+    group = f"{service.namespace}.compaction"
     with (
         connected(place) as (broker, shards),
-        compaction(shards, place.kafka, worker(shards, stopping.is_set)) as job,
+        closing(KafkaPositions(place.kafka, group)) as positions,
+        compaction(shards, place.kafka, worker(shards, stopping.is_set), positions) as job,
     ):
         return rounds(broker.topics, job, service, stopping)
 

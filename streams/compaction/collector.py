@@ -6,11 +6,16 @@ the floor, so whoever brings it up later is told that it is void. A superseded c
 until every live plan is beyond the event that took it out.
 
 Orphans are found by reading the data topic up to the floor, once; what was found and is still
-named is remembered, by its key, and looked at again. How high the floor is raised is politeness
-only: a writer between writing a chunk and linking it would have to write it again. So the floor
-follows where the topic ended `grace_ms` ago.
+named is remembered, by its key, and looked at again. How far it was read outlives the process
+(`Positions`): below that all is linked, superseded or has its tombstone; what is staged lies
+above it, for its stage may end. A process that dies between a Reclaim and its tombstones leaves
+chunks behind; so once in `RESCAN_MS` the topic is read from its start.
+
+How high the floor is raised is politeness only: a writer between writing a chunk and linking it
+would have to write it again. So the floor follows where the topic ended `grace_ms` ago.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -18,14 +23,21 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.log import KEY_ERRORS, ChunkRef
+from streams.kafka.positions import Position
 from streams.kafka.raw import Range
 from streams.storage import upkeep
 from streams.storage.events import Reclaim
 from streams.storage.outcomes import Reclaimed
 from streams.storage.shards import Shards
 from streams.storage.state import State
+
+log = logging.getLogger(__name__)
+
+RESCAN_MS = 7 * 24 * 3_600_000
+"""How long a noted position is believed; then all is read, for what deaths left behind."""
 
 GRACE_MS = 600_000
 """How long a writer may take to link a chunk before a collector makes it write it again."""
@@ -49,15 +61,28 @@ class Records(Protocol):
         """The first `limit` records of [lo, hi): key, value, partition, offset."""
 
 
+class Positions(Protocol):
+    """Notes how far topics were read; `streams.kafka.positions` and its twin in memory."""
+
+    def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
+        """What was noted of a topic's partitions."""
+
+    def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
+        """Note positions."""
+
+
 @dataclass(slots=True)
 class Found:
     """What is known of a group's data topic.
 
-    `position` is where each partition was read to; `alive` are the chunks found below it
-    that nobody has tombstoned, by key.
+    `position` is where each partition was read to, by a reading that began at `since_ms`;
+    `noted` is what outlives the process. `alive` are the chunks found below the position that
+    nobody has tombstoned, by key.
     """
 
     position: dict[int, int] = field(default_factory=dict)
+    since_ms: dict[int, int] = field(default_factory=dict)
+    noted: dict[int, Position] | None = None
     alive: dict[str, ChunkRef] = field(default_factory=dict)
     ends: Floor = field(default_factory=dict)
     ends_at_ms: int | None = None
@@ -71,6 +96,7 @@ class Collector:
     records: Records
     now_ms: Callable[[], int]
     grace_ms: int = GRACE_MS
+    positions: Positions | None = None
     _found: dict[str, Found] = field(default_factory=dict)
 
     def collect(self, group: str) -> tuple[ChunkRef, ...]:
@@ -97,7 +123,10 @@ class Collector:
         found = self._found.setdefault(group, Found())
         if floor:
             self._scan(group, found)
-        return self._tombstone(group, found, superseded)
+        garbage = self._tombstone(group, found, superseded)
+        if floor:
+            self._note(group, found)
+        return garbage
 
     def ends(self, group: str) -> Floor:
         """Where the partitions of a group's data topic end now."""
@@ -117,6 +146,7 @@ class Collector:
         """Read the data topic on, up to the floor."""
         topic = self.shards.names(group).data
         ends = self.records.ends(topic)
+        self._resume(topic, found, ends)
         for partition, floor in self.shards.group_state(group).floor.items():
             if partition not in ends:
                 continue
@@ -129,6 +159,47 @@ class Collector:
                 full = table.num_rows >= AT_ONCE
                 position = table.column("offset")[-1].as_py() + 1 if full else stop
                 found.position[partition] = position
+
+    def _resume(self, topic: Topic, found: Found, ends: Mapping[int, Range]) -> None:
+        """Begin where the last process stood, if that is known and not too long ago."""
+        if found.noted is not None:
+            return
+        now, found.noted = self.now_ms(), {}
+        if self.positions is not None:
+            try:
+                found.noted = self.positions.load(topic, len(ends))
+            except SlackwaterError as error:  # it saves work, and nothing hangs on it
+                told = {"topic": topic, "cause": str(error)}
+                log.warning("a data topic is read from its start", extra=told)
+        for partition, end in ends.items():
+            noted = found.noted.get(partition)
+            found.since_ms[partition] = now
+            if noted is None or noted.offset > end.high or now - noted.since_ms >= RESCAN_MS:
+                continue
+            found.position[partition], found.since_ms[partition] = noted.offset, noted.since_ms
+
+    def _note(self, group: str, found: Found) -> None:
+        """Note where the next process is to begin: before all that is staged."""
+        if self.positions is None:
+            return
+        reached = dict(found.position)
+        for stage in self.shards.group_state(group).stages.values():
+            for chunk in stage.chunks:
+                reached[chunk.partition] = min(reached.get(chunk.partition, 0), chunk.offset)
+        positions = {
+            partition: Position(Offset(offset), found.since_ms[partition])
+            for partition, offset in reached.items()
+            if partition in found.position
+        }
+        moved = {n: each for n, each in positions.items() if (found.noted or {}).get(n) != each}
+        if not moved:
+            return
+        try:
+            self.positions.save(self.shards.names(group).data, moved)
+        except SlackwaterError as error:
+            told = {"group": group, "cause": str(error)}
+            log.warning("the position in a data topic is not noted", extra=told)
+        found.noted = positions
 
     def _tombstone(
         self, group: str, found: Found, superseded: frozenset[ChunkRef]

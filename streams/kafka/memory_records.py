@@ -5,7 +5,7 @@ has records, as on a broker, so that whoever counts records instead of positions
 """
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -13,6 +13,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.log import Truncated
 from streams.kafka.memory_store import Partition, Store
+from streams.kafka.positions import Position
 from streams.kafka.raw import RAW_SCHEMA, Range
 from streams.kafka.transactions import Fenced, OutRecord
 
@@ -56,6 +57,24 @@ class MemoryRawReader:
             ],
             schema=RAW_SCHEMA,
         )
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryPositions:
+    """How far topics were read, for who begins again; the twin of `positions`."""
+
+    def __init__(self) -> None:
+        self._noted: dict[Topic, dict[int, Position]] = {}
+
+    def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
+        """What was noted of a topic's partitions."""
+        return {n: each for n, each in self._noted.get(topic, {}).items() if n < partitions}
+
+    def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
+        """Note positions."""
+        self._noted.setdefault(topic, {}).update(positions)
 
     def close(self) -> None:
         """Nothing to release."""

@@ -7,14 +7,15 @@ from contextlib import contextmanager
 import pytest
 
 from streams.compaction import plan
-from streams.compaction.collector import Collector
+from streams.compaction.collector import RESCAN_MS, Collector
 from streams.compaction.work import Compacted, Worker
 from streams.errors import Determinate
 from streams.ids import CapabilityId, Offset, Timestamp
 from streams.kafka.faulty import FaultyChunks
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory_records import MemoryPositions, MemoryRawReader
+from streams.kafka.memory_store import Store
 from streams.progress import frontier
 from streams.storage import read
 from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right, Stage
@@ -204,3 +205,93 @@ def test_a_topic_is_read_once() -> None:
         asked.clear()
         assert collector.reclaim("u1", collector.ends("u1")) == ()
         assert asked == []
+
+
+class Counting(MemoryRawReader):
+    """Says how many records of data topics were read."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.count = 0
+
+    def fetch(self, *args, **more):
+        table = super().fetch(*args, **more)
+        self.count += table.num_rows
+        return table
+
+
+def test_the_next_process_reads_on_where_the_last_one_stood() -> None:
+    made, positions = broker(), MemoryPositions()
+    with collected(made) as (one, _, clock):
+        for at in range(40):
+            append(one, at, at + 1, rows("a", time=at))
+
+        def process() -> tuple[Collector, Counting]:
+            records = Counting(made.store)
+            return Collector(one, records, clock, positions=positions), records
+
+        first, read_by_first = process()
+        first.reclaim("u1", first.ends("u1"))
+        assert read_by_first.count == 40
+        second, read_by_second = process()
+        second.reclaim("u1", second.ends("u1"))
+        assert read_by_second.count == 0
+        [orphan] = one.write(U1, rows("x", time=40))
+        third, read_by_third = process()
+        assert [each.key for each in third.reclaim("u1", third.ends("u1"))] == [orphan.key]
+        assert read_by_third.count == 1
+
+
+def test_what_a_stage_let_go_of_is_found_by_the_next_process() -> None:
+    made, positions = broker(), MemoryPositions()
+    with collected(made) as (one, _, clock):
+        append(one, 0, 1, rows("a", time=0))
+        chunks = one.write(U1, rows("x", time=1))
+        one.submit([("u1", Stage(stage="load", chunks=chunks, lease_ms=50))])
+        first = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        assert first.reclaim("u1", first.ends("u1")) == ()
+        for at in range(1, 7):  # the lease ends
+            append(one, at, at + 1)
+        second = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        assert [each.key for each in second.reclaim("u1", second.ends("u1"))] == [chunks[0].key]
+
+
+def test_what_a_death_left_behind_is_found_within_a_week() -> None:
+    made, positions = broker(), MemoryPositions()
+    with collected(made) as (one, _, clock):
+        append(one, 0, 1, rows("a", time=0))
+        append(one, 1, 2, rows("b", time=1))
+        first = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        first.reclaim("u1", first.ends("u1"))
+        old = compact(one)
+        chunks, one.chunks = one.chunks, FaultyChunks(one.chunks)
+        one.chunks.forget = lambda topic, refs: None  # type: ignore[method-assign]
+        first.collect("u1")  # its Reclaim counts, and then it dies
+        one.chunks = chunks
+        second = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        assert second.reclaim("u1", second.ends("u1")) == ()
+        clock.now_ms += RESCAN_MS
+        third = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        assert {each.key for each in third.reclaim("u1", third.ends("u1"))} == {
+            each.key for each in old
+        }
+
+
+def test_positions_that_cannot_be_kept_cost_work_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Refused(MemoryPositions):
+        def load(self, topic, partitions):
+            raise Determinate("not authorized")
+
+        def save(self, topic, positions):
+            raise Determinate("not authorized")
+
+    made = broker()
+    with collected(made) as (one, _, clock):
+        append(one, 0, 1, rows("a", time=0))
+        [orphan] = one.write(U1, rows("x", time=1))
+        collector = Collector(one, MemoryRawReader(made.store), clock, positions=Refused())
+        found = collector.reclaim("u1", collector.ends("u1"))
+        assert [each.key for each in found] == [orphan.key]
+        assert len(caplog.records) == 2

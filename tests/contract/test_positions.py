@@ -1,0 +1,44 @@
+"""What everybody who notes how far topics were read promises."""
+
+import itertools
+
+import pytest
+
+from streams.ids import Offset, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryPositions
+from streams.kafka.positions import KafkaPositions, Position
+from streams.kafka.topics import TopicKind
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def clients(storage):
+    """Makes clients of one group; what one has noted the next one finds."""
+    if isinstance(storage, MemoryBroker):
+        shared = MemoryPositions()
+        yield lambda: shared
+        return
+    made: list[KafkaPositions] = []
+    group = f"positions-{next(_numbers)}"
+
+    def client() -> KafkaPositions:
+        made.append(KafkaPositions(storage.settings, group))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close()
+
+
+def test_what_one_process_noted_the_next_one_finds(clients, make) -> None:
+    topic: Topic = make(TopicKind.DATA, partitions=3)
+    first = clients()
+    assert first.load(topic, 3) == {}
+    noted = {0: Position(Offset(7), 1_785_000_000_000), 2: Position(Offset(1 << 40), 5)}
+    first.save(topic, noted)
+    assert clients().load(topic, 3) == noted
+    first.save(topic, {0: Position(Offset(3), 6)})
+    assert clients().load(topic, 3) == {**noted, 0: Position(Offset(3), 6)}
+    assert clients().load(topic, 1) == {0: Position(Offset(3), 6)}
