@@ -24,6 +24,7 @@ from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import Topics
 
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
@@ -204,6 +205,14 @@ class Environment:
         self.stop()
 
 
+def expect_answer(topics: Topics, bootstrap: str) -> None:
+    """Errors: Determinate, which says where, when no broker answers."""
+    try:
+        topics.names()
+    except Determinate as cause:
+        raise Determinate(f"no broker answers at {bootstrap}: {cause}") from cause
+
+
 def reachable(settings: ClientSettings) -> ClientSettings:
     """The settings, with which a broker has answered: else each service would fail on its own.
 
@@ -211,7 +220,7 @@ def reachable(settings: ClientSettings) -> ClientSettings:
     """
     broker = KafkaBroker(settings)
     try:
-        broker.topics.names()
+        expect_answer(broker.topics, settings.bootstrap)
     finally:
         broker.close()
     return settings

@@ -18,6 +18,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from streams.app.environment import reachable
 from streams.app.processes import end_with_input
 from streams.app.service import FAILED, Service, read_service
 from streams.errors import InvalidUsage, SlackwaterError
@@ -101,6 +102,7 @@ def serve(run: Run, service: Service, stopping: threading.Event) -> NoReturn:
     """
     code = FAILED
     try:
+        reachable(service.kafka)  # before Spark is started, which takes seconds
         code = run(service, stopping)
     except SlackwaterError as error:
         log.error("%s", " ".join(str(error).split()))  # noqa: TRY400  expected: where it was noticed tells nothing

@@ -73,11 +73,19 @@ class Lane:
     query: StreamingQuery | None = None
     watched: "Watched | None" = None
     checkpoint: Path | None = None
+    runs: bool = False
+    """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
     rounds: "Rounds" = field(init=False)
 
     def __post_init__(self) -> None:
         scheduler = self.scheduler
         self.rounds = Rounds(self.session, scheduler.store.directory, scheduler.buckets)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a micro-batch is under way, or was given out."""
+        is_alive = self.query is not None and self.query.isActive
+        return is_alive and (self.runs or self.scheduler.current(self.name) is not None)
 
     def start(self) -> None:
         """Start the query, in a scheduling pool of the lane's own."""
@@ -154,6 +162,13 @@ class Lane:
             shutil.rmtree(self.checkpoint, ignore_errors=True)
 
     def _run(self, frame: DataFrame, _: int) -> None:
+        self.runs = True
+        try:
+            self._step(frame)
+        finally:
+            self.runs = False
+
+    def _step(self, frame: DataFrame) -> None:
         """One micro-batch, from the frame of round 0 to the end of its commit."""
         batch = self.scheduler.current(self.name)
         if batch is None:  # the query's first micro-batch is empty: let it start the workers

@@ -48,6 +48,10 @@ from streams.storage.shards import Shards
 log = logging.getLogger(__name__)
 
 DROP_POLL_MS = 100
+DRAIN_POLL_MS = 20
+DRAIN_S = 10.0
+"""How long a stop waits for the micro-batches under way: supervisors wait for twice or thrice
+as long before they kill."""
 
 
 @dataclass(slots=True)
@@ -120,17 +124,31 @@ class Machinery:
             self.watch.remove(source.topic)
 
     def close(self) -> None:
-        """Stop everything; what is under way may be left undone."""
+        """Stop everything, once what is under way is done, or after `DRAIN_S` seconds."""
         self.scheduler.stopping = True
         self.scheduler.bell.ring()
         self.sinks.close()
         for loop in self.loops:
             loop.join()
+        self._drain()
         for lane in self.lanes:
             lane.stop()
         self.door.close()
         self.watch.close()
         self.shards.close()
+
+    def _drain(self) -> None:
+        """Wait for the lanes' micro-batches.
+
+        One that is cut off loses its work, and Spark and its workers report errors.
+        """
+        bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
+        heard = bell.count
+        while busy := [lane.name for lane in self.lanes if lane.is_busy]:
+            if time.monotonic() > deadline:
+                log.warning("micro-batches are left undone", extra={"lanes": ", ".join(busy)})
+                return
+            heard = bell.wait(heard, DRAIN_POLL_MS)
 
 
 def assemble(

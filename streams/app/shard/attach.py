@@ -13,9 +13,10 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.app.environment import expect_answer
 from streams.app.services import now_ms
 from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
-from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.raw import Range, RawReader
@@ -166,14 +167,6 @@ def unknown(
     )
 
 
-def reachable(topics: Topics, bootstrap: str) -> None:
-    """Errors: Determinate, which says where, when no broker answers."""
-    try:
-        topics.names()
-    except Determinate as error:
-        raise Determinate(f"no broker answers at {bootstrap}: {error}") from error
-
-
 @contextmanager
 def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
     """The shards of a namespace on these brokers, for as long as the context lasts.
@@ -183,7 +176,7 @@ def attached(settings: ClientSettings, namespace: str) -> Iterator[Attached]:
     broker = KafkaBroker(settings)
     raw = RawReader(settings)
     try:
-        reachable(broker.topics, settings.bootstrap)
+        expect_answer(broker.topics, settings.bootstrap)
         shards = Shards(
             broker.logs, broker.chunks, broker.topics, namespace=namespace, now_ms=now_ms
         )

@@ -2,7 +2,8 @@
 
 import pytest
 
-from streams.app.shard.attach import Refused, reachable
+from streams.app.environment import expect_answer
+from streams.app.shard.attach import Refused
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -105,7 +106,7 @@ def test_brokers_that_do_not_answer_are_named() -> None:
             raise Determinate("list topics: timed out")
 
     with pytest.raises(Determinate, match=r"no broker answers at a:1: list topics: timed out"):
-        reachable(Nobody(), "a:1")  # type: ignore[arg-type]  # only what is asked for
+        expect_answer(Nobody(), "a:1")  # type: ignore[arg-type]  # only what is asked for
 
 
 def test_looking_writes_nothing() -> None:

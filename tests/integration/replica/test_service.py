@@ -1,0 +1,95 @@
+"""The replica as an operating system runs it: without standard input, and stopped politely."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from streams.app.service import Service
+from streams.kafka.embedded import EmbeddedBroker
+from tests.integration.replica.producing import Feed
+from tests.integration.replica.support import Bench, now_ms
+from tests.support.processes import family, settled, signal_group
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+
+TRACE = re.compile(r"^\s+at |^Traceback|^Caused by|^  File |Exception|Error\b| ERROR |leaked")
+
+
+@contextmanager
+def served(bench: Bench, directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """A running `slackwater replica`, whose output goes to `directory`/log."""
+    config = directory / "replica.json"
+    Service(
+        bootstrap=bench.kafka.bootstrap,
+        directory=str(directory / "state"),
+        namespace=bench.namespace,
+        instance="main",
+    ).write(config)
+    command = [sys.executable, "-m", "streams.app.main", "replica", "--config", str(config)]
+    with (
+        (directory / "log").open("wb") as out,
+        subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            signal_group(process.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    "to_all", [False, True], ids=["SIGTERM to the process", "Ctrl-C to the group"]
+)
+def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
+    bench: Bench, broker: EmbeddedBroker, tmp_path: Path, to_all: bool
+) -> None:
+    topic, feed = bench.raw_topic(), Feed(broker.bootstrap)
+    bench.source("s", [("id", "BIGINT")], topic)
+    bench.view("v", "SELECT id % 3 AS k, count(*) AS n FROM s GROUP BY 1")
+    bench.view("w", "SELECT sum(n) AS n FROM v")
+    with served(bench, tmp_path) as process:
+        feed.send(topic, [{"id": i} for i in range(100)])
+        for name in ("v", "w"):
+            bench.wait_upper(name, now_ms(), 180)
+        everything = family(process.pid)
+        assert len(everything) >= 4
+        feed.send(topic, [{"id": i} for i in range(5_000)])
+        time.sleep(0.5)  # in the middle of steps
+        if to_all:
+            signal_group(process.pid, signal.SIGINT)
+        else:
+            process.terminate()
+        assert process.wait(60) == 0
+        settled(everything)
+    told = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in told if TRACE.search(line)] == []
+
+
+def test_a_replica_without_brokers_says_so_in_one_line(tmp_path: Path) -> None:
+    config = tmp_path / "replica.json"
+    Service(bootstrap="127.0.0.1:1", directory=str(tmp_path / "state")).write(config)
+    command = [sys.executable, "-m", "streams.app.main", "replica", "--config", str(config)]
+    done = subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = (done.stdout + done.stderr).splitlines()
+    assert "ERROR" in line
+    assert "no broker answers at 127.0.0.1:1" in line
