@@ -11,6 +11,7 @@ fails in between is tried again in the background until it succeeds. Reads run c
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import assert_never
@@ -18,7 +19,6 @@ from typing import assert_never
 from streams.adapter import definitions, show
 from streams.adapter.catalog import (
     NAMES,
-    Catalog,
     Create,
     Define,
     Drop,
@@ -29,9 +29,10 @@ from streams.adapter.catalog import (
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.guards import Guards
 from streams.adapter.objects import Crash, Objects, relations
-from streams.adapter.reads import Reads
+from streams.adapter.reads import Reads, When, unreadable
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
 from streams.adapter.rows import text_rows
+from streams.adapter.sessions import Session, Sessions
 from streams.adapter.upkeep import Upkeep
 from streams.compute.controller import Controller, create_topics
 from streams.compute.observed import Observed
@@ -114,7 +115,8 @@ class Coordinator:
             data_partitions=settings.data_partitions,
         )
         self.guards = Guards()
-        self._reads = Reads(self.shards, self.guards, new_kernel)
+        self.sessions = Sessions(time.monotonic)
+        self._reads = Reads(self.shards, self.guards, new_kernel, self._unmade)
         self._objects = Objects(
             self.catalog, self.shards, cluster.topics, namespace, now_ms, crash
         )
@@ -152,15 +154,16 @@ class Coordinator:
         self.catalog.close()
         self.shards.close()
 
-    def execute(self, text: str) -> Iterator[Result]:
-        """The answers to the statements of the text, one after the other.
+    def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
+        """The answers to the statements of the text, one after the other, in one session.
 
         A statement that fails ends the text. Raises nothing but what ends the coordinator.
         """
+        session = session or Session()
         try:
             texts = [text[tokens[0].start : tokens[-1].end] for tokens in split(tokenize(text))]
             for statement, part in zip(sql.parse(text), texts, strict=True):
-                yield from self._execute(statement, part)
+                yield from self._execute(statement, part, session)
         except Deposed:
             raise
         except SlackwaterError as error:
@@ -169,7 +172,7 @@ class Coordinator:
             yield Failed(str(error))
 
     def _execute(  # noqa: C901, PLR0912 - one case a statement
-        self, statement: sql.Statement, text: str
+        self, statement: sql.Statement, text: str, session: Session
     ) -> Iterator[Result]:
         match statement:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
@@ -201,12 +204,12 @@ class Coordinator:
                 yield from self._show(kind)
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
-                items = {item.name: item for item in self._born(catalog)}
+                items = {each.name: each for each in catalog.ordered() if each.kind != "sink"}
                 known = tuple(catalog.functions.values())
-                yield from self._reads.select(query, as_of, items, known)
+                yield from self._reads.select(query, When(as_of, session), items, known)
             case sql.Subscribe(name, as_of):
                 item = definitions.readable(name, self.catalog.state)
-                yield from self._reads.subscribe(item, as_of)
+                yield from self._reads.subscribe(item, When(as_of, session))
             case sql.Explain(query, picture):
                 yield from self._explain(query, picture=picture)
             case _:
@@ -220,13 +223,19 @@ class Coordinator:
         yield text_rows([(each,) for each in ([plan] if picture else plan.splitlines())])
         yield Complete("EXPLAIN")
 
-    def _born(self, catalog: Catalog) -> list[Item]:
-        """What can be read: sources and views whose shards are there."""
-        return [
-            item
-            for item in catalog.ordered()
-            if item.kind != "sink" and item.id in self.shards.following.groups
-        ]
+    def _unmade(self, item: Item) -> str:
+        """Why an object cannot be read yet; empty when it can.
+
+        Errors: InvalidStatement when it was dropped.
+        """
+        found = self.catalog.state.items.get(item.id)
+        if found is None:
+            raise unreadable(item.name, None, None)
+        if self._objects.is_made(found):
+            return ""
+        problems = self._upkeep.problems
+        first = next((each for each in (item.id, *item.inputs) if each in problems), None)
+        return "it is being made" if first is None else problems[first]
 
     def _create(
         self,

@@ -259,6 +259,13 @@ class Objects:
         self._shards.open(collection)
         return collection in self._shards.group_state(collection).collections
 
+    def is_made(self, item: Item) -> bool:
+        """Whether there is a shard to read the object from; any thread may ask."""
+        if item.as_of is None or item.id not in self._shards.following.groups:
+            return False
+        state = self._shards.group_state(item.id).collections.get(item.id)
+        return state is not None and not strange(item, self._catalog.state.identity, state)
+
     def _strange(self, item: Item) -> str:
         """Why the shard under the object's id is another's; empty when it is the object's."""
         found = self._shards.group_state(item.id).collections.get(item.id)

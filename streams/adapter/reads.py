@@ -12,6 +12,7 @@ that it is. An answer is a generator; closing it ends the read.
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,16 +21,17 @@ from streams.adapter.catalog import Item, unknown
 from streams.adapter.contents import contents, nothing, refuse_errors
 from streams.adapter.guards import Guard, Guards
 from streams.adapter.objects import bounds_of
-from streams.adapter.results import Columns, Complete, Progress, Result
+from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.rows import rows
-from streams.adapter.timestamps import Bounds, ReadAt, Unreadable, choose
+from streams.adapter.sessions import Session
+from streams.adapter.timestamps import LAST, Bounds, ReadAt, Unreadable, choose
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.binder import binder
 from streams.plan.mutual import split
 from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
-from streams.progress import frontier
+from streams.progress import Antichain, frontier
 from streams.storage.read import (
     Loaded,
     SinceViolation,
@@ -52,6 +54,11 @@ from streams.trace.kernel import (
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000
+PATIENT_BEATS = 3
+"""After how many beats a read says that it waits for its session's time."""
+
+MADE_MS = 60_000
+"""For how long a read waits until what it reads is made."""
 
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
@@ -60,24 +67,47 @@ DIFF = Column("slackwater_diff", "BIGINT")
 _NO_TABLE = re.compile(r"Catalog Error: Table with name (.*) does not exist!$")
 
 
+@dataclass(frozen=True, slots=True)
+class When:
+    """At which time to read: AS OF one, or at none before the session's."""
+
+    as_of: Timestamp | None
+    session: Session
+
+    def note(self, time: Timestamp, items: Sequence[Item]) -> None:
+        """The items were read at a time. That of sealed ones alone is beyond all others."""
+        if self.as_of is None and items and time < LAST:
+            self.session.note(time)
+
+    def note_progress(self, upper: Antichain) -> None:
+        """All updates at times not beyond upper were delivered."""
+        if self.as_of is None and not upper.is_empty:
+            self.session.note(Timestamp(upper.time - 1))
+
+
 class Reads:
     """Reads on behalf of users. Any thread may read; each read has a kernel of its own."""
 
     def __init__(
-        self, shards: Shards, guards: Guards, new_kernel: Callable[[], Kernel]
+        self,
+        shards: Shards,
+        guards: Guards,
+        new_kernel: Callable[[], Kernel],
+        unmade: Callable[[Item], str],
     ) -> None:
         self._shards, self._guards, self._new_kernel = shards, guards, new_kernel
+        self._unmade = unmade
 
     def select(
         self,
         query: str,
-        as_of: Timestamp | None,
+        when: When,
         items: Mapping[str, Item],
         functions: Sequence[Function] = (),
     ) -> Iterator[Result]:
         """The answer to a query over the named items, which may call Python functions.
 
-        Errors: InvalidStatement.
+        Errors: InvalidStatement; TimeoutError when an item is not made in time.
         """
         kernel = self._new_kernel()
         text = query.casefold()
@@ -86,7 +116,7 @@ class Reads:
         columns = bind(kernel, query, read, items.values())
         ids = [item.id for item in read]
         with self._guards.reading(ids, Timestamp(0)) as guard:
-            time = yield from self._readable(read, as_of, guard)
+            time = yield from self._readable(read, when, guard)
             tables = [
                 contents(item.name, item.columns, self._snapshot(item, time), time, kernel)
                 for item in read
@@ -94,10 +124,12 @@ class Reads:
             answer = evaluate(kernel, query, read, tables)
         yield Columns(columns)
         yield from rows(answer, [each.type for each in columns], kernel)
-        facts = {"as_of": time} if read else {}
+        facts: dict[str, str | int] = {"as_of": time} if read else {}
+        if when.session.is_named and when.session.time is not None:
+            facts["session_time"] = when.session.time
         yield Complete(f"SELECT {answer.num_rows}", facts)
 
-    def subscribe(self, item: Item, as_of: Timestamp | None) -> Iterator[Result]:
+    def subscribe(self, item: Item, when: When) -> Iterator[Result]:
         """The contents of an object and then its changes, for ever; ends when it is sealed.
 
         It fails when the object is dropped: what has come was not all that there would be. It
@@ -108,14 +140,17 @@ class Reads:
         """
         kernel = self._new_kernel()
         with self._guards.reading([item.id], Timestamp(0)) as guard:
-            time = yield from self._readable([item], as_of, guard)
+            time = yield from self._readable([item], when, guard)
             yield Columns((TIME, DIFF, *item.columns))
             updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
             schema = arrow_schema([each.type for each in item.columns])
             yield from changes(item, at(flatten([updates], schema), time, kernel), kernel)
             yield Progress(frontier(time + 1))
-            yield from self._follow(item, time, guard, kernel)
+            for each in self._follow(item, time, guard, kernel):
+                if isinstance(each, Progress):
+                    when.note_progress(each.frontier)
+                yield each
 
     def _follow(
         self, item: Item, time: Timestamp, guard: Guard, kernel: Kernel
@@ -142,18 +177,39 @@ class Reads:
             guard.downgrade(Timestamp(lower - 1))
 
     def _readable(
-        self, items: Sequence[Item], as_of: Timestamp | None, guard: Guard
+        self, items: Sequence[Item], when: When, guard: Guard
     ) -> Generator[Result, None, Timestamp]:
         """Wait until the items are readable at one time, which is returned."""
         for each in items:
+            yield from self._made(each)
             self._shards.sync(each.id)
-        match choose(self._bounds(items), as_of):
+        after = when.session.time
+        match choose(self._bounds(items), when.as_of, after):
             case Unreadable(name, since):
-                raise unreadable(name, since.time if not since.is_empty else None, as_of)
+                raise unreadable(name, since.time if not since.is_empty else None, when.as_of)
             case ReadAt(time):
                 guard.downgrade(time)
-                yield from self._wait(items, time)
+                yield from self._wait(items, time, is_session_s=time == after)
+                when.note(time, items)
                 return time
+
+    def _made(self, item: Item) -> Iterator[Result]:
+        """Beats until an item that is defined is made, and why it is not.
+
+        Errors: TimeoutError with the cause; InvalidStatement when it was dropped.
+        """
+        told, waited_ms = "", 0
+        while why := self._unmade(item):
+            if waited_ms >= MADE_MS:
+                raise TimeoutError(
+                    f"{item.name} is defined, but not made in {MADE_MS // 1000} s: {why}"
+                )
+            if why != told:
+                yield Notice(f"waits for {item.name}, which is not made yet: {why}")
+                told = why
+            self._shards.wait(lambda: not self._unmade(item), BEAT_MS)
+            waited_ms += BEAT_MS
+            yield Progress(frontier(0))
 
     def _snapshot(self, item: Item, time: Timestamp) -> Loaded:
         """The contents at a time. Errors: InvalidStatement when since has passed it."""
@@ -182,8 +238,13 @@ class Reads:
             raise unreadable(item.name, None, None)
         return state
 
-    def _wait(self, items: Sequence[Item], time: Timestamp) -> Iterator[Result]:
-        """Beats until the items are final at `time`. Errors: InvalidStatement."""
+    def _wait(
+        self, items: Sequence[Item], time: Timestamp, *, is_session_s: bool = False
+    ) -> Iterator[Result]:
+        """Beats until the items are final at `time`; says what a session waits for.
+
+        Errors: InvalidStatement.
+        """
 
         def final() -> bool:
             return all(is_complete(self._state(each), time) for each in items)
@@ -191,7 +252,15 @@ class Reads:
         if final():
             return
         groups = {self._shards.group_of(each.id) for each in items}
+        beats = 0
         while not self._shards.wait(final, BEAT_MS, groups):
+            beats += 1
+            if is_session_s and beats == PATIENT_BEATS:
+                behind = [e.name for e in items if not is_complete(self._state(e), time)]
+                yield Notice(
+                    f"waits for {', '.join(behind)} to come to {time}, the time of this"
+                    " session's last read; AS OF reads earlier"
+                )
             uppers = [self._state(each).upper for each in items]
             least = min((each.time for each in uppers if not each.is_empty), default=0)
             yield Progress(frontier(min(least, time)))

@@ -2,6 +2,9 @@
 
     POST /sql      statements as text (UTF-8); NDJSON, one result a line, as they come
                    (`streams.adapter.results`); an answer without its end was cut off
+                   header Slackwater-Session: a token, so that reads of several texts are
+                   at times that never decrease (`streams.adapter.sessions`);
+                   header Slackwater-Session-Time: the last `session_time` that was told
     GET  /health   200 while the coordinator looks after its objects, 503 otherwise
     GET  /status   JSON: epoch, replicas, every object with its frontiers and condition
 
@@ -18,10 +21,14 @@ from typing import Protocol, cast
 
 from streams.adapter.catalog import NAMES
 from streams.adapter.results import END, Failed, Result, line
+from streams.adapter.sessions import Session, Sessions, session_of
 from streams.adapter.show import Shown, row
 from streams.compute.observed import Observed
+from streams.errors import InvalidUsage
 
 log = logging.getLogger(__name__)
+
+SESSION, SESSION_TIME = "Slackwater-Session", "Slackwater-Session-Time"
 
 LONGEST_TEXT = 16 << 20
 """Bytes of statements in one request."""
@@ -42,8 +49,12 @@ class Answering(Protocol):
     def observed(self) -> Observed:
         """What the replicas have said."""
 
-    def execute(self, text: str) -> Iterator[Result]:
-        """The answers to the statements of the text."""
+    @property
+    def sessions(self) -> Sessions:
+        """Those that clients name."""
+
+    def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
+        """The answers to the statements of the text, in a session."""
 
     def conditions(self) -> tuple[Shown, ...]:
         """Every object."""
@@ -100,23 +111,32 @@ class Handler(BaseHTTPRequestHandler):
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
             self._answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
         else:
-            self._stream(self.rfile.read(length))
+            self._in_session(self.rfile.read(length))
 
-    def _stream(self, text: bytes) -> None:
+    def _in_session(self, text: bytes) -> None:
+        token, time = (self.headers.get(each) for each in (SESSION, SESSION_TIME))
+        try:
+            session = session_of(self.answering.sessions, token, time)
+        except InvalidUsage as error:
+            self._answer(HTTPStatus.BAD_REQUEST, {"error": str(error)})
+        else:
+            self._stream(text, session)
+
+    def _stream(self, text: bytes, session: Session) -> None:
         self.send_response(HTTPStatus.OK)
         self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
         self.end_headers()
         try:
             try:
-                self._send_all(text.decode())
+                self._send_all(text.decode(), session)
             except UnicodeDecodeError:
                 self._send(Failed("statements are not valid UTF-8"))
             self._send_line(END)
         except (BrokenPipeError, ConnectionResetError):
             log.debug("a reader went away")
 
-    def _send_all(self, text: str) -> None:
-        results = self.answering.execute(text)
+    def _send_all(self, text: str, session: Session) -> None:
+        results = self.answering.execute(text, session)
         try:
             for each in results:
                 self._send(each)

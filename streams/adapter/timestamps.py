@@ -7,8 +7,9 @@ that the answer is a consistent cut:
     t below      the meet of their uppers
 
 A read without AS OF takes the greatest such time: the freshest answer that needs no waiting.
-If there is none yet, it takes the join of the sinces and waits for the uppers. A read AS OF t
-takes t and nothing else: below a since it is refused, at or beyond an upper it waits.
+If there is none yet, it takes the join of the sinces and waits for the uppers. It takes no time
+before the last one of its session, and waits for that one too. A read AS OF t takes t and
+nothing else: below a since it is refused, at or beyond an upper it waits.
 """
 
 from collections.abc import Sequence
@@ -46,13 +47,20 @@ class Unreadable:
 LAST = Timestamp((1 << 63) - 2)
 """The time at which collections that are all sealed are read: later than all they hold."""
 
+LEAST = Timestamp(0)
 
-def choose(inputs: tuple[Bounds, ...], as_of: Timestamp | None) -> ReadAt | Unreadable:
-    """The time of a read over these collections; without any, any time will do."""
+
+def choose(
+    inputs: tuple[Bounds, ...], as_of: Timestamp | None, after: Timestamp | None = None
+) -> ReadAt | Unreadable:
+    """The time of a read over these collections; without any, any time will do.
+
+    `after` is the time of the session's last read, which a read AS OF does not look at.
+    """
     for each in inputs:
         if each.since.is_empty or (as_of is not None and not each.since.less_equal(as_of)):
             return Unreadable(each.name, each.since)
-    time = freshest(inputs) if as_of is None else as_of
+    time = max(freshest(inputs), after or LEAST) if as_of is None else as_of
     waits_for = tuple(each.name for each in inputs if each.upper.less_equal(time))
     return ReadAt(time, waits_for)
 

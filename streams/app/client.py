@@ -8,8 +8,9 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from streams.errors import Determinate, Indeterminate, InvalidStatement
 
@@ -31,28 +32,65 @@ class Answer:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+@dataclass(slots=True)
+class ReadSession:
+    """Reads at times that never decrease: a token, and the time that was told last."""
+
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+    time: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What a request carries. The time outlives the coordinator that told it."""
+        told = {} if self.time is None else {"Slackwater-Session-Time": str(self.time)}
+        return {"Slackwater-Session": self.token, **told}
+
+    def hear(self, message: Message) -> None:
+        """Take note of the time in what completes a statement."""
+        match message:
+            case {"type": "complete", "facts": {"session_time": int(time)}}:
+                self.time = max(time, self.time or 0)
+            case _:
+                pass
+
+
 @dataclass(frozen=True, slots=True)
 class Client:
-    """`url` is `http://127.0.0.1:port`."""
+    """`url` is `http://127.0.0.1:port`.
+
+    Reads of one text are at times that do not decrease; those of one `session` are too.
+    """
 
     url: str
+    session: ReadSession | None = None
+
+    def in_session(self) -> "Client":
+        """A client whose reads are at times that never decrease, text after text."""
+        return Client(self.url, ReadSession())
 
     def stream(self, text: str) -> Iterator[Message]:
         """The messages that answer the text, as they come (`streams.adapter.results`).
 
         Errors: Determinate when nobody answers, Indeterminate when the answer has no end.
         """
+        session = self.session
+        headers = {"Content-Type": "text/plain", **(session.headers if session else {})}
         request = urllib.request.Request(  # noqa: S310  always http, made by us
-            f"{self.url}/sql", data=text.encode(), headers={"Content-Type": "text/plain"}
+            f"{self.url}/sql", data=text.encode(), headers=headers
         )
         try:
             response = urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S)  # noqa: S310
+        except urllib.error.HTTPError as cause:
+            said = cause.read().decode(errors="replace")
+            raise Determinate(f"the coordinator at {self.url} refused it: {said}") from cause
         except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
             raise Determinate(f"no coordinator answers at {self.url}") from cause
         with response:
             for message in _received(response):
                 if message["type"] == "end":
                     return
+                if session is not None:
+                    session.hear(message)
                 yield message
         raise Indeterminate(
             f"the answer was cut off: the coordinator at {self.url} went away before its end"

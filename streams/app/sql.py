@@ -61,7 +61,7 @@ def sql(
         raise typer.Exit(0 if done else FAILED)
     shown = sys.stdout.isatty() and not as_json
     console = Console() if shown else None
-    _shell(client, printer, directory.absolute() / "history", console)
+    _shell(client.in_session(), printer, directory.absolute() / "history", console)
 
 
 def run(client: Client, text: str, printer: Printer, bar: Console | None = None) -> bool:

@@ -8,8 +8,10 @@ import pytest
 
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server, serve
+from streams.adapter.sessions import Session, Sessions
 from streams.adapter.show import Shown
 from streams.compute.observed import Observed
+from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.progress import EMPTY, frontier
 from tests.unit.adapter.items import source
@@ -24,9 +26,14 @@ class Scripted:
 
     def __init__(self) -> None:
         self.closed = threading.Event()
+        self.sessions = Sessions(time.monotonic)
 
-    def execute(self, text: str) -> Iterator[Result]:
+    def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
+        assert session is not None
         match text:
+            case "time":
+                yield Complete("SELECT 0", {"session_time": session.time or 0})
+                session.note(Timestamp((session.time or 0) + 1))
             case "all":
                 yield Columns((Column("a", "BIGINT"),))
                 yield Rows(("[1]", '["ä"]'))
@@ -116,6 +123,35 @@ def test_bad_requests_are_refused(server) -> None:
     assert ask(server, "POST", "/nothing")[0] == 404
     assert ask(server, "GET", "/nothing")[0] == 404
     assert ask(server, "POST", "/sql", b"all", Origin="http://evil.example")[0] == 403
+
+
+def test_a_session_is_what_a_token_names(server) -> None:
+    def told(**headers: str) -> object:
+        code, lines = ask(server, "POST", "/sql", b"time", **headers)
+        assert code == 200
+        return lines[0]["facts"]["session_time"]
+
+    mine, theirs = {"Slackwater-Session": "a-1"}, {"Slackwater-Session": "b"}
+    assert [told(**mine), told(**mine), told(**theirs), told(), told()] == [0, 1, 0, 0, 0]
+    assert told(**mine, **{"Slackwater-Session-Time": "70"}) == 70
+    assert told(**mine, **{"Slackwater-Session-Time": "7"}) == 71
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Slackwater-Session": ""},
+        {"Slackwater-Session": "x" * 129},
+        {"Slackwater-Session": "a b"},
+        {"Slackwater-Session-Time": "-1"},
+        {"Slackwater-Session-Time": "9" * 17},
+        {"Slackwater-Session-Time": "²"},
+    ],
+)
+def test_what_is_no_session_is_refused(server, headers) -> None:
+    code, (answer,) = ask(server, "POST", "/sql", b"time", **headers)
+    assert code == 400
+    assert answer["error"].startswith("session: expected")
 
 
 def test_health_follows_the_coordinator(server, answering) -> None:

@@ -21,7 +21,7 @@ class Broken:
     """A coordinator that sends some bytes and is gone."""
 
     def __init__(self, sent: bytes) -> None:
-        self._sent = sent
+        self._sent, self.asked = sent, b""
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.client = Client(f"http://127.0.0.1:{self._socket.getsockname()[1]}")
         threading.Thread(target=self._answer, daemon=True).start()
@@ -29,7 +29,7 @@ class Broken:
     def _answer(self) -> None:
         connection, _ = self._socket.accept()
         with connection:
-            connection.recv(1 << 16)
+            self.asked = connection.recv(1 << 16)
             connection.sendall(self._sent)
 
     def close(self) -> None:
@@ -69,6 +69,32 @@ def test_the_shell_fails_when_an_answer_is_cut_off(broken) -> None:
 def test_a_whole_answer(broken) -> None:
     (answer,) = broken.client.run("SELECT 1")
     assert (answer.rows, answer.tag) == (((1,),), "SELECT 1")
+
+
+TIMED = COMPLETE.replace(b"{}", b'{"session_time": 7}')
+
+
+@pytest.mark.parametrize("broken", [HEAD + TIMED + END], indirect=True)
+def test_a_session_sends_its_token_and_the_time_that_it_was_told(broken) -> None:
+    client = broken.client.in_session()
+    client.run("SELECT 1")
+    assert client.session is not None
+    token = client.session.token
+    assert f"Slackwater-Session: {token}".encode() in broken.asked
+    assert client.session.headers == {
+        "Slackwater-Session": token,
+        "Slackwater-Session-Time": "7",
+    }
+    assert broken.client.session is None
+
+
+REFUSED = b'HTTP/1.0 413 Too Large\r\n\r\n{"error": "more than 9 bytes"}'
+
+
+@pytest.mark.parametrize("broken", [REFUSED], indirect=True)
+def test_a_request_that_is_refused_says_why(broken) -> None:
+    with pytest.raises(Determinate, match="more than 9 bytes"):
+        broken.client.run("SELECT 1")
 
 
 def test_nobody_answers() -> None:

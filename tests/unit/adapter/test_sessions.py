@@ -1,0 +1,183 @@
+"""The times of one session never decrease, and it waits for what is defined but not made."""
+
+import itertools
+import threading
+
+import pytest
+
+from streams.adapter import sessions
+from streams.adapter.results import Complete, Failed, Notice, Progress, Result
+from streams.adapter.sessions import Session, Sessions
+from streams.errors import Determinate
+from streams.ids import Timestamp
+from tests.support.coordinating import NOW, TOTALS, eventually, rows_of, with_orders
+
+
+@pytest.fixture
+def behind(env):
+    """A view that is ten behind its source."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 1)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("s1", NOW + 20, [((1, 2.0), NOW + 15, 1)])
+    replica.append("u2", NOW + 10)
+    return replica
+
+
+def as_of(results: list[Result]) -> object:
+    last = results[-1]
+    assert isinstance(last, Complete), last
+    return last.facts["as_of"]
+
+
+def read(env, text: str, session: Session, results: list[Result]) -> threading.Thread:
+    thread = threading.Thread(
+        target=lambda: results.extend(env.coordinator.execute(text, session))
+    )
+    thread.start()
+    return thread
+
+
+def test_a_view_is_not_read_before_what_its_source_was_read_at(env, behind) -> None:
+    session, results = Session(), list[Result]()
+    seen = list(env.coordinator.execute("SELECT * FROM orders", session))
+    assert (as_of(seen), session.time) == (NOW + 19, NOW + 19)
+    reading = read(env, "SELECT * FROM totals", session, results)
+    behind.append("u2", NOW + 19, [((1, 2.0), NOW + 15, 1)])
+    reading.join(0.3)
+    assert reading.is_alive()
+    behind.append("u2", NOW + 20)
+    reading.join(10)
+    assert as_of(results) == NOW + 19
+    assert rows_of(results) == [[1, 2.0]]
+    assert as_of(env.sql("SELECT * FROM totals")) == NOW + 19
+
+
+def test_the_statements_of_one_text_are_a_session(env, behind, monkeypatch) -> None:
+    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    stream = env.coordinator.execute("SELECT * FROM orders; SELECT * FROM totals")
+    results = list(itertools.takewhile(lambda each: not isinstance(each, Notice), stream))
+    assert as_of([each for each in results if isinstance(each, Complete)]) == NOW + 19
+    behind.append("u2", NOW + 20)
+    assert as_of(list(stream)) == NOW + 19
+
+
+def test_a_read_says_what_it_waits_for(env, behind, monkeypatch) -> None:
+    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    session = Session(Timestamp(NOW + 19))
+    stream = env.coordinator.execute("SELECT * FROM totals", session)
+    said = next(each for each in stream if isinstance(each, Notice))
+    assert said.message == (
+        f"waits for totals to come to {NOW + 19}, the time of this session's last read; AS OF"
+        " reads earlier"
+    )
+    stream.close()
+
+
+def test_as_of_takes_no_part(env, behind) -> None:
+    session = Session(Timestamp(NOW + 19))
+    text = f"SELECT * FROM totals AS OF {NOW + 5}"
+    assert as_of(list(env.coordinator.execute(text, session))) == NOW + 5
+    later = Session()
+    list(env.coordinator.execute(f"SELECT * FROM orders AS OF {NOW + 18}", later))
+    assert later.time is None
+    assert as_of(list(env.coordinator.execute("SELECT * FROM totals", later))) == NOW + 9
+
+
+def test_what_a_subscription_delivered_is_in_the_past_of_its_session(env, behind) -> None:
+    session = Session(Timestamp(NOW + 3))
+    stream = env.coordinator.execute("SUBSCRIBE orders", session)
+    list(itertools.islice(stream, 3))
+    assert session.time == NOW + 19
+    behind.append("s1", NOW + 30)
+    next(
+        each for each in stream if isinstance(each, Progress) and each.frontier.time > NOW + 20
+    )
+    assert session.time == NOW + 29
+    stream.close()
+    late = env.coordinator.execute("SUBSCRIBE totals", session)
+    assert isinstance(next(late), Progress)
+    late.close()
+
+
+def test_sealed_collections_do_not_end_a_session_s_time(env) -> None:
+    replica = with_orders(env)
+    replica.append("s1", None, [((1, 1.0), NOW, 1)])
+    session = Session()
+    assert len(rows_of(list(env.coordinator.execute("SELECT * FROM orders", session)))) == 1
+    assert session.time is None
+
+
+def test_a_session_that_is_named_is_told_its_time(env, behind) -> None:
+    session = env.coordinator.sessions.get("mine")
+    (*_, last) = env.coordinator.execute("SELECT * FROM orders", session)
+    assert last == Complete("SELECT 1", {"as_of": NOW + 19, "session_time": NOW + 19})
+
+
+def test_sessions_are_forgotten_when_they_are_idle_or_too_many(monkeypatch) -> None:
+    monkeypatch.setattr(sessions, "MOST", 2)
+    now = [0.0]
+    known = Sessions(lambda: now[0])
+    first, second = known.get("a"), known.get("b")
+    assert known.get("a") is first
+    known.get("c")
+    assert known.get("a") is first
+    assert known.get("b") is not second
+    now[0] += sessions.IDLE_S + 1
+    assert known.get("b") is known.get("b")
+    assert known.get("a") is not first
+
+
+@pytest.fixture
+def unmade(env, monkeypatch):
+    """A view that is defined, and cannot be made until the fixture is called."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    real = env.broker.topics.create
+
+    def refuse(specs):
+        if any(".u2." in each.name for each in specs):
+            raise Determinate("the cluster has no room")
+        real(specs)
+
+    monkeypatch.setattr("streams.adapter.reads.BEAT_MS", 10)
+    monkeypatch.setattr(env.broker.topics, "create", refuse)
+    env.sql(TOTALS)
+
+    def make() -> None:
+        monkeypatch.setattr(env.broker.topics, "create", real)
+        eventually(lambda: len(replica.created) == 2)
+        replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
+
+    return make
+
+
+WAITS = Notice("waits for totals, which is not made yet: the cluster has no room")
+
+
+@pytest.mark.parametrize("statement", ["SELECT * FROM totals", "SUBSCRIBE totals"])
+def test_what_is_defined_but_not_made_is_waited_for(env, unmade, statement) -> None:
+    stream = env.coordinator.execute(statement)
+    results = [next(stream), next(stream)]
+    assert results == [WAITS, Progress(results[1].frontier)]
+    unmade()
+    results += itertools.takewhile(lambda _: len(rows_of(results)) < 1, stream)
+    assert rows_of(results)[0][-2:] == [1, 1.0]
+    stream.close()
+
+
+def test_what_stays_unmade_is_named_with_the_cause(env, unmade, monkeypatch) -> None:
+    monkeypatch.setattr("streams.adapter.reads.MADE_MS", 50)
+    failed = env.fails("SELECT * FROM totals")
+    assert failed.message.startswith("totals is defined, but not made in ")
+    assert failed.message.endswith(": the cluster has no room")
+
+
+def test_a_read_of_the_unmade_ends_when_it_is_dropped(env, unmade) -> None:
+    stream = env.coordinator.execute("SELECT * FROM totals")
+    assert next(stream) == WAITS
+    env.rows("DROP MATERIALIZED VIEW totals")
+    last = list(stream)[-1]
+    assert isinstance(last, Failed)
+    assert (last.message, last.detail) == ("totals cannot be read any more", "it was dropped")
