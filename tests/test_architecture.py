@@ -82,6 +82,8 @@ DOORS: dict[str, set[str]] = {
 
 ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
+    # what a persistent map is to whoever reads it, and how its types are named
+    "Mapping", "Generic",
     # interfaces that other people's libraries ask us to implement, at the doors
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
     "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn",

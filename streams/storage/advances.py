@@ -11,7 +11,7 @@ from streams.storage.appends import advance
 from streams.storage.batches import Batch
 from streams.storage.events import Advance, Right, write_capability
 from streams.storage.outcomes import Advanced, Decision, Misuse, Refused
-from streams.storage.state import CollectionState, State
+from streams.storage.state import Collections, CollectionState, State
 
 
 def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decision]:
@@ -20,10 +20,12 @@ def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decis
         return state, Refused(Misuse.BOUNDS)
     moved: dict[CollectionId, CollectionState] = {
         id_: moved_on(collection, body, offset)
-        for id_, collection in state.collections.items()
+        for id_, collection in state.collections.live.items()
         if is_idle(collection, body)
     }
-    return state.moved(collections={**state.collections, **moved}), Advanced(len(moved))
+    live = state.collections.live.update(moved)
+    collections = Collections(live, state.collections.dropped)
+    return state.moved(collections=collections), Advanced(len(moved))
 
 
 def is_idle(collection: CollectionState, body: Advance) -> bool:

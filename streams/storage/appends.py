@@ -20,7 +20,7 @@ when any of them fails, for none.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
+from streams.ids import CapabilityId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain
 from streams.storage.batches import Batch
@@ -117,8 +117,8 @@ def overtaken(state: State, body: Append) -> Overtaken | None:
     if body.read_upto is None:
         return None
     for part in body.parts:
-        batches = state.collections[part.collection].batches
-        if any(batch.chunks and batch.offset > body.read_upto for batch in batches):
+        changed = state.collections[part.collection].changed
+        if changed is not None and changed > body.read_upto:
             return Overtaken(part.collection)
     return None
 
@@ -181,10 +181,8 @@ def reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
     """Whether the collector may have taken one of the chunks (rule 7)."""
     if not state.floor:
         return False
-    return any(
-        chunk.offset < state.floor.get(chunk.partition, 0) and not state.names(chunk)
-        for chunk in chunks
-    )
+    low = {chunk for chunk in chunks if chunk.offset < state.floor.get(chunk.partition, 0)}
+    return bool(low) and not low <= state.chunks()
 
 
 def link(state: State, part: Part, offset: Offset, number: int) -> State:
@@ -194,6 +192,8 @@ def link(state: State, part: Part, offset: Offset, number: int) -> State:
     chunks, stages = used_up(state, part)
     batch = Batch(part.lower.time, part.upper, chunks, offset, number, Timestamp(0), source)
     moved = advance(collection, part.capability, part.upper, batch)
+    if chunks:
+        moved = replace(moved, changed=offset)
     if part.fingerprint and part.fingerprint != collection.fingerprint:
         fenced = collection.fenced | ({collection.fingerprint} - {""})
         moved = replace(moved, fingerprint=part.fingerprint, fenced=fenced)
@@ -230,8 +230,4 @@ def seal_if_last(collection: CollectionState) -> CollectionState:
 
 def with_collection(state: State, collection: CollectionState) -> State:
     """The state with one collection changed."""
-    collections: dict[CollectionId, CollectionState] = {
-        **state.collections,
-        collection.id: collection,
-    }
-    return state.moved(collections=collections)
+    return state.moved(collections=state.collections.set(collection))

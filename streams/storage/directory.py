@@ -94,7 +94,7 @@ class Directory:
             return None
         group, topic_id = entry
         if self.shards.identity(group) != topic_id:
-            return forgotten(id_, "")
+            return forgotten(id_)
         self.shards.open(group)
         found = self.folded(id_)
         if found is None:

@@ -34,8 +34,16 @@ from streams.storage.events import (
     Stage,
     Transfer,
 )
+from streams.storage.maps import Map
 from streams.storage.outcomes import Decision, Stale, WrongGroup
-from streams.storage.state import LAST_MS, CollectionState, StagedChunks, State, settled
+from streams.storage.state import (
+    LAST_MS,
+    Collections,
+    CollectionState,
+    StagedChunks,
+    State,
+    settled,
+)
 from streams.storage.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
@@ -96,9 +104,8 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
     if state.next_expiry_ms is None or clock < state.next_expiry_ms:
         return state.moved(upto=offset, clock_ms=clock, appended_ms=at_ms)
     stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
-    collections = {
-        id_: expire(collection, clock) for id_, collection in state.collections.items()
-    }
+    live = {id_: expire(each, clock) for id_, each in state.collections.live.items()}
+    collections = Collections(Map(live), state.collections.dropped)
     return replace(
         state,
         upto=offset,
@@ -106,7 +113,7 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
         appended_ms=at_ms,
         stages=stages,
         collections=collections,
-        next_expiry_ms=first_expiry(collections, stages),
+        next_expiry_ms=first_expiry(live, stages),
     )
 
 

@@ -72,7 +72,7 @@ def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:
         floor[partition] = max(floor.get(partition, 0), offset)
     plans = [
         capability.plan
-        for collection in state.collections.values()
+        for collection in state.collections.live.values()
         for capability in collection.capabilities.values()
         if capability.plan is not None
     ]
@@ -146,8 +146,10 @@ def swapped(
         Timestamp(body.since),
         last.source,
     )
-    moved = replace(collection, batches=collection.batches.replace(gone, new))
     old = tuple(chunk for batch in gone for chunk in batch.chunks)
+    # rows that cancelled are in no batch any more: whoever counted them has to count again
+    changed = offset if old or body.chunks else collection.changed
+    moved = replace(collection, batches=collection.batches.replace(gone, new), changed=changed)
     state = with_collection(state, moved)
     return replace(state, superseded=state.superseding(offset, old), stages=stages)
 

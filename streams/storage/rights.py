@@ -227,7 +227,7 @@ def drop_collection(state: State, collection: CollectionState, offset: Offset) -
     """The collection keeps its id, so that nobody takes it again, and nothing else."""
     # in the order of the log, which is the same for whoever folded only a part of it
     chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
-    state = with_collection(state, forgotten(collection.id, collection.description))
+    state = with_collection(state, forgotten(collection.id))
     return replace(state, superseded=state.superseding(offset, chunks))
 
 

@@ -15,11 +15,12 @@ from schemas import codec
 from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
-from streams.ids import Offset
+from streams.ids import CollectionId, Offset
 from streams.storage import decided
-from streams.storage.batches import Batch, trace_of
+from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.events import Right, Rollup
 from streams.storage.machine import first_expiry
+from streams.storage.maps import Map
 from streams.storage.records import (
     chunk_records,
     frontier_record,
@@ -30,7 +31,15 @@ from streams.storage.records import (
     to_frontier,
     to_offsets,
 )
-from streams.storage.state import Capability, CollectionState, StagedChunks, State, Superseded
+from streams.storage.state import (
+    Capability,
+    Collections,
+    CollectionState,
+    StagedChunks,
+    State,
+    Superseded,
+    collections_of,
+)
 from streams.storage.window import Decided, Earlier, Kept, Window
 
 SCHEMA = "shard_state"
@@ -50,12 +59,21 @@ LAGGING = "shard_state_4"
 has. In the others both are one number.
 """
 
+RELEASING = "shard_state_5"
+"""The form of a state that has ids of dropped collections, a collection that is released, or
+one whose `changed` is not what its batches say; it has all that `LAGGING` has.
+"""
+
+FORMS = frozenset({SCHEMA, WIDER, KEEPING, LAGGING, RELEASING})
+
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
-    collections = [state.collections[id_] for id_ in sorted(state.collections)]
+    live, dropped = state.collections.live, sorted(state.collections.dropped)
+    collections = [live[id_] for id_ in sorted(live)]
     kept = [decided.to_record(each) for each in state.kept]
-    is_lagging = state.appended_ms != state.clock_ms
+    is_releasing = bool(dropped) or any(needs_releasing(each) for each in collections)
+    is_lagging = is_releasing or state.appended_ms != state.clock_ms
     is_wider = is_lagging or bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
     record = {
@@ -78,6 +96,9 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
+    if is_releasing:
+        newest = {"dropped": dropped, "appended_ms": state.appended_ms, "kept": kept}
+        return codec.encode(RELEASING, {**record, **newest})
     if is_lagging:
         later = {"appended_ms": state.appended_ms, "kept": kept}
         return codec.encode(LAGGING, {**record, **later})
@@ -90,6 +111,16 @@ def needs_wider(collection: CollectionState) -> bool:
     """Whether the collection has something that the older form cannot say."""
     has_token = any(each.token for each in collection.capabilities.values())
     return has_token or any(has_ranges(batch.chunks) for batch in collection.batches)
+
+
+def needs_releasing(collection: CollectionState) -> bool:
+    """Whether the collection has something that no form before `RELEASING` can say."""
+    return collection.is_released or collection.changed != last_linked(collection.batches)
+
+
+def last_linked(batches: Trace) -> Offset | None:
+    """Where the newest batch with chunks was made: `changed`, unless a merge cancelled all."""
+    return max((batch.offset for batch in batches if batch.chunks), default=None)
 
 
 def hash_of(body: bytes) -> str:
@@ -123,9 +154,11 @@ def decode(body: bytes) -> State:
     Errors: Corrupt when they are no state.
     """
     name, record = codec.decode(body, leave_out=OUTCOMES)
-    if name not in {SCHEMA, WIDER, KEEPING, LAGGING}:
+    if name not in FORMS:
         raise Corrupt(f"rollup: expected a {SCHEMA}, actual a {name}")
-    collections = {each["id"]: to_collection(each) for each in record["collections"]}
+    known = collections_of(to_collection(each) for each in record["collections"])
+    fresh = Map({CollectionId(id_): True for id_ in record.get("dropped", ())})
+    collections = Collections(known.live, known.dropped.update(fresh))
     stages = {
         each["name"]: StagedChunks(to_chunks(each["chunks"]), each["expires_ms"])
         for each in record["stages"]
@@ -134,7 +167,7 @@ def decode(body: bytes) -> State:
         group=record["group"],
         upto=record["upto"],
         clock_ms=record["clock_ms"],
-        appended_ms=record["appended_ms" if name == LAGGING else "clock_ms"],
+        appended_ms=record["appended_ms"] if "appended_ms" in record else record["clock_ms"],
         collections=collections,
         window=Window(earlier=earlier(body, "decided", record["upto"])),
         kept=Kept(earlier=earlier(body, "kept", record["upto"])),
@@ -148,7 +181,7 @@ def decode(body: bytes) -> State:
             Rollup(upto=each["upto"], chunks=to_chunks(each["chunks"]), hash=each["hash"])
             for each in record["rollups"]
         ),
-        next_expiry_ms=first_expiry(collections, stages),
+        next_expiry_ms=first_expiry(collections.live, stages),
     )
 
 
@@ -190,6 +223,8 @@ def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:
         "source": offset_records(collection.source),
         "fingerprint": collection.fingerprint,
         "fenced": sorted(collection.fenced),
+        "changed": collection.changed,  # here and below: only the newest form writes it
+        "released": collection.is_released,
     }
 
 
@@ -219,16 +254,19 @@ def to_collection(record: Record) -> CollectionState:
         )
         for each in record["capabilities"]
     }
+    batches = trace_of([to_batch(each) for each in record["batches"]])
     return CollectionState(
         id=record["id"],
         description=record["description"],
         since=to_frontier(record["since"]),
         upper=to_frontier(record["upper"]),
-        batches=trace_of([to_batch(each) for each in record["batches"]]),
+        batches=batches,
         capabilities=capabilities,
         source=to_offsets(record["source"]),
         fingerprint=record["fingerprint"],
         fenced=frozenset(record["fenced"]),
+        changed=record["changed"] if "changed" in record else last_linked(batches),
+        is_released=record.get("released", False),
     )
 
 

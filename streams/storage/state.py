@@ -12,14 +12,16 @@ Replace, a Drop or a newer Rollup took out; they are named until every reader's 
 (rule 10).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Trace
 from streams.storage.events import Offsets, Right, Rollup
+from streams.storage.maps import Map
 from streams.storage.window import Kept, Window
 
 BEFORE_THE_LOG = Offset(-1)
@@ -52,7 +54,9 @@ class CollectionState:
     """One collection.
 
     `source` is the source binding at its upper, `fenced` are the fingerprints that may append
-    no more.
+    no more. `changed` is the offset of the last record that linked chunks, or replaced batches
+    with chunks: what was read up to there is all there is (rule 28). A collection that
+    `is_released` was dropped by its holder, and ends with the last of its read capabilities.
     """
 
     id: CollectionId
@@ -64,6 +68,8 @@ class CollectionState:
     source: Offsets | None = None
     fingerprint: str = ""
     fenced: frozenset[str] = frozenset()
+    changed: Offset | None = None
+    is_released: bool = False
 
     @property
     def is_dropped(self) -> bool:
@@ -71,11 +77,11 @@ class CollectionState:
         return self.since.is_empty
 
 
-def forgotten(id_: CollectionId, description: str) -> CollectionState:
+def forgotten(id_: CollectionId) -> CollectionState:
     """What is left of a collection that was dropped: its id, so that nobody takes it again."""
     return CollectionState(
         id=id_,
-        description=description,
+        description="",
         since=EMPTY,
         upper=EMPTY,
         batches=Trace(),
@@ -114,7 +120,54 @@ def settled(
         source=source,
         fingerprint=collection.fingerprint,
         fenced=collection.fenced,
+        changed=collection.changed,
+        is_released=collection.is_released,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Collections(Mapping[CollectionId, CollectionState]):
+    """All collections that a log ever created, by id; of those dropped nothing but the ids.
+
+    What looks at each of them looks at those that are `live`: ids are never used twice, so the
+    others only grow.
+    """
+
+    live: Map[CollectionId, CollectionState] = field(default_factory=Map)
+    dropped: Map[CollectionId, bool] = field(default_factory=Map)
+
+    def __getitem__(self, id_: CollectionId) -> CollectionState:
+        if id_ in self.dropped:
+            return forgotten(id_)
+        return self.live[id_]
+
+    def __contains__(self, id_: object) -> bool:
+        return id_ in self.live or id_ in self.dropped
+
+    def __len__(self) -> int:
+        return len(self.live) + len(self.dropped)
+
+    def __iter__(self) -> Iterator[CollectionId]:
+        return chain(self.live, self.dropped)
+
+    def set(self, collection: CollectionState) -> "Collections":
+        """The collections with one more, or changed."""
+        if collection.is_dropped:
+            gone = self.dropped.update({collection.id: True})
+            return Collections(self.live.remove(collection.id), gone)
+        return Collections(self.live.set(collection.id, collection), self.dropped)
+
+
+def collections_of(every: Iterable[CollectionState]) -> Collections:
+    """The collections by their ids."""
+    live: dict[CollectionId, CollectionState] = {}
+    dropped: dict[CollectionId, bool] = {}
+    for each in every:
+        if each.is_dropped:
+            dropped[each.id] = True
+        else:
+            live[each.id] = each
+    return Collections(Map(live), Map(dropped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +194,7 @@ class State:
     upto: Offset = BEFORE_THE_LOG
     clock_ms: int = 0
     appended_ms: int = 0
-    collections: Mapping[CollectionId, CollectionState] = field(default_factory=dict)
+    collections: Collections = field(default_factory=Collections)
     window: Window = NOTHING
     kept: Kept = NOTHING_KEPT
     floor: Mapping[int, int] = field(default_factory=dict)
@@ -156,7 +209,7 @@ class State:
         upto: Offset | None = None,
         clock_ms: int | None = None,
         appended_ms: int | None = None,
-        collections: Mapping[CollectionId, CollectionState] | None = None,
+        collections: Collections | None = None,
         window: Window | None = None,
         kept: Kept | None = None,
     ) -> "State":
@@ -190,17 +243,13 @@ class State:
         """The superseded chunks with some more, taken out by the event at `offset`."""
         return (*self.superseded, Superseded(offset, chunks)) if chunks else self.superseded
 
-    def names(self, chunk: ChunkRef) -> bool:
-        """Whether the state links, stages or still keeps the chunk: it may not be reclaimed."""
-        return any(chunk in chunks for chunks in self._named())
-
     def _named(self) -> Iterator[tuple[ChunkRef, ...]]:
         yield from (each.chunks for each in self.stages.values())
         yield from (each.chunks for each in self.rollups)
         yield from (each.chunks for each in self.superseded)
-        for collection in self.collections.values():
+        for collection in self.collections.live.values():
             yield from (batch.chunks for batch in collection.batches)
 
     def chunks(self) -> frozenset[ChunkRef]:
-        """Every chunk the state names."""
+        """Every chunk that the state links, stages or still keeps: none may be reclaimed."""
         return frozenset(chunk for chunks in self._named() for chunk in chunks)

@@ -28,7 +28,7 @@ def due(state: State) -> bool:
     its cost for each event is constant.
     """
     covered = state.rollups[-1].upto if state.rollups else Offset(-1)
-    held = sum(each.batches.count for each in state.collections.values())
+    held = sum(each.batches.count for each in state.collections.live.values())
     return state.upto - covered >= max(LEAST_EVENTS, held)
 
 

@@ -142,6 +142,16 @@ CASES: dict[str, Sequence[Body]] = {
         append(15, 20),
         replace(append(20, 25), read_upto=Offset(3)),
     ],
+    "append-read-merged": [
+        CREATE,
+        append(5, 10, chunk(0, 0)),
+        append(10, 15, chunk(0, 1)),
+        Downgrade(collection=U1, capability=READ, frontier=frontier(12)),
+        Replace(collection=U1, replaced=TWO, chunks=(), since=Timestamp(12)),
+        replace(append(15, 20, chunk(0, 2)), read_upto=Offset(3)),
+        SECOND,
+        Drop(SECOND.collection),
+    ],
     "append-renewal": [
         replace(LEASED, write=OTHER),
         SECOND,

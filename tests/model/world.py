@@ -405,4 +405,4 @@ def forced(before: State, after: State, body: Replace, offset: Offset) -> State:
         lower, type(body.replaced[0].upper)((upper,)), body.chunks, offset, 0, body.since, None
     )
     changed = replace(collection, batches=collection.batches.replace(gone, new))
-    return replace(after, collections={**after.collections, body.collection: changed})
+    return replace(after, collections=after.collections.set(changed))

@@ -1,39 +1,27 @@
 """The fold of a group's log, as a stranger writes one from the page.
 
 The section numbers are those of `schemas/CLIENTS.md`, part 4. A state is kept as plain
-records, in the words of `schemas/avro/shard_state_4.avsc`.
+records, in the words of `schemas/avro/shard_state_5.avsc`.
 """
 
 from typing import Any
 
 from tests.stranger import wire
+from tests.stranger.values import (
+    EMPTY,
+    FOR_EVER,
+    Record,
+    bare,
+    binding,
+    copied,
+    has_gap,
+    later,
+    nothing,
+    unranged,
+)
 
-Record = dict[str, Any]
-EMPTY = None  # the empty frontier: later than every time
-FOR_EVER = 1 << 63
 LAST = FOR_EVER - 1  # the largest number that a state holds
 KEPT, WINDOW, STRIDE, TICK = 4096, 1024, 64, 30_000
-REFERENCE = ("partition", "offset", "key", "checksum", "rows", "size")
-
-
-def later(frontier: int | None) -> int:
-    """A frontier as a number: the empty one is later than every time."""
-    return FOR_EVER if frontier is EMPTY else frontier
-
-
-def bare(chunks: list[Record]) -> list[Record]:
-    """References, without what is no part of them (ranges)."""
-    return [{each: chunk[each] for each in REFERENCE} for chunk in chunks]
-
-
-def binding(offsets: list[Record] | None) -> dict[int, int] | None:
-    return None if offsets is None else {o["partition"]: o["offset"] for o in offsets}
-
-
-def offsets(bound: dict[int, int] | None) -> list[Record] | None:
-    if bound is None:
-        return None
-    return [{"partition": each, "offset": bound[each]} for each in sorted(bound)]
 
 
 class Fold:
@@ -168,14 +156,11 @@ class Fold:
         if event["read"] is not None:
             held[event["read"]] = self.granted("READ", start, lease)
         self.collections[event["collection"]] = {
+            **nothing(),
             "description": event["description"],
             "since": start,
             "upper": start,
-            "batches": [],
             "capabilities": held,
-            "source": None,
-            "fingerprint": "",
-            "fenced": set(),
         }
 
     def on_acquire(self, event: Record, offset: int) -> None:
@@ -250,11 +235,10 @@ class Fold:
             self.seal_if_last(found)
 
     def forget(self, found: Record, offset: int) -> None:
-        """Nothing is left of a collection but its id and its description."""
+        """Nothing is left of a collection but its id."""
         batches = sorted(found["batches"], key=lambda each: (each["offset"], each["part"]))
         self.supersede(offset, [chunk for batch in batches for chunk in batch["chunks"]])
-        found.update(since=EMPTY, upper=EMPTY, capabilities={}, batches=[])
-        found.update(source=None, fingerprint="", fenced=set())
+        found.update(nothing())
 
     # 4.2: Append and Advance
 
@@ -277,8 +261,8 @@ class Fold:
         """Whether updates came to the collections after what its writer had read of them."""
         upto = event.get("read_upto")
         found = [self.collections.get(part["collection"]) for part in event["parts"]]
-        batches = [batch for each in found if each is not None for batch in each["batches"]]
-        return upto is not None and any(b["chunks"] and b["offset"] > upto for b in batches)
+        changed = [each["changed"] for each in found if each is not None]
+        return upto is not None and any(at is not None and at > upto for at in changed)
 
     def is_renewed(self, presented: Record) -> bool:
         """Whether a capability that does not move is valid where it is said to stand."""
@@ -321,6 +305,7 @@ class Fold:
         if part["to_offsets"] is not None:
             found["source"] = binding(part["to_offsets"])
         chunks = bare(part["chunks"]) + staged
+        found["changed"] = place[0] if chunks else found["changed"]
         self.link(found, place, part["lower"], part["upper"], chunks)
         self.settle(found)
         if part["upper"] is EMPTY:
@@ -405,6 +390,8 @@ class Fold:
         }
         found["batches"] = [batch for batch in found["batches"] if batch not in gone]
         found["batches"].append(merged)
+        if any(batch["chunks"] for batch in (merged, *gone)):
+            found["changed"] = offset
         self.supersede(offset, [chunk for batch in gone for chunk in batch["chunks"]])
 
     # 4.5: what is named
@@ -462,39 +449,21 @@ class Fold:
             for capability in held.values():
                 del capability["id"]
             batches = [{**unranged(b), "source": binding(b["source"])} for b in each["batches"]]
+            linked = [batch["offset"] for batch in batches if batch["chunks"]]
             self.collections[each["id"]] = {
+                "changed": max(linked, default=None),  # a form that says otherwise has it
+                "released": False,
                 **{name: value for name, value in each.items() if name != "id"},
                 "batches": batches,
                 "capabilities": held,
                 "source": binding(each["source"]),
                 "fenced": set(each["fenced"]),
             }
+        for id_ in state.get("dropped", []):
+            self.collections[id_] = nothing()
         self.decided = {d["id"]: d["offset"] for d in state["decided"]}
         self.commands = {d["id"]: None for d in state.get("kept", [])}
         self.floor = binding(state["floor"]) or {}
         self.stages = {s.pop("name"): s for s in map(unranged, state["stages"])}
         self.superseded = [unranged(each) for each in state["superseded"]]
         self.rollups = [unranged(each) for each in state["rollups"]]
-
-
-def unranged(holder: Record) -> Record:
-    """What names chunks, its references bare."""
-    return {**holder, "chunks": bare(holder["chunks"])}
-
-
-def copied(found: Record) -> Record:
-    """A collection that may be changed while the other stays."""
-    held = {name: dict(each) for name, each in found["capabilities"].items()}
-    more = {"batches": list(found["batches"]), "fenced": set(found["fenced"])}
-    return {**found, **more, "capabilities": held}
-
-
-def has_gap(batches: list[Record]) -> bool:
-    """Whether the batches leave a time out between them."""
-    ordered = sorted(batches, key=lambda batch: batch["lower"])
-    upper = later(ordered[0]["upper"])
-    for batch in ordered[1:]:
-        if upper < batch["lower"]:
-            return True
-        upper = max(upper, later(batch["upper"]))
-    return False

@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.stranger import wire
-from tests.stranger.fold import EMPTY, Fold, Record, later
+from tests.stranger.fold import Fold
+from tests.stranger.values import EMPTY, Record, later
 
 LAST = (1 << 63) - 1  # what is written for ever has earlier times
 

@@ -88,7 +88,7 @@ class ShardScript:
 
     def show(self, case: Case) -> str:
         state = self.state
-        lines = [line for each in state.collections.values() for line in shown(each)]
+        lines = [line for _, each in sorted(state.collections.items()) for line in shown(each)]
         if state.floor:
             lines.append(f"floor {binding(state.floor)}")
         lines += [

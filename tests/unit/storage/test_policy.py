@@ -20,7 +20,7 @@ from streams.storage.policy import (
     due_ms,
     wish,
 )
-from streams.storage.state import Capability, CollectionState, State
+from streams.storage.state import Capability, CollectionState, State, collections_of
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
 U1 = CollectionId("u1")
@@ -96,7 +96,7 @@ def test_since_never_passes_another_hold(
     body = downgrade(before, HOLD, policy, now_ms=100)
     if body is None:
         return
-    state = State(group="g", collections={U1: before})
+    state = State(group="g", collections=collections_of([before]))
     event = Event(EventId("e"), "g", Offset(-1), body)
     after = step(state, event, Offset(0), 0)[0].collections[U1]
     assert after.since.time == min(reader, body.frontier.time)

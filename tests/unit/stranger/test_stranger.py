@@ -17,8 +17,9 @@ from streams.storage.events import Event
 from streams.storage.outcomes import Decision
 from streams.storage.state import State
 from tests.stranger import wire
-from tests.stranger.fold import KEPT, WINDOW, Fold, Record, offsets
+from tests.stranger.fold import KEPT, WINDOW, Fold
 from tests.stranger.reader import Missing, begin, pieces
+from tests.stranger.values import Record, offsets
 from tests.support import datadriven, shard_script
 from tests.support.histories import History, histories
 
@@ -119,7 +120,7 @@ def test_the_stranger_reads_what_we_read(history: History, lower: int, width: in
 
 
 def folded(fold: Fold) -> dict[str, Any]:
-    """The stranger's state as a record of `shard_state_4`; of outcomes only where they are."""
+    """The stranger's state as a record of `shard_state_5`; of outcomes only where they are."""
     oldest = fold.upto - WINDOW
     return {
         "group": fold.group,
@@ -141,7 +142,9 @@ def folded(fold: Fold) -> dict[str, Any]:
                 ],
             }
             for id_, each in sorted(fold.collections.items())
+            if each["since"] is not None
         ],
+        "dropped": sorted(i for i, each in fold.collections.items() if each["since"] is None),
         "decided": {id_: at for id_, at in fold.decided.items() if at >= oldest},
         "kept": list(fold.commands)[-KEPT:],
         "floor": offsets(fold.floor),
@@ -151,7 +154,7 @@ def folded(fold: Fold) -> dict[str, Any]:
     }
 
 
-PLAIN = ("description", "since", "upper", "fingerprint")
+PLAIN = ("description", "since", "upper", "fingerprint", "changed", "released")
 
 
 def stated(body: bytes) -> dict[str, Any]:
@@ -160,6 +163,9 @@ def stated(body: bytes) -> dict[str, Any]:
     for collection in state["collections"]:
         for capability in collection["capabilities"]:
             capability.setdefault("token", "")
+        linked = [each["offset"] for each in collection["batches"] if each["chunks"]]
+        collection.setdefault("changed", max(linked, default=None))
+        collection.setdefault("released", False)
     batches = [each for collection in state["collections"] for each in collection["batches"]]
     for holder in (*batches, *state["stages"], *state["superseded"], *state["rollups"]):
         for chunk in holder["chunks"]:
@@ -167,7 +173,14 @@ def stated(body: bytes) -> dict[str, Any]:
     decided = {each["id"]: each["offset"] for each in state["decided"]}
     kept = [each["id"] for each in state.get("kept", [])]
     appended = state.get("appended_ms", state["clock_ms"])
-    return {**state, "decided": decided, "kept": kept, "appended_ms": appended}
+    dropped = state.get("dropped", [])
+    return {
+        **state,
+        "decided": decided,
+        "kept": kept,
+        "appended_ms": appended,
+        "dropped": dropped,
+    }
 
 
 def rollup_of(upto: int, chunks: dict[tuple[int, int], bytes]) -> bytes:

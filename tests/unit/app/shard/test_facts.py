@@ -21,7 +21,14 @@ from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.description import Description, dumps
 from streams.storage.events import Right
-from streams.storage.state import Capability, CollectionState, State, Superseded, settled
+from streams.storage.state import (
+    Capability,
+    CollectionState,
+    State,
+    Superseded,
+    collections_of,
+    settled,
+)
 
 U1 = CollectionId("u1")
 DESCRIPTION = Description((("name", "VARCHAR"),), kind="table")
@@ -135,7 +142,7 @@ def test_what_is_held_back_is_what_the_fold_would_move(readers, writers, data) -
 def test_a_plan_keeps_what_was_superseded_from_it_on() -> None:
     made = collection(a=capability(Right.READ, 0, plan=5), b=capability(Right.READ, 0))
     state = State(
-        collections={U1: made},
+        collections=collections_of([made]),
         superseded=(
             Superseded(Offset(4), (ref(1),)),
             Superseded(Offset(5), (ref(2),)),
@@ -152,7 +159,7 @@ def test_holders_come_readers_first_those_furthest_back_first() -> None:
         b=capability(Right.READ, 7, lease_ms=10, expires_ms=1_500),
         a=capability(Right.READ, 2),
     )
-    found = holders_of(State(collections={U1: made}), made, 1_000)
+    found = holders_of(State(collections=collections_of([made])), made, 1_000)
     assert [each.id for each in found] == ["a", "b", "w"]
     assert [each.expires_in_ms for each in found] == [None, 500, None]
 
@@ -160,7 +167,8 @@ def test_holders_come_readers_first_those_furthest_back_first() -> None:
 def test_what_is_left_of_a_lease_is_told_by_the_logs_clock() -> None:
     """It stands 7 s behind append times, and would go on by 30 s now, however long it was."""
     made = collection(a=capability(Right.READ, 0, lease_ms=90_000, expires_ms=93_000))
-    state = State(collections={U1: made}, upto=Offset(8), clock_ms=3_000, appended_ms=10_000)
+    every = collections_of([made])
+    state = State(collections=every, upto=Offset(8), clock_ms=3_000, appended_ms=10_000)
     left = [holders_of(state, made, now_ms)[0].expires_in_ms for now_ms in (9, 11_000, 10**9)]
     assert left == [90_000, 89_000, 60_000]
 

@@ -10,8 +10,8 @@ from streams.ids import Offset
 from streams.kafka.log import ChunkRef
 from streams.storage.batches import trace_of
 from streams.storage.events import Rollup
-from streams.storage.state import StagedChunks, State, Superseded
-from tests.unit.app.shard.test_facts import U1, batch, collection, ref
+from streams.storage.state import StagedChunks, State, Superseded, collections_of
+from tests.unit.app.shard.test_facts import batch, collection, ref
 
 Scanned = tuple[int, int, str, int | None]
 
@@ -26,7 +26,7 @@ def scan(*records: Scanned) -> pa.Table:
 
 LIVE, STAGED, ROLLED, OUT = ref(0, size=600), ref(1, size=50), ref(2, size=50), ref(3)
 STATE = State(
-    collections={U1: collection(batches=trace_of([batch(0, 9, LIVE)]))},
+    collections=collections_of([collection(batches=trace_of([batch(0, 9, LIVE)]))]),
     stages={"s": StagedChunks((STAGED, LIVE), 1_000)},
     rollups=(Rollup(upto=Offset(63), chunks=(ROLLED,), hash=""),),
     superseded=(Superseded(Offset(70), (OUT, LIVE)),),
@@ -70,7 +70,9 @@ def test_every_byte_of_the_topic_is_counted_once(chunks) -> None:
     for offset, (kind, size) in enumerate(chunks):
         refs[kind].append(ref(offset, size=size))
     state = State(
-        collections={U1: collection(batches=trace_of([batch(0, 9, *refs["live"])]))},
+        collections=collections_of(
+            [collection(batches=trace_of([batch(0, 9, *refs["live"])]))]
+        ),
         stages={"s": StagedChunks(tuple(refs["staged"]), 1_000)},
         rollups=(Rollup(upto=Offset(63), chunks=tuple(refs["rollup"]), hash=""),),
         superseded=(Superseded(Offset(70), tuple(refs["superseded"])),),

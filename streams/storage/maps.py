@@ -1,0 +1,99 @@
+"""A persistent map: one more entry costs O(sqrt n), and shares the rest with the map before.
+
+The fold keeps its state as values that are never changed in place, so that states at earlier
+offsets stay what they were. A plain dict would be copied whole at every event: the cost of an
+append would grow with everything that a group ever held. Here a large `base` is shared and a
+small `over` lies on top of it, which alone is copied; when it has grown to the square root of
+the base, both become a new base. So n changes copy O(n sqrt n) entries, at the speed of dicts.
+"""
+
+from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+from math import isqrt
+from typing import Final, Generic, TypeVar, cast
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+SMALL = 32
+"""Up to so many entries there is only a base: to copy it is quicker than to look twice."""
+
+
+class _Gone:
+    """Stands in `over` for an entry that the base still has."""
+
+
+GONE: Final = _Gone()
+
+
+class Map(Mapping[K, V], Generic[K, V]):
+    """Entries in no particular order. Equal to any mapping with the same entries."""
+
+    __slots__ = ("_base", "_count", "_over")
+
+    def __init__(self, entries: Mapping[K, V] | None = None) -> None:
+        self._base: dict[K, V] = {} if entries is None else dict(entries)
+        self._over: dict[K, V | _Gone] = {}
+        self._count = len(self._base)
+
+    def __getitem__(self, key: K) -> V:
+        found = self._over.get(key) if self._over else None
+        if found is None:
+            return self._base[key]
+        if found is GONE:
+            raise KeyError(key)
+        return cast("V", found)
+
+    def __contains__(self, key: object) -> bool:
+        return self._has(cast("K", key))
+
+    def _has(self, key: K) -> bool:
+        return self._over[key] is not GONE if key in self._over else key in self._base
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._merged())
+
+    def keys(self) -> KeysView[K]:
+        """The keys. Takes O(n), as do `items` and `values`."""
+        return self._merged().keys()
+
+    def items(self) -> ItemsView[K, V]:
+        """The entries."""
+        return self._merged().items()
+
+    def values(self) -> ValuesView[V]:
+        """The values."""
+        return self._merged().values()
+
+    def set(self, key: K, value: V) -> "Map[K, V]":
+        """The map with one entry more, or another in its place. The value is not None."""
+        return self._with({key: value}, self._count + (key not in self))
+
+    def update(self, entries: Mapping[K, V]) -> "Map[K, V]":
+        """The map with these entries, as by `set` of each."""
+        fresh = sum(key not in self for key in entries)
+        return self._with(dict(entries), self._count + fresh)
+
+    def remove(self, key: K) -> "Map[K, V]":
+        """The map without an entry, which need not be there."""
+        return self._with({key: GONE}, self._count - 1) if key in self else self
+
+    def _with(self, changes: Mapping[K, V | _Gone], count: int) -> "Map[K, V]":
+        made = Map[K, V]()
+        made._base, made._over, made._count = self._base, {**self._over, **changes}, count
+        if len(self._base) <= SMALL or len(made._over) > isqrt(len(self._base)) + SMALL:
+            made._base, made._over = made._merged(), {}
+        return made
+
+    def _merged(self) -> dict[K, V]:
+        if not self._over:
+            return self._base
+        both = {**self._base, **self._over}
+        if any(each is GONE for each in self._over.values()):
+            both = {key: each for key, each in both.items() if each is not GONE}
+        return cast("dict[K, V]", both)
+
+    def __repr__(self) -> str:
+        return f"Map({self._merged()!r})"

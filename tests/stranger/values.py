@@ -1,0 +1,67 @@
+"""Values of the stranger's fold: frontiers, references, bindings, collections and batches."""
+
+from typing import Any
+
+Record = dict[str, Any]
+EMPTY = None  # the empty frontier: later than every time
+FOR_EVER = 1 << 63
+REFERENCE = ("partition", "offset", "key", "checksum", "rows", "size")
+
+
+def later(frontier: int | None) -> int:
+    """A frontier as a number: the empty one is later than every time."""
+    return FOR_EVER if frontier is EMPTY else frontier
+
+
+def bare(chunks: list[Record]) -> list[Record]:
+    """References, without what is no part of them (ranges)."""
+    return [{each: chunk[each] for each in REFERENCE} for chunk in chunks]
+
+
+def binding(offsets: list[Record] | None) -> dict[int, int] | None:
+    return None if offsets is None else {o["partition"]: o["offset"] for o in offsets}
+
+
+def offsets(bound: dict[int, int] | None) -> list[Record] | None:
+    if bound is None:
+        return None
+    return [{"partition": each, "offset": bound[each]} for each in sorted(bound)]
+
+
+def nothing() -> Record:
+    """What is left of a collection that was dropped."""
+    return {
+        "description": "",
+        "since": EMPTY,
+        "upper": EMPTY,
+        "batches": [],
+        "capabilities": {},
+        "source": None,
+        "fingerprint": "",
+        "fenced": set(),
+        "changed": None,
+        "released": False,
+    }
+
+
+def unranged(holder: Record) -> Record:
+    """What names chunks, its references bare."""
+    return {**holder, "chunks": bare(holder["chunks"])}
+
+
+def copied(found: Record) -> Record:
+    """A collection that may be changed while the other stays."""
+    held = {name: dict(each) for name, each in found["capabilities"].items()}
+    more = {"batches": list(found["batches"]), "fenced": set(found["fenced"])}
+    return {**found, **more, "capabilities": held}
+
+
+def has_gap(batches: list[Record]) -> bool:
+    """Whether the batches leave a time out between them."""
+    ordered = sorted(batches, key=lambda batch: batch["lower"])
+    upper = later(ordered[0]["upper"])
+    for batch in ordered[1:]:
+        if upper < batch["lower"]:
+            return True
+        upper = max(upper, later(batch["upper"]))
+    return False
