@@ -40,14 +40,13 @@ def cause_of(text: str) -> str:
 
 def failure_of(error: BaseException) -> Failure:
     """What an error that ended a micro-batch in the driver means for its dataflows."""
-    if isinstance(error, Determinate | Indeterminate):
-        return Failure(cause_of(str(error)), Kind.UNREACHABLE)
     text = str(error)
     innermost = _innermost(text) or type(error).__name__
-    if _OURS.match(innermost):
-        kind = Kind.UNREACHABLE
+    if _is_full(text):
+        kind = Kind.FULL
     else:
-        kind = Kind.FULL if _is_full(text) else Kind.LOST
+        ours = isinstance(error, Determinate | Indeterminate) or _OURS.match(innermost)
+        kind = Kind.UNREACHABLE if ours else Kind.LOST
     return Failure(_shortened(_JAVA_CLASS.sub("", innermost)), kind)
 
 

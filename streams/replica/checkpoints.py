@@ -20,6 +20,7 @@ import logging
 import pickle
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from streams.compute.checkpoints import Checkpoint, Hydration
@@ -54,7 +55,8 @@ class Store:
         if mark.exists() and mark.read_text() != boot:
             log.info("machine was restarted: state is dropped", extra={"state": self.directory})
             self._delete(LASTING)
-        write_whole(mark, boot.encode())
+        if not mark.exists() or mark.read_text() != boot:
+            write_whole(mark, boot.encode())
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -110,6 +112,15 @@ class Store:
         """Delete what is stored of a dataflow; its run files go with the next collection."""
         shutil.rmtree(self._folder(dataflow), ignore_errors=True)
         self._folders.discard(dataflow)
+
+    def named(self, dataflow: CollectionId) -> frozenset[str]:
+        """The run files that the stored records and the build of a dataflow name."""
+        names: set[str] = set()
+        for path in (self.directory / "checkpoints" / dataflow).glob("[0-9]*"):
+            with suppress(FileNotFoundError):  # deleted meanwhile, by who found it incomplete
+                names |= _load(path).checkpoint.runs
+        found = self.build(dataflow)
+        return frozenset(names if found is None else names | run_names(found[1].runs))
 
     def run_files(self) -> frozenset[str]:
         """The names of all run files."""

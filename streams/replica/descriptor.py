@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streams.compute.description import IngestionDescription
+from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
 from streams.operators.engine import RunsByOperator
@@ -139,7 +140,14 @@ def read(state: Path, step: str) -> Descriptor:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under its name at once: a reader never sees a part of it."""
+    """Write a file under its name at once: a reader never sees a part of it.
+
+    Errors: Determinate when the disk takes no more.
+    """
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)  # noqa: PTH105  Path.replace is the same call, twice as slow
+    try:
+        partial.write_bytes(content)
+        os.replace(partial, path)  # noqa: PTH105  Path.replace is the same call, twice as slow
+    except OSError as cause:
+        partial.unlink(missing_ok=True)
+        raise Determinate(f"state file {path}: {cause}") from cause

@@ -119,7 +119,7 @@ class Lane:
         """Start the query when it is needed, or died; cancel what takes too long."""
         if self.query is None:
             if self.scheduler.is_needed(self.name):
-                self.start()
+                self._try_to_start()
         elif self.query.isActive:
             self._watch(self.query)
         else:
@@ -130,7 +130,15 @@ class Lane:
         failure = causes.failure_of(query.exception() or Indeterminate("Spark ended the query"))
         log.warning("a lane died", extra={"lane": self.name, "cause": failure.message})
         self.scheduler.abandon(self.name, failure)
-        self.start()
+        self._try_to_start()
+
+    def _try_to_start(self) -> None:
+        """Start the query; Spark may not be able to just now, of which the disk may be full."""
+        try:
+            self.start()
+        except PySparkException as error:
+            failure = causes.failure_of(error)
+            log.warning("no start", extra={"lane": self.name, "cause": failure.message})
 
     def _watch(self, query: StreamingQuery) -> None:
         """Cancel the micro-batch under way if it is over its time.

@@ -75,7 +75,7 @@ class Machinery:
         scheduler = self.scheduler
         if description.source is not None:
             self.watch.add(description.source.topic)
-        flow = new_flow(description, self.config.name, scheduler.buckets, scheduler.store)
+        flow = new_flow(description, self.config.name, scheduler.buckets)
         with scheduler.lock:
             scheduler.flows[flow.id] = flow
         scheduler.bell.ring()

@@ -3,16 +3,13 @@
 from streams.compute.description import DataflowDescription
 from streams.ids import CapabilityId
 from streams.plan import json as plan_json
-from streams.replica.checkpoints import Store
 from streams.replica.fingerprint import fingerprint, plan_name
 from streams.replica.flow import Flow
 from streams.replica.ingest import plan as ingest_plan
 
 
-def new_flow(
-    description: DataflowDescription, replica: str, buckets: int, store: Store
-) -> Flow:
-    """The flow, its plan put where workers find it.
+def new_flow(description: DataflowDescription, replica: str, buckets: int) -> Flow:
+    """The flow, of which nothing is stored yet.
 
     `replica` names this replica's own holds on the imports, beside those of the dataflow.
 
@@ -25,12 +22,10 @@ def new_flow(
         else ingest_plan.dataflow(source, description.columns)
     )
     text = plan_json.dumps(plan)
-    name = plan_name(text)
-    store.put_plan(name, text)
     return Flow(
         description=description,
         plan=plan,
-        plan_name=name,
+        plan_name=plan_name(text),
         fingerprint=fingerprint(text, buckets),
         holds={
             each.collection: CapabilityId(f"{each.hold}@{replica}")

@@ -6,14 +6,18 @@ shard; one of a source is written only after its Append counted, for its state i
 together with the binding (`streams.compute.reclocking`).
 """
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streams.compute.checkpoints import retained
+from streams.errors import Determinate
 from streams.progress import Antichain
 from streams.replica.checkpoints import Store, record_of
 from streams.replica.flow import Flow, Phase, Record
 from streams.replica.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -25,15 +29,22 @@ class Recorder:
     every_ms: int
 
     def record(self, flows: Iterable[Flow]) -> None:
-        """Write the records that are due, and the progress of builds."""
+        """Write the records that are due, and the progress of builds.
+
+        Where there is no room for one, the dataflow goes on without: it costs a hydration if
+        this process dies before the next one is written.
+        """
         now_ms = self.scheduler.now_ms()
         for flow in flows:
             if flow.gone:
                 continue
-            if flow.phase is Phase.BUILDING:
-                self._record_build(flow)
-            elif is_due(flow, now_ms, self.every_ms):
-                self._record_state(flow, now_ms)
+            try:
+                if flow.phase is Phase.BUILDING:
+                    self._record_build(flow)
+                elif is_due(flow, now_ms, self.every_ms):
+                    self._record_state(flow, now_ms)
+            except Determinate as full:
+                log.warning("no record", extra={"dataflow": flow.id, "reason": str(full)})
 
     def _record_build(self, flow: Flow) -> None:
         build = flow.build

@@ -19,12 +19,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from streams.errors import SlackwaterError
+from streams.errors import Determinate, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import TopicInfo
 from streams.progress import Antichain
 from streams.replica import builds, chain, descriptor, sources, spread, trouble, views
 from streams.replica.bell import Bell
+from streams.replica.causes import failure_of
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash import Crash
@@ -166,7 +167,12 @@ class Scheduler:
             began_at=time.time(),
             step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
         )
-        descriptor.write(self.store.directory, self._describe(batch, tasks))
+        try:
+            descriptor.write(self.store.directory, self._describe(batch, tasks))
+        except Determinate as full:
+            for unit in units:
+                self.fail(unit.flow, failure_of(full))
+            return None
         for flow in batch.flows():
             flow.busy, flow.read_from = True, view.read_from(flow)
             if lane.name == "apart":

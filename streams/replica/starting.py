@@ -21,14 +21,16 @@ from streams.compute.stepping import (
 )
 from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import Timestamp
+from streams.plan import json as plan_json
 from streams.progress import frontier
 from streams.replica import builds
+from streams.replica.causes import failure_of
 from streams.replica.checkpoints import Store, hydration_of
 from streams.replica.flow import Build, Flow, OwnState, Phase
 from streams.replica.holds import acquire
 from streams.replica.inputs import View
 from streams.replica.scheduler import Scheduler
-from streams.replica.trouble import Failure, Kind
+from streams.replica.trouble import Failure
 from streams.storage.outcomes import Acquired
 
 log = logging.getLogger(__name__)
@@ -69,7 +71,8 @@ class Starter:
             flow.busy = False
 
     def _prepare(self, flow: Flow) -> None:
-        """Follow the shards, and hold the imports."""
+        """Put the plan where workers find it, follow the shards, and hold the imports."""
+        self.store.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
         shards, description = self.scheduler.shards, flow.description
         for group in flow.groups - frozenset(shards.groups()):
             shards.close(group)  # if it failed, to begin with it anew
@@ -192,7 +195,7 @@ class Starter:
 def failure_to_start(cause: SlackwaterError) -> Failure:
     """What it means that a dataflow cannot begin: an outage is not its state's fault."""
     outside = isinstance(cause, Determinate | Indeterminate)
-    return Failure(str(cause), Kind.UNREACHABLE if outside else Kind.FAILED)
+    return failure_of(cause) if outside else Failure(str(cause))
 
 
 _NOWHERE = frontier(0)

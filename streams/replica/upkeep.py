@@ -23,6 +23,7 @@ from streams.replica.recording import Recorder
 from streams.replica.scheduler import Scheduler
 from streams.replica.work import Quiet
 from streams.storage.upkeep import keep_small
+from streams.trace.room import lacking
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ IDLE_POLL_MS = 200
 HOLDS_EVERY_S = 2.0
 RECORDS_EVERY_S = 5.0
 GARBAGE_EVERY_S = 10.0
+ROOM_EVERY_S = 2.0
 LANES_EVERY_S = 0.5
 SHARDS_EVERY_S = 30.0
 RETRY_S = 0.5
@@ -87,6 +89,7 @@ class Keeper:
             ("holds", HOLDS_EVERY_S, Holder(self.scheduler).move),
             ("records", RECORDS_EVERY_S, self._record),
             ("garbage", GARBAGE_EVERY_S, self._collect),
+            ("room", ROOM_EVERY_S, self._make_room),
             ("lanes", LANES_EVERY_S, self._tend),
             ("shards", SHARDS_EVERY_S, self._keep_small),
         ):
@@ -107,6 +110,11 @@ class Keeper:
             flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
             self.recorder.record(flows)
 
+    def _make_room(self) -> None:
+        """On a full disk what an attempt has left behind is deleted at once."""
+        if lacking(self.store.directory):
+            self._collect()
+
     def _collect(self) -> None:
         """Delete run files that nothing names (rule 19)."""
         with self.scheduler.lock:
@@ -118,11 +126,11 @@ class Keeper:
             used = [run_names(flow.own.runs) for flow in flows if flow.own is not None]
             used += [run_names(flow.build.runs) for flow in flows if flow.build is not None]
             records = [each.checkpoint for flow in flows for each in flow.records]
-            starting = any(flow.phase is Phase.STARTING for flow in flows)
-        # whoever is still to look for records may name any of them, and so may a dataflow
-        # that this process, just started, was not told of yet
-        if not starting and self.store.stored() <= {flow.id for flow in flows}:
-            self.store.delete_runs(removable(found, records, used))
+            # whoever is still to look for its records may find them, and so may a dataflow
+            # that this process, just started, was not told of yet
+            looked = {flow.id for flow in flows if flow.phase is not Phase.STARTING}
+            used += [self.store.named(each) for each in self.store.stored() - looked]
+        self.store.delete_runs(removable(found, records, used))
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ piece in memory, in a few copies, or the rows of one key if they are more.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
 from streams.trace.merging import gathered
+from streams.trace.room import claim
 
 LARGEST_MERGE = 1 << 30
 """The most bytes merged at once: it bounds the time that one step may take."""
@@ -158,7 +159,10 @@ class RunFiles:
         return f"{self.directory}/{name}"
 
     def write(self, pieces: Iterable[pa.RecordBatch]) -> list[RunName]:
-        """A new run of these rows, sorted from piece to piece; no run when there are none."""
+        """A new run of these rows, sorted from piece to piece; no run when there are none.
+
+        Errors: OSError when the disk is full but for the reserve (`streams.trace.room`).
+        """
         found = gathered(pieces, self.piece)
         first = next(found, None)
         if first is None:
@@ -172,9 +176,20 @@ class RunFiles:
             return [[name, first.num_rows]]
         file = self.new_name()
         begun = [first] if second is None else [first, second]
-        with pa.OSFile(self.path(file), "wb") as sink:
-            rows = _write(sink, first.schema, chain(begun, found))
+        pieces = self._claimed(chain(begun, found))
+        try:
+            with pa.OSFile(self.path(file), "wb") as sink:
+                rows = _write(sink, first.schema, pieces)
+        except OSError:
+            Path(self.path(file)).unlink(missing_ok=True)  # others need the room now
+            raise
         return [[f"{file}.0", rows]]
+
+    def _claimed(self, pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The pieces of a large run, each when there is room for it."""
+        for piece in pieces:
+            claim(self.directory, piece.get_total_buffer_size())
+            yield piece
 
     def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
         """How many of the newest runs a new run of these rows is to be merged with."""

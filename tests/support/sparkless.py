@@ -258,7 +258,7 @@ class Replica:
         """Take over every dataflow that there is."""
         for description in self.world.descriptions:
             if description.export not in self.scheduler.flows:
-                flow = new_flow(description, self.name, BUCKETS, self.scheduler.store)
+                flow = new_flow(description, self.name, BUCKETS)
                 flow.fingerprint += self.salt
                 self.scheduler.flows[flow.id] = flow
 

@@ -1,6 +1,9 @@
 """A dataflow that kills its workers, or never ends: it stands alone, and says so."""
 
-from collections.abc import Callable
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -65,6 +68,38 @@ def test_a_dataflow_that_kills_or_hangs_leaves_its_neighbours_alone(
     assert statuses(bench, "neighbour")[-1].state == "running"
     bench.drop("poisoned")  # nobody waits for what hangs
     settle(bench, "orders", "neighbour")
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A directory on a disk of 24 MB of its own."""
+    directory = tmp_path / "disk"
+    directory.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("only root may mount a small disk")
+    yield directory
+    subprocess.run(["umount", "--lazy", str(directory)], check=True)
+
+
+def test_a_full_disk_stops_the_dataflow_that_fills_it_until_there_is_room(
+    small_disk: Path, bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+) -> None:
+    topic, feed = bench.raw_topic(), Feed(broker.bootstrap)
+    feed.send(topic, [{"id": i, "amount": i} for i in range(10)])
+    bench.source("orders", ORDERS, topic)
+    bench.view("large", "SELECT DISTINCT id, repeat(md5(id::VARCHAR), 8) AS t FROM orders")
+    bench.view("small", "SELECT count(*) AS n FROM orders")
+    run(state=small_disk / "r1")
+    settle(bench, "orders", "large", "small")
+    feed.send(topic, [{"id": i, "amount": i} for i in range(10, 100_000)])
+    for _ in range(3):
+        settle(bench, "orders", "small")
+    eventually(lambda: "no room for state: " in statuses(bench, "large")[-1].message, 90)
+    assert statuses(bench, "small")[-1].state == "running"
+    subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
+    settle(bench, "orders", "large", "small")
+    assert statuses(bench, "large")[-1].state == "running"
 
 
 def settle(bench: Bench, *names: str) -> None:

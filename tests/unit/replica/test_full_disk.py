@@ -1,0 +1,132 @@
+"""A state disk that is full stops the dataflow that fills it, which says so, and heals."""
+
+import errno
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CollectionId, Topic
+from streams.replica.answers import condition
+from streams.replica.scheduler import LANES
+from streams.trace import room
+from tests.support.sparkless import START_MS, Replica, World
+
+LARGE, SMALL = CollectionId("large"), CollectionId("small")
+TOPIC = Topic("raw")
+COLUMNS = (("id", "BIGINT"), ("text", "VARCHAR"))
+
+
+class Disk:
+    """A file system of some size, on which the files of a directory lie."""
+
+    def __init__(self, directory: Path, total: int) -> None:
+        self.directory, self.total = directory, total
+
+    def usage(self, _: Path) -> tuple[int, int]:
+        used = sum(path.stat().st_size for path in self.directory.rglob("*") if path.is_file())
+        return self.total - used, self.total
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    made = World()
+    made.patch(monkeypatch)
+    made.source("rows", COLUMNS, made.raw(TOPIC))
+    made.view("large", "SELECT DISTINCT id, text FROM rows", START_MS)
+    made.view("small", "SELECT count(*) AS n FROM rows", START_MS)
+    return made
+
+
+def send(world: World, first: int, count: int) -> None:
+    for number in range(first, first + count):
+        body = json.dumps({"id": number, "text": f"{number:0100}"})
+        world.send(TOPIC, number % 2, None, body.encode())
+
+
+def turn(world: World, replica: Replica, count: int = 1) -> None:
+    """Let some seconds pass, each with whatever there is to do."""
+    for _ in range(count):
+        world.now += 1000
+        replica.follow()
+        for _ in range(3):
+            replica.start()
+            for lane in LANES:
+                replica.step(lane)
+            replica.sync()
+            replica.idle()
+        replica.keeper.run_once()
+
+
+def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(tmp_path, 4 << 20)
+    monkeypatch.setattr(room, "usage", disk.usage)
+    replica = Replica(world, "a", tmp_path)
+    send(world, 0, 2_000)
+    turn(world, replica, 3)
+    disk.total = 1 << 20
+    send(world, 2_000, 10_000)
+    turn(world, replica, 8)
+    large, small = (replica.scheduler.flows[each] for each in (LARGE, SMALL))
+    said = condition(large, world.now)
+    assert said.state == "failed"
+    assert said.message.startswith("no room for state: ")
+    assert "No space left on device" in said.message
+    assert large.own is not None, "its state is not built anew: that takes more room"
+    assert condition(small, world.now).state == "running"
+    world.shards.sync()
+    assert world.upper("small") == world.upper("rows") > world.upper("large")
+    disk.total = 64 << 20
+    turn(world, replica, 40)
+    world.shards.sync()
+    assert condition(large, world.now).state == "running"
+    assert world.upper("large") == world.upper("rows")
+
+
+def test_records_and_descriptors_that_find_no_room_are_made_later(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(world, "a", tmp_path)
+    send(world, 0, 10)
+    turn(world, replica, 3)
+    real, full = Path.write_bytes, True
+
+    def write_bytes(path: Path, content: bytes) -> int:
+        if full and path.is_relative_to(tmp_path):
+            real(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    world.view("late", "SELECT sum(id) AS n FROM rows", world.now)
+    send(world, 10, 10)
+    turn(world, replica, 5)
+    for name in ("rows", "late"):
+        said = condition(replica.scheduler.flows[CollectionId(name)], world.now)
+        assert said.message.startswith("no room for state: "), name
+    assert not list(tmp_path.rglob("*.partial"))
+    full = False
+    turn(world, replica, 40)
+    world.shards.sync()
+    for name in ("rows", "late", "small", "large"):
+        assert replica.scheduler.flows[CollectionId(name)].trouble is None
+        assert world.upper(name) == world.upper("rows")
+
+
+def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path: Path) -> None:
+    replica = Replica(world, "a", tmp_path)
+    send(world, 0, 10)
+    turn(world, replica, 6)
+    kept = replica.scheduler.store.named(SMALL)
+    assert kept
+    replica.scheduler.restart([replica.scheduler.flows[SMALL]])
+    garbage = tmp_path / "runs" / "nobody-names-it"
+    for path in (garbage, *(tmp_path / "runs" / name for name in kept)):
+        path.touch()
+        os.utime(path, (0, 0))
+    replica.keeper._collect()
+    assert not garbage.exists()
+    assert kept <= replica.scheduler.store.run_files()
