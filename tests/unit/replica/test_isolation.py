@@ -87,7 +87,7 @@ def test_a_dataflow_that_ends_every_micro_batch_stands_alone(ward: Ward) -> None
 
 
 def test_its_pauses_grow_though_a_rebuild_succeeds_in_between(ward: Ward) -> None:
-    ward.run(50, seconds=4)
+    ward.run(25, seconds=8)
     times = [time for _, _, time in ward.killed]
     assert len(times) <= 12, "a rebuild up to where it fails is no progress"
     pauses = [after - before for before, after in pairwise(times)]
@@ -95,9 +95,9 @@ def test_its_pauses_grow_though_a_rebuild_succeeds_in_between(ward: Ward) -> Non
 
 
 def test_it_heals_and_comes_back_among_the_others(ward: Ward) -> None:
-    ward.run(4)
+    ward.run(2)
     ward.deadly = False
-    ward.run(25, seconds=4)
+    ward.run(10, seconds=4)
     for name in VIEWS:
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
