@@ -191,6 +191,8 @@ def opened(body: bytes, most_bytes: int) -> stream.Stream:
     """
     try:
         found = stream.read(body, most_bytes)
+    except stream.TooMuch:
+        raise
     except Corrupt as cause:
         raise Corrupt(f"chunk: {cause}") from cause
     check_types(found.schema)

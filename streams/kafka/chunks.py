@@ -10,7 +10,7 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -18,14 +18,20 @@ from streams.errors import Corrupt, Determinate
 from streams.ids import Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import KEY_ERRORS, ChunkRef, ChunkWrite, Unanswered
+from streams.kafka.log import (
+    KEY_ERRORS,
+    ChunkRecord,
+    ChunkRef,
+    ChunkWrite,
+    Unanswered,
+    described,
+)
 from streams.kafka.sender import Delivered, Outgoing, Sender
 from streams.kafka.settings import ClientSettings
 
-# An Append decides what counts, no transaction; a partition that ends early lacks a chunk.
+_Isolation = Literal["read_uncommitted", "read_committed"]
 _MEANING: Mapping[str, clients.Setting] = {
-    "isolation.level": "read_uncommitted",
-    "enable.partition.eof": True,
+    "enable.partition.eof": True,  # a partition that ends early lacks a chunk
 }
 _PACE: Mapping[str, clients.Setting] = {
     "fetch.wait.max.ms": 5,  # at the end of a partition a new assignment must not wait long
@@ -48,14 +54,19 @@ class Counted(NamedTuple):
 
 
 class KafkaChunks:
-    """Chunk bodies in compacted topics. Clients are made by the first call."""
+    """Chunk bodies in compacted topics. Clients are made by the first call.
+
+    Readers take turns; a writer waits for no reader. An Append decides what counts, and no
+    transaction, so what counts is read uncommitted.
+    """
 
     def __init__(self, settings: ClientSettings, sender: Sender | None = None) -> None:
         self._settings = settings
         self._sender = sender or Sender(settings)
-        self._lock = threading.Lock()  # guards _consumer and _partitions
-        self._consumer: Consumer | None = None
-        self._partitions: dict[Topic, Counted] = {}
+        self._readers: Mapping[_Isolation, _Reader] = {
+            "read_uncommitted": _Reader(settings, "read_uncommitted"),
+            "read_committed": _Reader(settings, "read_committed"),
+        }
 
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
@@ -65,8 +76,8 @@ class KafkaChunks:
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Store the bodies of many topics in one flush."""
-        with self._lock:
-            partitions = [uuid.uuid4().int % self._count(each.topic) for each in wanted]
+        count = self._readers["read_uncommitted"].count
+        partitions = [uuid.uuid4().int % count(each.topic) for each in wanted]
         missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
         refs: dict[tuple[int, int], ChunkRef] = {}
         while missing:
@@ -88,27 +99,33 @@ class KafkaChunks:
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, all partitions at once."""
+        return [body for body, _ in self._fetch("read_uncommitted", topic, refs)]
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """Bodies with their headers, below the last stable offset."""
+        return self._fetch("read_committed", topic, refs)
+
+    def _fetch(
+        self, isolation: _Isolation, topic: Topic, refs: Sequence[ChunkRef]
+    ) -> list[ChunkRecord]:
         if not refs:
             return []
-        with self._lock:
-            # a topic that does not exist would be waited for
-            if self._count(topic) <= max(ref.partition for ref in refs):
-                self._look_up(topic)  # the client learns of partitions that it has got since
-            bodies = _Sweep(self._client(), {topic: refs}).run()
-        return [bodies[topic, ref.partition, ref.offset] for ref in refs]
+        found = self._readers[isolation].sweep(topic, refs)
+        return [found[topic, ref.partition, ref.offset] for ref in refs]
 
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
         """Bodies of many topics in one sweep, by a reader that reads little beyond them."""
-        consumer = clients.consumer(self._settings, _MEANING, {**_PACE, **_FEW_OF_EACH})
+        meaning = {**_MEANING, "isolation.level": "read_uncommitted"}
+        consumer = clients.consumer(self._settings, meaning, {**_PACE, **_FEW_OF_EACH})
         try:
             _require(consumer, wanted)
-            bodies = _Sweep(consumer, wanted).run()
+            found = _Sweep(consumer, wanted).run()
         finally:
             consumer.close()
         return {
-            topic: [bodies[topic, ref.partition, ref.offset] for ref in refs]
+            topic: [found[topic, ref.partition, ref.offset].body for ref in refs]
             for topic, refs in wanted.items()
         }
 
@@ -123,18 +140,33 @@ class KafkaChunks:
 
     def close(self) -> None:
         """Release the connections."""
-        with self._lock:
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None
+        for reader in self._readers.values():
+            reader.close()
         self._sender.close()
 
-    def _client(self) -> Consumer:
-        if self._consumer is None:
-            self._consumer = clients.consumer(self._settings, _MEANING, _PACE)
-        return self._consumer
 
-    def _count(self, topic: Topic) -> int:
+class _Reader:
+    """A consumer whose sweeps take turns. Asking for a topic's partitions waits for none."""
+
+    def __init__(self, settings: ClientSettings, isolation: _Isolation) -> None:
+        self._settings = settings
+        self._meaning = {**_MEANING, "isolation.level": isolation}
+        self._sweeping = threading.Lock()
+        self._making = threading.Lock()  # guards _consumer
+        self._consumer: Consumer | None = None
+        self._partitions: dict[Topic, Counted] = {}
+
+    def sweep(
+        self, topic: Topic, refs: Sequence[ChunkRef]
+    ) -> dict[tuple[Topic, int, int], ChunkRecord]:
+        """The records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
+        # a topic that does not exist would be waited for
+        if self.count(topic) <= max(ref.partition for ref in refs):
+            self._look_up(topic)  # the client learns of partitions that it has got since
+        with self._sweeping:
+            return _Sweep(self._client(), {topic: refs}).run()
+
+    def count(self, topic: Topic) -> int:
         """The partitions of a topic; it may have got more in the last few minutes."""
         known = self._partitions.get(topic)
         if known is None or time.monotonic() - known.at > _COUNTED_S:
@@ -153,12 +185,24 @@ class KafkaChunks:
         self._partitions[topic] = Counted(count, time.monotonic())
         return count
 
+    def _client(self) -> Consumer:
+        with self._making:
+            if self._consumer is None:
+                self._consumer = clients.consumer(self._settings, self._meaning, _PACE)
+            return self._consumer
+
+    def close(self) -> None:
+        """Release the connection."""
+        with self._sweeping, self._making:
+            if self._consumer is not None:
+                self._consumer.close()
+                self._consumer = None
+
 
 def _outgoing(
     topic: Topic, partition: int, body: bytes, rows: int, headers: Mapping[str, bytes]
 ) -> Outgoing:
-    facts = {"rows": b"%d" % rows, "crc32": b"%08x" % zlib.crc32(body)}
-    together = tuple({**headers, **facts}.items())
+    together = tuple(described(headers, body, rows).items())
     return Outgoing(topic, body, uuid.uuid4().hex.encode(), partition, together)
 
 
@@ -184,9 +228,9 @@ class _Sweep:
         for topic, refs in wanted.items():
             for ref in sorted(set(refs), key=_place):
                 self._wanted.setdefault((topic, ref.partition), deque()).append(ref)
-        self._bodies: dict[tuple[Topic, int, int], bytes] = {}
+        self._found: dict[tuple[Topic, int, int], ChunkRecord] = {}
 
-    def run(self) -> dict[tuple[Topic, int, int], bytes]:
+    def run(self) -> dict[tuple[Topic, int, int], ChunkRecord]:
         starts = [
             TopicPartition(topic, partition, queue[0].offset)
             for (topic, partition), queue in self._wanted.items()
@@ -198,7 +242,7 @@ class _Sweep:
             raise read_fault(f"fetch chunks of {self._topics}", error) from error
         finally:
             self._consumer.unassign()
-        return self._bodies
+        return self._found
 
     def _read(self) -> None:
         deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
@@ -225,7 +269,8 @@ class _Sweep:
         if offset > wanted.offset:
             raise _missing(place[0], wanted, f"the next record is at {offset}")
         if offset == wanted.offset:
-            self._bodies[*place, offset] = checked(place[0], wanted, message)
+            body = checked(place[0], wanted, message)
+            self._found[*place, offset] = ChunkRecord(body, headers_of(message))
             queue.popleft()
             self._move_on(place, offset, queue)
 
@@ -258,6 +303,15 @@ def _place(ref: ChunkRef) -> tuple[int, int]:
 
 def _name(topic: Topic, ref: ChunkRef) -> str:
     return f"{topic}/{ref.partition}@{ref.offset}"
+
+
+def headers_of(found: Message) -> Sequence[tuple[str, bytes | None]]:
+    """The headers of a record, in their order."""
+    headers = found.headers() or []
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    return [
+        (name, value.encode() if isinstance(value, str) else value) for name, value in pairs
+    ]
 
 
 def checked(topic: Topic, ref: ChunkRef, found: Message) -> bytes:

@@ -10,7 +10,16 @@ from enum import Enum, auto
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail, Unanswered
+from streams.kafka.log import (
+    ChunkRecord,
+    ChunkRef,
+    Chunks,
+    ChunkWrite,
+    Logs,
+    Stored,
+    Tail,
+    Unanswered,
+)
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import Topics
 
@@ -160,6 +169,12 @@ class FaultyChunks:
             raise Unanswered("injected silence")
         return self.inner.fetch_all(wanted)
 
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """The records, if anybody answers."""
+        if self.silent:
+            raise Unanswered("injected silence")
+        return self.inner.fetch_committed(topic, refs)
+
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Passed on."""
         self.inner.forget(topic, refs)
@@ -239,6 +254,10 @@ class _CutChunks:
     ) -> Mapping[Topic, list[bytes]]:
         self._between()
         return self._inner.fetch_all(wanted)
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        self._between()
+        return self._inner.fetch_committed(topic, refs)
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         self._between()

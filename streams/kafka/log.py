@@ -9,6 +9,7 @@ raises `Indeterminate` the record may or may not be there, and may still surface
 order of offsets is the only order there is.
 """
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -180,6 +181,18 @@ class ChunkWrite(NamedTuple):
     headers: Mapping[str, bytes]
 
 
+def described(headers: Mapping[str, bytes], body: bytes, rows: int) -> dict[str, bytes]:
+    """The headers of a chunk: those of its collection, and what is said of this body."""
+    return {**headers, "rows": b"%d" % rows, "crc32": b"%08x" % zlib.crc32(body)}
+
+
+class ChunkRecord(NamedTuple):
+    """A chunk's record as it lies there. A header that is there twice has all its values."""
+
+    body: bytes
+    headers: Sequence[tuple[str, bytes | None]]
+
+
 class Chunks(Protocol):
     """Chunk bodies in data topics (`cleanup.policy=compact`)."""
 
@@ -209,6 +222,13 @@ class Chunks(Protocol):
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
         """A few chunks of each of many topics at once. Errors: as `fetch`."""
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """The records as whoever reads committed data sees them, in the order asked for.
+
+        Errors: as `fetch`; a record is missing also when a transaction holds it that is open or
+        was aborted, or when one is open that began before it in its partition.
+        """
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write a tombstone for each chunk: the broker reclaims it in its own time."""

@@ -17,6 +17,7 @@ from streams.errors import (
 from streams.ids import Offset, Topic
 from streams.kafka.log import (
     KEY_ERRORS,
+    ChunkRecord,
     ChunkRef,
     ChunkWrite,
     Entry,
@@ -25,6 +26,7 @@ from streams.kafka.log import (
     Truncated,
     WronglyTimed,
     all_stored,
+    described,
 )
 from streams.kafka.memory_store import Store
 from streams.kafka.topics import TopicKind, Topics
@@ -184,7 +186,7 @@ class MemoryChunks:
             for body, rows in bodies:
                 key = self._fresh().hex
                 self.store.check(topic, key.encode(), body)
-                offset = partition.append(0, key.encode(), body, headers)
+                offset = partition.append(0, key.encode(), body, described(headers, body, rows))
                 refs.append(ChunkRef(number, offset, key, zlib.crc32(body), rows, len(body)))
             return tuple(refs)
 
@@ -195,9 +197,14 @@ class MemoryChunks:
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Bodies by reference, checked as on a broker."""
         with self.store.changed:
+            return [self._fetch(topic, ref).body for ref in refs]
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """The same with their headers: in memory every transaction is committed at once."""
+        with self.store.changed:
             return [self._fetch(topic, ref) for ref in refs]
 
-    def _fetch(self, topic: Topic, ref: ChunkRef) -> bytes:
+    def _fetch(self, topic: Topic, ref: ChunkRef) -> ChunkRecord:
         found = self.store.partition(topic, ref.partition).since(ref.offset, ref.offset + 1)
         place = f"{topic}/{ref.partition}@{ref.offset}"
         if not found:
@@ -211,7 +218,7 @@ class MemoryChunks:
             raise Corrupt(
                 f"chunk {place}: expected checksum {ref.checksum:08x}, found {checksum:08x}"
             )
-        return record.value
+        return ChunkRecord(record.value, record.headers)
 
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]

@@ -12,7 +12,16 @@ from typing import TypeVar
 
 from streams.errors import Indeterminate, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail, Unanswered
+from streams.kafka.log import (
+    ChunkRecord,
+    ChunkRef,
+    Chunks,
+    ChunkWrite,
+    Logs,
+    Stored,
+    Tail,
+    Unanswered,
+)
 from streams.kafka.topics import TopicInfo, Topics, TopicSpec
 
 T = TypeVar("T")
@@ -120,6 +129,10 @@ class PatientChunks:
     ) -> Mapping[Topic, list[bytes]]:
         """The bodies, once somebody answers."""
         return self.patience.ask(lambda: self.inner.fetch_all(wanted))
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """The records, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.fetch_committed(topic, refs))
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """A second tombstone does no harm."""

@@ -11,13 +11,15 @@ from threading import Lock
 
 import pyarrow as pa
 
-from streams.errors import Corrupt, InvalidUsage
+from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
 from streams.storage.description import Description, loads
 from streams.storage.events import Append, Body, Downgrade, Part, Renewal
+from streams.storage.foreign import check_refs, staged
+from streams.storage.limits import LARGEST_COUNTED, check_size
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
 from streams.storage.written import (
@@ -25,7 +27,6 @@ from streams.storage.written import (
     check_counts,
     check_times,
     conform,
-    conform_chunk,
 )
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
@@ -170,6 +171,7 @@ class Writing:
         NegativeMultiplicity.
         """
         check_chained(writes)
+        check_refs([(each.capability.id, each.chunks) for each in writes])
         rows: list[pa.Table | None] = []
         fresh: dict[CollectionId, list[pa.Table]] = {}
         for each in writes:
@@ -230,20 +232,22 @@ class Writing:
     def staged(self, write: Write, description: Description) -> list[pa.Table]:
         """The rows of the chunks that the caller has written, as the engine has them.
 
-        They are read one by one, and kept only where counts are checked.
+        They are read a few at a time, and kept only where counts are checked.
 
-        Errors: WrongRows, also when a chunk is not what is said of it; OutsideInterval.
+        Errors: as `foreign.staged`; OutsideInterval.
         """
-        id_, kept = write.capability.id, []
-        for ref in write.chunks:
-            try:
-                (body,) = self.shards.chunks.fetch(self.shards.data_topic(id_), [ref])
-            except Corrupt as cause:  # of the caller's making, not of the log's
-                raise WrongRows(id_, str(cause)) from cause
-            rows = conform_chunk(id_, body, ref.rows, description)
+        id_, kept, size = write.capability.id, [], 0
+        if not write.chunks:
+            return []
+        about = (id_, description, self.shards.headers(id_))
+        for rows in staged(
+            self.shards.chunks, self.shards.data_topic(id_), write.chunks, about
+        ):
             check_times(id_, rows, write.capability.frontier, write.upper)
             if self.kernel is not None:
                 kept.append(rows)
+                size += rows.nbytes
+                check_size("bytes of chunks that are counted", LARGEST_COUNTED, size)
         return kept
 
     def is_due(self, write: Write) -> bool:

@@ -1,8 +1,9 @@
 """What may be written: rows that fit the description, at times inside the interval.
 
 Updates come as an Arrow table: the collection's columns in order, under their own names or as
-`c0 .. cn`, then `time` and `diff` as int64. What does not fit is refused whole, before anything
-is stored.
+`c0 .. cn`, then `time` and `diff` as int64, in the columns' Arrow types or in such as lose
+nothing when they are cast (`streams.storage.accepted`). What does not fit is refused whole,
+before anything is stored.
 """
 
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from schemas import chunk
-from streams.errors import Corrupt, InvalidUsage
+from schemas.stream import brief
+from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain, frontier
+from streams.storage.accepted import Misfit, accepted
 from streams.storage.description import Description
+from streams.storage.limits import MOST_DIFF
 from streams.storage.read import LAST
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
@@ -66,38 +69,46 @@ class NegativeMultiplicity(InvalidUsage):
 def conform(id_: CollectionId, updates: pa.Table, description: Description) -> pa.Table:
     """The updates as the engine has them: c0 .. cn, time, diff.
 
-    Errors: WrongRows.
+    Shape: columns under their own names; under the engine's, unless a column is called so.
+    Errors: WrongRows, TooLarge.
     """
     expected = arrow_schema(description.types)
     user = [*description.names, "time", "diff"]
-    if updates.column_names not in (user, expected.names):
-        raise WrongRows(id_, f"expected columns {user}, actual {updates.column_names}")
-    for name, field, actual in zip(user, expected, updates.schema.types, strict=True):
-        if actual != field.type:
-            raise WrongRows(id_, f"column {name}: expected {field.type}, actual {actual}")
+    is_ambiguous = not set(description.names).isdisjoint(expected.names[:-2])
+    known = [user] if is_ambiguous else [user, expected.names]
+    if updates.column_names not in known:
+        actual = brief(str(updates.column_names))
+        raise WrongRows(id_, f"expected columns {brief(str(user))}, actual {actual}")
+    columns = [
+        conformed(id_, name, column, field.type)
+        for name, column, field in zip(user, updates.columns, expected, strict=True)
+    ]
     for position, name in enumerate(user):
         is_required = position >= len(user) - 2 or name in description.required
-        if is_required and updates.column(position).null_count:
+        if is_required and columns[position].null_count:
             raise WrongRows(id_, f"column {name}: expected no NULL, actual one or more")
-    return updates.rename_columns(expected.names).cast(expected)
+    check_diffs(id_, columns[-1])
+    return pa.Table.from_arrays(columns, schema=expected)
 
 
-def conform_chunk(
-    id_: CollectionId, body: bytes, rows: int, description: Description
-) -> pa.Table:
-    """The updates of a chunk that somebody else has made: c0 .. cn, time, diff.
-
-    Errors: WrongRows, also for a chunk with errors, or that is none.
-    """
+def conformed(
+    id_: CollectionId, name: str, column: pa.ChunkedArray, kind: pa.DataType
+) -> pa.ChunkedArray:
+    """A column in its type. Errors: WrongRows, TooLarge."""
     try:
-        updates, errors = chunk.decode(body)
-    except Corrupt as cause:
-        raise WrongRows(id_, str(cause)) from cause
-    if errors.num_rows:
-        raise WrongRows(id_, "expected a chunk without errors, actual one with some")
-    if updates.num_rows != rows:
-        raise WrongRows(id_, f"expected a chunk of {rows} rows, actual {updates.num_rows}")
-    return conform(id_, updates, description)
+        return accepted(column, kind)
+    except Misfit as cause:
+        raise WrongRows(id_, f"column {name}: {brief(str(cause))}") from cause
+
+
+def check_diffs(id_: CollectionId, diffs: pa.ChunkedArray) -> None:
+    """Errors: WrongRows when a diff is so large that a few of them could not be added up."""
+    ends = pc.min_max(diffs).as_py()
+    for end in (ends["min"], ends["max"]):
+        if end is not None and abs(end) > MOST_DIFF:
+            raise WrongRows(
+                id_, f"column diff: expected {-MOST_DIFF} to {MOST_DIFF}, actual {end}"
+            )
 
 
 def check_times(

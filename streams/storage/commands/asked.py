@@ -10,7 +10,8 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage
+from schemas import stream
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.storage.capabilities import (
     Capability,
@@ -39,38 +40,20 @@ from streams.storage.commands.wire import (
 from streams.storage.conversations import Conversation, Conversations
 from streams.storage.description import loads
 from streams.storage.events import is_system
+from streams.storage.limits import (
+    LARGEST_ROWS,
+    MOST_CHUNKS,
+    MOST_PIECES,
+    MOST_SHARES,
+    TooLarge,
+    check_size,
+)
 from streams.storage.options import Comparison, Operator, Options, selection
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.read import check_readable, end, is_complete, pieces
 from streams.storage.storage import LEASE_MS
 from streams.storage.writing import Write, Writing
 from streams.storage.written import WrongRows
-
-LARGEST_ROWS = 256 << 20
-"""Bytes of one collection's updates in a command, when unpacked."""
-
-MOST_SHARES = MOST_CHUNKS = 4096
-"""Collections of an update, and chunks written beforehand."""
-
-MOST_PIECES = 16_384
-"""Chunks of a cut."""
-
-
-class TooLarge(InvalidUsage):
-    """A command holds, or would be answered with, more than one record may."""
-
-    def __init__(self, what: str, most: int, actual: int) -> None:
-        super().__init__(what, most, actual)
-        self.what, self.most, self.actual = what, most, actual
-
-    def __str__(self) -> str:
-        return f"{self.what}: expected at most {self.most}, actual {self.actual}"
-
-
-def check_size(what: str, most: int, actual: int) -> None:
-    """Errors: TooLarge."""
-    if actual > most:
-        raise TooLarge(what, most, actual)
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,18 +239,11 @@ def write_of(share: Share) -> Write:
 
 def table(capability: WriteCapability, body: bytes) -> pa.Table:
     """The rows of an Arrow IPC stream, every one of them sound. Errors: WrongRows, TooLarge."""
-    what = f"bytes of updates of collection {capability.id}"
-    batches: Sequence[pa.RecordBatch] = []
     try:
-        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-            size = 0
-            for batch in reader:
-                size += batch.nbytes
-                check_size(what, LARGEST_ROWS, size)
-                batch.validate(full=True)
-                batches = [*batches, batch]
-            return pa.Table.from_batches(batches, schema=reader.schema)
-    except (pa.ArrowException, OSError, ValueError) as cause:
-        raise WrongRows(
-            capability.id, f"expected an Arrow IPC stream, actual {cause}"
-        ) from cause
+        schema, batches = stream.read(body, LARGEST_ROWS)
+    except stream.TooMuch as cause:
+        what = f"{cause.what} of updates of collection {capability.id}"
+        raise TooLarge(what, cause.most, cause.actual) from cause
+    except Corrupt as cause:
+        raise WrongRows(capability.id, str(cause)) from cause
+    return pa.Table.from_batches(batches, schema=schema)

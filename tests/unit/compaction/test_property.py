@@ -23,7 +23,7 @@ from streams.compaction.collector import Collector
 from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, Timestamp, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
+from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
 from streams.progress import frontier
@@ -64,6 +64,9 @@ class Cut:
     def fetch_all(self, wanted):
         self.interrupt()
         return self.inner.fetch_all(wanted)
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        return self.inner.fetch_committed(topic, refs)
 
     def forget(self, topic, refs):
         self.interrupt()

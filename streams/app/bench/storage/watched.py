@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.ids import Offset, Topic
-from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail
+from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, ChunkWrite, Logs, Stored, Tail
 
 
 @dataclass(slots=True)
@@ -91,6 +91,10 @@ class WatchedChunks:
     ) -> Mapping[Topic, list[bytes]]:
         """As it is."""
         return self.inner.fetch_all(wanted)
+
+    def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
+        """As it is."""
+        return self.inner.fetch_committed(topic, refs)
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Counted."""

@@ -1,5 +1,6 @@
 """Each command and each mistake, answered; one bad command stops nobody."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
 from streams.progress import frontier
-from streams.storage import conversations, sending
+from streams.storage import conversations, limits, sending
 from streams.storage.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
@@ -202,7 +203,9 @@ def test_chunks_written_beforehand_are_linked_once_they_are_sound(world: World) 
         ["c0", "c1", "time", "diff"]
     )
     bodies = chunk.encode(rows, ("name", "size"))
-    ((ref,),) = world.broker.chunks.write_all([ChunkWrite(data_topic(world), bodies, {})])
+    ((ref,),) = world.broker.chunks.write_all(
+        [ChunkWrite(data_topic(world), bodies, headers(world))]
+    )
     record = {each: getattr(ref, each) for each in ("partition", "offset", "key", "checksum")}
     record |= {"rows": 1, "size": ref.size}
     share = {"capability": write, "updates": FINE, "chunks": [record], "new_frontier": 5}
@@ -242,6 +245,14 @@ def test_a_stage_is_for_who_may_write_and_holds_what_an_update_can_link(
     assert code(staged()) == "Sealed"
 
 
+def headers(world: World) -> Mapping[str, bytes]:
+    """What stands beside the chunks of t."""
+    storage = world.storage()
+    for each in storage.acquire_capabilities(CollectionId("t")):  # it opens the group
+        storage.drop(each)
+    return storage.shards.headers(CollectionId("t"))
+
+
 def data_topic(world: World) -> Any:
     (found,) = (each for each in world.broker.topics.names() if each.endswith("t.data"))
     return found
@@ -254,7 +265,7 @@ def test_a_command_that_is_too_large_is_refused(
     monkeypatch.setattr(asked, "LARGEST_ROWS", 10)
     large = world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
     assert code(large) == "TooLarge"
-    shares = update(write, 5)["writes"] * (asked.MOST_SHARES + 1)
+    shares = update(write, 5)["writes"] * (limits.MOST_SHARES + 1)
     assert code(world.ask("update_and_downgrade", writes=shares)) == "TooLarge"
     monkeypatch.setattr(asked, "LARGEST_ROWS", 1 << 20)
     world.ask("update_and_downgrade", **update(write, 5, ("a", 1, 0, 1)))
@@ -410,7 +421,9 @@ def test_what_a_command_did_is_not_held_against_it(world: World) -> None:
         ["c0", "c1", "time", "diff"]
     )
     bodies = chunk.encode(rows, ("name", "size"))
-    ((ref,),) = world.broker.chunks.write_all([ChunkWrite(data_topic(world), bodies, {})])
+    ((ref,),) = world.broker.chunks.write_all(
+        [ChunkWrite(data_topic(world), bodies, headers(world))]
+    )
     names = ("partition", "offset", "key", "checksum", "rows", "size")
     held = {"capability": {**write, "frontier": 10}, "new_frontier": 20}
     staged = {**held, "chunks": [{each: getattr(ref, each) for each in names}]}

@@ -1,0 +1,47 @@
+"""What a client may send at most.
+
+`schemas/CLIENTS.md` has the table; a test compares the two.
+"""
+
+from streams.errors import InvalidUsage
+
+LARGEST_ROWS = 256 << 20
+"""Bytes of one collection's updates in a command, and of one chunk, when unpacked."""
+
+LARGEST_COUNTED = 1 << 30
+"""Bytes of all chunks of a command whose counts are checked, when unpacked."""
+
+MOST_SHARES = MOST_CHUNKS = 4096
+"""Collections of an update, and chunks written beforehand."""
+
+MOST_PIECES = 16_384
+"""Chunks of a cut."""
+
+MOST_DIFF = 1 << 53
+"""Of a diff, without its sign: 512 such updates add up without an overflow."""
+
+LARGEST_DESCRIPTION = 256 << 10
+"""Bytes of a description, which stands in the state of its group."""
+
+MOST_COLUMNS = 1_600
+"""Columns of a collection."""
+
+LONGEST_NAME = 200
+"""Characters of a collection's id, and of a group's name: topics are named after it."""
+
+
+class TooLarge(InvalidUsage):
+    """A command holds, or would be answered with, more than one record may."""
+
+    def __init__(self, what: str, most: int, actual: int) -> None:
+        super().__init__(what, most, actual)
+        self.what, self.most, self.actual = what, most, actual
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected at most {self.most}, actual {self.actual}"
+
+
+def check_size(what: str, most: int, actual: int) -> None:
+    """Errors: TooLarge."""
+    if actual > most:
+        raise TooLarge(what, most, actual)
