@@ -150,6 +150,7 @@ class _Reader:
 
     def __init__(self, settings: ClientSettings, isolation: _Isolation) -> None:
         self._settings = settings
+        self._isolation = isolation
         self._meaning = {**_MEANING, "isolation.level": isolation}
         self._sweeping = threading.Lock()
         self._making = threading.Lock()  # guards _consumer
@@ -164,7 +165,10 @@ class _Reader:
         if self.count(topic) <= max(ref.partition for ref in refs):
             self._look_up(topic)  # the client learns of partitions that it has got since
         with self._sweeping:
-            return _Sweep(self._client(), {topic: refs}).run()
+            client = self._client()
+            if self._isolation == "read_committed":
+                _check_stable(client, topic, refs)
+            return _Sweep(client, {topic: refs}).run()
 
     def count(self, topic: Topic) -> int:
         """The partitions of a topic; it may have got more in the last few minutes."""
@@ -280,6 +284,18 @@ class _Sweep:
             self._consumer.incremental_unassign([TopicPartition(*place)])
         elif queue[0].offset > offset + _SWEEP:
             self._consumer.seek(TopicPartition(*place, queue[0].offset))
+
+
+def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) -> None:
+    """Errors: Corrupt for a chunk at or beyond the last stable offset: no event tells of it."""
+    for last in {ref.partition: ref for ref in sorted(refs, key=_place)}.values():
+        place = TopicPartition(topic, last.partition)
+        try:
+            _, end = consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise read_fault(f"look up the end of {topic}", error) from error
+        if last.offset >= end:
+            raise _missing(topic, last, f"what is committed ends at {end}")
 
 
 def _missing(topic: Topic, wanted: ChunkRef, why: str) -> Corrupt:

@@ -118,3 +118,17 @@ def test_chunks_of_many_topics_are_fetched_at_once(storage, make):
     wanted[topics[3]] = [replace(refs[topics[3]][0], key="another")]
     with pytest.raises(Corrupt, match=f"{topics[3]}.*expected key another"):
         storage.chunks.fetch_all(wanted)
+
+
+def test_committed_chunks_come_with_their_headers(storage, data):
+    refs = storage.chunks.write(data, [(b"a", 3), (b"bc", 4)], {"group": b"g"})
+    found = storage.chunks.fetch_committed(data, [refs[1], refs[0]])
+    assert [each.body for each in found] == [b"bc", b"a"]
+    assert dict(found[0].headers) == {
+        "group": b"g",
+        "rows": b"4",
+        "crc32": b"%08x" % zlib.crc32(b"bc"),
+    }
+    assert storage.chunks.fetch_committed(data, []) == []
+    with pytest.raises(Corrupt, match="missing"):
+        storage.chunks.fetch_committed(data, [replace(refs[0], offset=Offset(99))])

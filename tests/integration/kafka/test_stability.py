@@ -2,8 +2,10 @@
 
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import pytest
@@ -19,7 +21,7 @@ from streams.errors import Corrupt
 from streams.ids import Offset, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
-from streams.kafka.log import Entry
+from streams.kafka.log import ChunkRef, Entry
 from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
@@ -49,6 +51,59 @@ def wait_for(answer: Callable[[], T], seconds: float = 30.0) -> T:
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return found
+
+
+def placed(settings, topic: Topic, key: str, transaction: Producer | None = None) -> ChunkRef:
+    """A chunk in partition 0, written by whoever does so outside of our code."""
+    producer = transaction or Producer({"bootstrap.servers": settings.bootstrap})
+    offsets: list[int] = []
+    producer.produce(
+        topic, b"body", key, 0, on_delivery=lambda _, told: offsets.append(told.offset() or 0)
+    )
+    producer.flush()
+    return ChunkRef(0, Offset(offsets[0]), key, zlib.crc32(b"body"), 1, 4)
+
+
+def test_chunks_in_transactions_are_there_once_they_are_committed(kafka, settings):
+    """The log cleaner drops records of aborted transactions, linked or not."""
+    topic = Topic("stability.chunks.transactions")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
+    writer = Producer({"bootstrap.servers": settings.bootstrap, "transactional.id": "chunks"})
+    writer.init_transactions()
+    for end in (writer.abort_transaction, writer.commit_transaction):
+        before = placed(settings, topic, "before")
+        writer.begin_transaction()
+        inside = placed(settings, topic, "inside", writer)
+        behind = placed(settings, topic, "behind")
+        assert kafka.chunks.fetch(topic, [before, inside, behind]) == [b"body"] * 3
+        assert kafka.chunks.fetch_committed(topic, [before])[0].body == b"body"
+        for each in (inside, behind):
+            with pytest.raises(Corrupt, match="missing"):
+                kafka.chunks.fetch_committed(topic, [each])
+        end()
+        assert wait_for(partial(committed, kafka, topic, behind))
+        assert committed(kafka, topic, inside) == (end == writer.commit_transaction)
+
+
+def committed(kafka: KafkaBroker, topic: Topic, ref: ChunkRef) -> bool:
+    try:
+        kafka.chunks.fetch_committed(topic, [ref])
+    except Corrupt:
+        return False
+    return True
+
+
+def test_a_writer_waits_for_no_reader(kafka, settings):
+    topic = Topic("stability.chunks.locks")
+    kafka.topics.create([TopicSpec(topic, 1, TopicKind.DATA)])
+    (ref,) = kafka.chunks.write(topic, [(b"body", 1)], {})
+    reader = kafka.chunks._readers["read_uncommitted"]
+    with reader._sweeping:  # as while a reader reads gigabytes
+        written = threading.Thread(target=kafka.chunks.write, args=(topic, [(b"more", 1)], {}))
+        written.start()
+        written.join(20)
+        assert not written.is_alive()
+    assert kafka.chunks.fetch(topic, [ref]) == [b"body"]
 
 
 def test_an_open_transaction_hides_itself_and_what_follows(kafka, settings):
