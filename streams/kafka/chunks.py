@@ -161,9 +161,10 @@ class _Reader:
         self, topic: Topic, refs: Sequence[ChunkRef]
     ) -> dict[tuple[Topic, int, int], ChunkRecord]:
         """The records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
-        # a topic that does not exist would be waited for
-        if self.count(topic) <= max(ref.partition for ref in refs):
-            self._look_up(topic)  # the client learns of partitions that it has got since
+        # a topic or a partition that does not exist would be waited for
+        last = max(refs, key=_place)
+        if self.count(topic) <= last.partition and self._look_up(topic) <= last.partition:
+            raise _missing(topic, last, "there is no such partition")
         with self._sweeping:
             client = self._client()
             if self._isolation == "read_committed":

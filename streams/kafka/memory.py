@@ -205,6 +205,8 @@ class MemoryChunks:
             return [self._fetch(topic, ref) for ref in refs]
 
     def _fetch(self, topic: Topic, ref: ChunkRef) -> ChunkRecord:
+        if ref.partition >= len(self.store.topic(topic).partitions):
+            raise Corrupt(f"chunk {topic}/{ref.partition}@{ref.offset} is missing")
         found = self.store.partition(topic, ref.partition).since(ref.offset, ref.offset + 1)
         place = f"{topic}/{ref.partition}@{ref.offset}"
         if not found:

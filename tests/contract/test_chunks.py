@@ -132,3 +132,10 @@ def test_committed_chunks_come_with_their_headers(storage, data):
     assert storage.chunks.fetch_committed(data, []) == []
     with pytest.raises(Corrupt, match="missing"):
         storage.chunks.fetch_committed(data, [replace(refs[0], offset=Offset(99))])
+
+
+def test_a_partition_that_does_not_exist_holds_no_chunks(storage, data):
+    (ref,) = storage.chunks.write(data, [(b"a", 1)], {})
+    for fetch in (storage.chunks.fetch, storage.chunks.fetch_committed):
+        with pytest.raises(Corrupt, match="missing"):
+            fetch(data, [replace(ref, partition=2)])
