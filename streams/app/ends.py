@@ -66,6 +66,8 @@ def _signal(number: int) -> str:
 
 _FINE = re.compile(r"\b(DEBUG|INFO|WARN|WARNING)\b")
 _BAD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|^(error|fatal)\b", re.IGNORECASE)
+_ECHO = re.compile(r"JAVA_GATEWAY_EXITED|a defect ends this process")
+"""What only says that there was an error, which another line names."""
 _STAMP = re.compile(r"^\S+ \S+ (ERROR|CRITICAL|FATAL) (?=\S+:)|^error: ", re.IGNORECASE)
 
 
@@ -77,6 +79,7 @@ def last_error(text: str) -> str:
     """
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     errors = [line for index, line in enumerate(lines) if _is_error(lines, index)]
+    errors = [line for line in errors if not _ECHO.search(line)] or errors
     found = (errors or [line for line in lines[-1:] if not _FINE.search(line)] or [""])[-1]
     return _STAMP.sub("", found)[:LONGEST_ERROR].strip()
 

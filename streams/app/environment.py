@@ -25,9 +25,11 @@ from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
+from streams.storage.shards import Shards
 
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
+_CHECK_EVERY_MS = 1_000
 _FILE = "environment.json"
 
 CORES = min(os.cpu_count() or 2, 8)
@@ -192,6 +194,15 @@ class Environment:
         if coordinator is not None and coordinator.is_over:
             where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
             raise InvalidUsage(f"another environment has taken over {where}")
+
+    def wait(self, shards: Shards, done: Callable[[], bool], timeout_s: float) -> bool:
+        """Whether something about shards came true in time. Errors: as `check`."""
+        deadline = time.monotonic() + timeout_s
+        while not shards.wait(done, _CHECK_EVERY_MS):
+            self.check()
+            if time.monotonic() > deadline:
+                return False
+        return True
 
     def stop(self) -> None:
         """End everything this environment started."""

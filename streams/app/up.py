@@ -152,7 +152,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     except KeyboardInterrupt:
         console.print("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
-        console.print("[red]error:[/]", Text(str(error)), highlight=False)
+        console.print("[red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 

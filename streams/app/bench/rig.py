@@ -60,7 +60,7 @@ class Rig:
         )
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
-        if not self.shards.wait(done, int(PATIENCE_S * 1000)):
+        if not self.environment.wait(self.shards, done, PATIENCE_S):
             raise Determinate(f"the {what} did not get there in {PATIENCE_S:.0f} s")
 
     def rest(self, seconds: float) -> None:

@@ -231,10 +231,12 @@ class Show:
     def _watch(self, replay: Replay, watch: Watch, freshness: Freshness, began: float) -> None:
         if not self.choices.page:
             while not replay.is_done:
+                self.environment.check()
                 time.sleep(PAGE_EVERY_S)
             return
         with Live(console=self.console, refresh_per_second=4, screen=True) as live:
             while not replay.is_done:
+                self.environment.check()
                 live.update(self._page(replay, watch, freshness, began))
                 time.sleep(PAGE_EVERY_S)
 
@@ -268,7 +270,7 @@ class Show:
                 if any(ends.values())
             )
 
-        if not self.shards.wait(ingested, int(SETTLE_TIMEOUT_S * 1000)):
+        if not self.environment.wait(self.shards, ingested, SETTLE_TIMEOUT_S):
             raise Determinate(self._stuck("the sources do not take in all messages"))
         uppers = [self.shards.state(source).upper for source in bound]
         views = [self.ids[view.name] for view in VIEWS]
@@ -280,7 +282,7 @@ class Show:
                 for upper in uppers
             )
 
-        if not self.shards.wait(readable, int(SETTLE_TIMEOUT_S * 1000)):
+        if not self.environment.wait(self.shards, readable, SETTLE_TIMEOUT_S):
             raise Determinate(self._stuck("the views do not reach the sources"))
 
     def _stuck(self, what: str) -> str:

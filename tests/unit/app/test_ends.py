@@ -39,6 +39,15 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         ("2026-01-02 03:04:05,678 ERROR streams.app: brokers are away\n", "brokers are away"),
         ("26/01/02 03:04:05 ERROR Lane: boom\n26/01/02 03:04:05 INFO Lane: x\n", "boom"),
         ("error: no environment in /x\n", "no environment in /x"),
+        (
+            'Exception in thread "main" org.apache.spark.SparkException: no such master\n'
+            "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)\n"
+            "26/01/02 03:04:05 ERROR streams.app.services: a defect ends this process\n"
+            "Traceback (most recent call last):\n"
+            '  File "/x/java_gateway.py", line 1, in launch\n'
+            "PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java gateway process exited\n",
+            "org.apache.spark.SparkException: no such master",
+        ),
         ("JAVA_HOME is not set\n", "JAVA_HOME is not set"),
         ("2026-01-02 03:04:05,678 INFO streams.app: all is well\n", ""),
         ("2026-01-02 03:04:05,678 WARNING streams.app: error rate is high\n", ""),

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 import typer
@@ -10,11 +11,13 @@ from typer.testing import CliRunner
 from streams.app import environment, up
 from streams.app.environment import Environment, Settings, reach
 from streams.app.main import app
+from streams.app.processes import Child
 from streams.app.replica import config_of
 from streams.app.service import Service, read_service
 from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
+from streams.storage.shards import Shards
 
 SECRET = "hunter2"
 
@@ -146,3 +149,28 @@ def test_a_directory_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_empty_directory_has_no_environment(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match="slackwater up"):
         reach(tmp_path)
+
+
+def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
+    tmp_path: Path,
+) -> None:
+    environment = Environment(Settings(directory=tmp_path))
+    child = Child("replica", [], tmp_path / "log")
+    environment.children["replica"] = child
+    environment.check()
+    child.reason = "replica ended with exit code 1: no java, 3 times in a row"
+    asked: list[int] = []
+
+    class Waiting:
+        def wait(self, done: object, timeout_ms: int) -> bool:
+            asked.append(timeout_ms)
+            return False
+
+    for ask in (
+        environment.check,
+        lambda: environment.sql("SELECT 1"),
+        lambda: environment.wait(cast("Shards", Waiting()), lambda: False, 600),
+    ):
+        with pytest.raises(Determinate, match="no java, 3 times in a row"):
+            ask()
+    assert len(asked) == 1
