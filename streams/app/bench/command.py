@@ -99,6 +99,9 @@ def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
 def storage(
     only: Annotated[str, typer.Option(help=f"Some of {', '.join(PARTS)}.")] = "",
     scale: Annotated[float, typer.Option(help="How much to write.", min=0.0001)] = 1.0,
+    collections: Annotated[
+        int | None, typer.Option(help="How many `many` makes. Default: 1,000.", min=5)
+    ] = None,
     json: Json = None,
 ) -> None:
     """Appends, reads, opening and compaction of collections on an embedded Kafka, no Spark.
@@ -106,8 +109,10 @@ def storage(
     The targets are stated for a scale of 1; a smaller one gives a short run.
 
     Example: slackwater bench storage --only append,bulk --json figures.json
+
+    Example: slackwater bench storage --only many --collections 3000
     """
-    _report(measure_storage(chosen(only), scale, _console), json)
+    _report(measure_storage(chosen(only), scale, _console, collections), json)
 
 
 @app.command()

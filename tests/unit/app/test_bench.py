@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 from streams.app.bench import change, command
 from streams.app.bench.figures import Figure, Outcome, at_least, at_most, show, write
+from streams.app.bench.storage import limits
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.rig import cpu
 from streams.app.bench.storage.rows import DESCRIPTION, rows
@@ -58,18 +61,44 @@ def test_what_dominates_is_printed() -> None:
 def test_the_command_runs_the_parts_that_are_asked_for(monkeypatch, tmp_path: Path) -> None:
     asked = []
 
-    def measured(names, scale, console):
-        asked.append((names, scale))
+    def measured(names, scale, console, collections):
+        asked.append((names, scale, collections))
         return [OUTCOME]
 
     monkeypatch.setattr(command, "measure_storage", measured)
     file = tmp_path / "figures.json"
     arguments = ["storage", "--only", "append", "--scale", "0.5", "--json", str(file)]
+    arguments += ["--collections", "7"]
     done = CliRunner().invoke(command.app, arguments)
     assert done.exit_code == 0, done.output
-    assert asked == [(("append",), 0.5)]
+    assert asked == [(("append",), 0.5, 7)]
     assert json.loads(file.read_text())["quick_ms"] == 5
     assert CliRunner().invoke(command.app, ["storage", "--only", "all"]).exit_code == 2
+
+
+def test_where_more_collections_break_is_told_by_what_each_takes() -> None:
+    found = limits.row(100, 1_000.0, 2_000.0, 11_000.0)
+    assert found == {
+        "at 100": 2_000.0,
+        "at 10,000": 101_000.0,
+        "limit": 11_000.0,
+        "full at": 1_000.0,
+    }
+    assert limits.row(100, 5.0, 5.0, 10.0)["full at"] == 0.0, "it does not grow"
+    none, some = limits.Use(1, 1, 1, 1), limits.Use(2, 2, 2, 2)
+    rows = limits.table(10, (none, none), (some, none), limits.Use(9, 9, 9, 9))
+    assert rows["broker: files"]["full at"] == 80.0
+    assert rows["follower: MiB"]["full at"] == 0.0
+
+
+def test_what_this_process_may_use_is_found() -> None:
+    found = limits.used(os.getpid(), 3.0)
+    assert found.percent == 3.0
+    if sys.platform == "linux":
+        most = limits.limits(os.getpid())
+        assert 0 < found.maps < most.maps
+        assert 0 < found.files < most.files
+        assert 0 < found.mib < most.mib
 
 
 def test_equal_ids_and_versions_make_equal_rows() -> None:

@@ -9,11 +9,12 @@ from streams.app.bench.figures import Outcome
 from streams.app.bench.storage.bulk import bulk
 from streams.app.bench.storage.cold import cold
 from streams.app.bench.storage.growth import growth
-from streams.app.bench.storage.latency import append, listen
+from streams.app.bench.storage.latency import append, create, listen
 from streams.app.bench.storage.many import many
 from streams.app.bench.storage.rig import Rig, rig
 
 PARTS: Mapping[str, Callable[[Rig], Outcome]] = {
+    "create": create,
     "append": append,
     "listen": listen,
     "bulk": bulk,
@@ -35,10 +36,12 @@ def chosen(only: str) -> tuple[str, ...]:
     return names or tuple(PARTS)
 
 
-def storage(names: Sequence[str], scale: float, console: Console) -> list[Outcome]:
+def storage(
+    names: Sequence[str], scale: float, console: Console, collections: int | None = None
+) -> list[Outcome]:
     """Run the parts, in their order, on a broker of their own."""
     outcomes = []
-    with rig(scale, console) as bench:
+    with rig(scale, console, collections) as bench:
         for name in (each for each in PARTS if each in names):
             bench.say(name)
             outcomes.append(PARTS[name](bench))

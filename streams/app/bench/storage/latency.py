@@ -1,5 +1,6 @@
-"""How long an append takes until it is durable, and until a reader has it.
+"""How long a collection takes to be made, an append to be durable, and to be with a reader.
 
+create   a collection in a group of its own: topics made, id claimed, log followed
 append   ten rows through `update_and_downgrade`: chunk and event stored, the outcome read back
 listen   from the call of the append to its delivery by a subscription of another client
 """
@@ -22,12 +23,34 @@ from streams.storage.subscription import Subscription
 
 ROWS = 10
 WARM_UP = 50
-APPENDS, LISTENED = 2_000, 500
+CREATED, APPENDS, LISTENED = 30, 2_000, 500
 PAUSE_S = 0.01
 """Between the appends that are listened to, so that none waits for the one before."""
 
 
 PATIENCE_S = 60.0
+
+
+def create(rig: Rig) -> Outcome:
+    """Collections one after the other; the first one opens the client's connections."""
+    count, load = rig.scaled(CREATED, least=5), load_average()
+    taken = list[float]()
+    with rig.client() as client, rig.bar("creating", count) as step:
+        for number in range(count + 1):
+            began = time.perf_counter()
+            opened(client, f"created_{number}")
+            taken.append(time.perf_counter() - began)
+            step(1)
+    return Outcome(
+        "create",
+        (
+            at_most("create_s_p50", percentile(taken[1:], 0.5), "s", 0.3),
+            Figure("create_s_max", max(taken[1:]), "s"),
+            Figure("create_first_s", taken[0], "s"),
+            Figure("create_load", load),
+        ),
+        note=f"{count} collections, each in a group of its own",
+    )
 
 
 def append(rig: Rig) -> Outcome:

@@ -1,16 +1,28 @@
 """What a thousand collections in one environment cost: to open, and when nothing happens.
 
 Each collection has a group of its own, with its own log, and some events behind it. `open` is
-a new client that follows all of them; it is idle when it follows and nobody writes. All logs
-are followed by one consumer.
+a new client that follows all of them; it is idle when it follows and nobody writes. A table
+says what is used then, and where ten thousand would break.
 """
 
+import gc
+import os
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
 
 from streams.app.bench.figures import Figure, Outcome, at_most
+from streams.app.bench.storage.limits import (
+    Use,
+    broker_pid,
+    broker_used,
+    limits,
+    table,
+    used,
+)
 from streams.app.bench.storage.restart import declare, restarted
 from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle, load_average
 from streams.app.bench.storage.rows import DESCRIPTION, rows
@@ -28,39 +40,72 @@ AT_ONCE = 50
 EVENTS = 20
 DATA_PARTITIONS = DEFAULT_DATA_PARTITIONS
 OPENS = 3
+FOLLOWERS = 4
+"""Who follows all logs of an environment: coordinator, compaction, command service, replica."""
 
 
 def many(rig: Rig) -> Outcome:
     """Open a thousand collections, and do nothing; once as a client, once as a coordinator."""
     load = load_average()
-    count = rig.scaled(COLLECTIONS, least=5)
+    count = rig.collections or rig.scaled(COLLECTIONS, least=5)
     ids = [CollectionId(f"s{number}") for number in range(1, count + 1)]
-    with rig.client() as client:
-        with rig.bar("making collections", count) as step:
-            for first in range(0, count, AT_ONCE):
-                make(client, ids[first : first + AT_ONCE])
-                step(len(ids[first : first + AT_ONCE]))
-        declare(rig, client, ids)
+    alone = idle(rig, 0.0)
+    broker = broker_used(alone)
+    made(rig, ids)
     rig.say("opening them all, and waiting")
+    gc.collect()
+    own = used(os.getpid(), 0.0)
     found = [followed(rig, ids) for _ in range(OPENS)]
     started = restarted(rig, ids)
-    opened_s = median(each.ready_s for each in found)
-    percent = median(each.percent for each in found)
+    before = Followed(alone, broker, own)
+    where = table(count, (broker, own), (found[0].broker, found[0].own), limits(broker_pid()))
     return Outcome(
         "many",
         (
-            at_most("many_open_s", opened_s, "s", 5),
-            at_most("many_idle_cpu_percent", percent, "%", 5),
-            at_most("many_coordinator_start_s", started.ready_s, "s", 5),
-            at_most("many_coordinator_idle_cpu_percent", started.percent, "%", 5),
-            Figure("many_idle_broker_cpu_percent", found[0].broker_percent, "%"),
+            *figures(count, before, found, started),
             Figure("many_collections", count),
             Figure("many_load", load),
         ),
+        where,
         note=f"each with a log of its own and {EVENTS} events behind it, followed by one"
-        f" consumer; median of {OPENS} opens by new clients, and one start of a coordinator"
-        " with as many sources; idle in percent of one core",
+        f" client; median of {OPENS} opens by new clients, and one start of a coordinator"
+        f" with as many sources; idle in percent of one core; what {FOLLOWERS} followers of 300"
+        " cost the broker is what one follower of all does, in proportion",
+        of="what is used, and what there is",
+        by="resource",
     )
+
+
+def figures(
+    count: int, before: "Followed", found: Sequence["Followed"], started: Idle
+) -> tuple[Figure, ...]:
+    """What so many collections cost, beside what none do."""
+    first, thousands = found[0], max(1.0, count / COLLECTIONS)
+    ready_s = median(each.idle.ready_s for each in found)
+    percent = median(each.idle.percent for each in found)
+    kib = (first.own.mib - before.own.mib) * 1024 / count
+    alone, burdened = before.idle.broker_percent, first.idle.broker_percent
+    shared = max(0.0, burdened - alone) * FOLLOWERS * 300 / count
+    return (
+        at_most("many_open_s", ready_s, "s", 5 * thousands),
+        at_most("many_idle_cpu_percent", percent, "%", 5),
+        at_most("many_coordinator_start_s", started.ready_s, "s", 5 * thousands),
+        at_most("many_coordinator_idle_cpu_percent", started.percent, "%", 5),
+        Figure("many_idle_broker_cpu_percent", burdened, "%"),
+        Figure("many_idle_broker_cpu_percent_alone", alone, "%"),
+        at_most("many_broker_percent_for_followers_of_300", shared, "%", 1),
+        at_most("many_follower_kib_per_group", kib, "KiB", 50),
+    )
+
+
+def made(rig: Rig, ids: list[CollectionId]) -> None:
+    """Make the collections, and the catalog of a coordinator that has them."""
+    with rig.client() as client:
+        with rig.bar("making collections", len(ids)) as step:
+            for at in range(0, len(ids), AT_ONCE):
+                make(client, ids[at : at + AT_ONCE])
+                step(len(ids[at : at + AT_ONCE]))
+        declare(rig, client, ids)
 
 
 def make(client: Client, ids: list[CollectionId]) -> None:
@@ -79,7 +124,7 @@ def created(id_: CollectionId) -> Body:
     """The collection's first event."""
     return Create(
         collection=id_,
-        description=dumps(DESCRIPTION),
+        description=dumps(replace(DESCRIPTION, kind="source")),  # as a coordinator makes it
         frontier=Timestamp(0),
         write=write_capability(id_),
     )
@@ -98,7 +143,16 @@ def appended(client: Client, id_: CollectionId, time_: int) -> Body:
     return Append((part,))
 
 
-def followed(rig: Rig, ids: list[CollectionId]) -> Idle:
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How long a follower took to be ready, and what it and the broker use then."""
+
+    idle: Idle
+    broker: Use
+    own: Use
+
+
+def followed(rig: Rig, ids: list[CollectionId]) -> Followed:
     """Open everything with a new client, then wait.
 
     Errors: Determinate when something is not where it was left.
@@ -110,4 +164,6 @@ def followed(rig: Rig, ids: list[CollectionId]) -> Idle:
         for each in ids:
             if client.shards.state(each).upper != frontier(EVENTS - 1):
                 raise Determinate(f"collection {each} was not read to its end")
-        return idle(rig, ready_s)
+        gc.collect()
+        rested = idle(rig, ready_s)
+        return Followed(rested, broker_used(rested), used(os.getpid(), rested.percent))

@@ -44,13 +44,15 @@ class Client:
 class Rig:
     """A broker that nobody else uses.
 
-    `scale` multiplies how much is written; 1 is what the targets are stated for.
+    `scale` multiplies how much is written; 1 is what the targets are stated for. `collections`,
+    if given, are as many as `many` makes, whatever the scale.
     """
 
     bootstrap: str
     directory: Path
     scale: float
     console: Console
+    collections: int | None = None
 
     def say(self, text: str) -> None:
         """Tell what goes on."""
@@ -88,12 +90,12 @@ class Rig:
 
 
 @contextmanager
-def rig(scale: float, console: Console) -> Iterator[Rig]:
+def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[Rig]:
     """A rig on a broker of its own, thrown away afterwards."""
     with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
         directory = Path(made)
         with EmbeddedBroker(directory) as broker:
-            yield Rig(broker.bootstrap, directory, scale, console)
+            yield Rig(broker.bootstrap, directory, scale, console, collections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +113,10 @@ class Cpu:
 def cpu() -> Cpu:
     """What this process has used, and the processes that it started: the broker."""
     own = os.times()
-    return Cpu(own.user + own.system, sum(map(_used_s, _descendants(os.getpid()))))
+    return Cpu(own.user + own.system, sum(map(_used_s, descendants(os.getpid()))))
 
 
-def _descendants(pid: int) -> list[int]:
+def descendants(pid: int) -> list[int]:
     """The processes that come from this one; none where there is no /proc."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -141,7 +143,7 @@ def _stat(file: Path) -> list[str]:
         return []
 
 
-IDLE_S, SETTLE_S = 20.0, 5.0
+IDLE_S, SETTLE_S = 20.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
