@@ -132,6 +132,8 @@ def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
         yield f"reclaimed {len(done.reclaimed)} chunks, {freed:,} bytes"
     for group in done.rolled_up:
         yield f"{group}: log rolled up"
+    for group in done.removed:
+        yield f"{group}: all was dropped, topics deleted"
     for what, why in failures.items():
         yield f"[red]{escape(f'{what}: {why}')}[/]"
 
@@ -150,6 +152,7 @@ def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
         "compacted": [merged(each) for each in done.compacted],
         "lost": [asdict(each) for each in done.lost],
         "rolled_up": done.rolled_up,
+        "removed": done.removed,
         "reclaimed": {
             "chunks": len(done.reclaimed),
             "bytes": sum(chunk.size for chunk in done.reclaimed),

@@ -112,3 +112,5 @@ def say(done: Round) -> None:
         log.info("compacted", extra={**facts, "bytes": each.bytes_written})
     if done.reclaimed:
         log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
+    for group in done.removed:
+        log.info("topics of a group deleted: all in it was dropped", extra={"group": group})

@@ -186,8 +186,9 @@ class Collector:
         for stage in self.shards.group_state(group).stages.values():
             for chunk in stage.chunks:
                 reached[chunk.partition] = min(reached.get(chunk.partition, 0), chunk.offset)
-        positions = {
-            partition: Position(Offset(offset), found.since_ms[partition])
+        now = self.now_ms()
+        positions = {  # a topic may get more partitions
+            partition: Position(Offset(offset), found.since_ms.setdefault(partition, now))
             for partition, offset in reached.items()
             if partition in found.position
         }

@@ -6,7 +6,7 @@ round leaves nothing half done that matters, so it may be killed anywhere and ru
     1. the read policy moves the catalog's holds, and since follows if nobody holds less
     2. what the planner names is merged, again until nothing is left to merge
     3. the log is rolled up and truncated where that is due
-    4. garbage is reclaimed
+    4. garbage is reclaimed; the topics of a group go when all in it was dropped long ago
     5. a data topic that has come to hold much gets more partitions
 
 What is in a log or a topic may come from anybody. So whatever fails, with whatever exception,
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-from streams.compaction import partitions, plan
+from streams.compaction import partitions, plan, removal
 from streams.compaction.collector import Collector
 from streams.compaction.plan import Merge
 from streams.compaction.rests import Rests
@@ -97,6 +97,7 @@ class Round:
     failed: list[Failed] = field(default_factory=list)
     rolled_up: list[str] = field(default_factory=list)
     reclaimed: list[ChunkRef] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
 
     def note(self, result: Result | Failed) -> None:
         """Take a result in."""
@@ -267,16 +268,23 @@ class Compaction:
         """Keep the groups small: the log rolled up where that is due, garbage reclaimed."""
         for group in self.shards.groups():
             if wish.collections is None or any(map(wish.covers, self._collections(group))):
-                roll_up = partial(self._roll_up, group, done)
-                self._attempt(done, f"group {group}: rollup", roll_up)
-                reclaim = partial(self._reclaim, group, wish, done)
-                self._attempt(done, f"group {group}: garbage", reclaim)
-                self._attempt(done, f"group {group}: partitions", partial(self._grow, group))
+                duties: dict[str, Callable[[], None]] = {
+                    "rollup": partial(self._roll_up, group, done),
+                    "garbage": partial(self._reclaim, group, wish, done),
+                    "partitions": partial(self._grow, group),
+                    "removal": partial(self._remove, group, done),  # the last: it is gone then
+                }
+                for name, duty in duties.items():
+                    self._attempt(done, f"group {group}: {name}", duty)
 
     def _roll_up(self, group: str, done: Round) -> None:
         is_due = upkeep.due(self.shards.group_state(group))
         if is_due and isinstance(upkeep.roll_up(self.shards, group), RolledUp):
             done.rolled_up.append(group)
+
+    def _remove(self, group: str, done: Round) -> None:
+        if removal.remove(self.shards, group, self.now_ms()):
+            done.removed.append(group)
 
     def _reclaim(self, group: str, wish: Wish, done: Round) -> None:
         collector = self.collector

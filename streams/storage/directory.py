@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
+from streams.kafka.log import Truncated
 from streams.storage.events import Body, Create, write_capability
 from streams.storage.lifecycle import Claimed, Command, NotBound, refusal
 from streams.storage.outcomes import Created, Outcome, Unavailable
@@ -86,7 +87,12 @@ class Directory:
         """
         if id_.startswith(ENTRY):
             return None
-        found = self.folded(id_)
+        try:
+            found = self.folded(id_)
+        except Truncated:  # its log is gone: deleted, with all that was in it, or lost
+            if not self._is_deleted(id_):
+                raise
+            return forgotten(id_, "")
         if found is not None:
             return found
         entry = self.entry(id_)
@@ -102,6 +108,11 @@ class Directory:
             found = self.folded(id_)
         return found
 
+    def _is_deleted(self, id_: CollectionId) -> bool:
+        """Whether the log that the registry gave the id to is not there any more."""
+        entry = self.registered(id_)
+        return entry is not None and self.shards.identity(entry[0]) != entry[1]
+
     def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
         """Errors: what the id answers to the command, as in `streams.storage.lifecycle`."""
         known = refusal(command, id_, found)
@@ -116,8 +127,9 @@ class Directory:
         return "" if entry is None else entry[0]
 
     def sync(self, id_: CollectionId) -> None:
-        """Read the log of the collection to its end, if there is one."""
-        if self.folded(id_) is not None:
+        """Read the log of the collection to its end, if there is one, and it can tell more."""
+        found = self.find(id_)
+        if found is not None and not found.is_dropped:
             self.shards.sync(id_)
 
     def folded(self, id_: CollectionId) -> CollectionState | None:

@@ -277,6 +277,21 @@ def test_what_a_death_left_behind_is_found_within_a_week() -> None:
         }
 
 
+def test_a_topic_may_get_more_partitions() -> None:
+    made, positions = broker(), MemoryPositions()
+    with collected(made) as (one, _, clock):
+        append(one, 0, 1, rows("a", time=0))
+        collector = Collector(one, MemoryRawReader(made.store), clock, positions=positions)
+        assert collector.reclaim("u1", collector.ends("u1")) == ()
+        topic = one.data_topic(U1)
+        before = len(made.store.topic(topic).partitions)
+        made.topics.grow(topic, before + 1)
+        made.store.partition(topic, before).append(0, b"orphan", b"x", {})
+        [gone] = collector.reclaim("u1", collector.ends("u1"))
+        assert gone.key == "orphan"
+        assert positions.load(topic, before + 1)[before].offset == 1
+
+
 def test_positions_that_cannot_be_kept_cost_work_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
