@@ -92,7 +92,7 @@ class Directory:
         except Truncated:  # its log is gone: deleted, with all that was in it, or lost
             if not self._is_deleted(id_):
                 raise
-            return forgotten(id_, "")
+            return forgotten(id_)
         if found is not None:
             return found
         entry = self.entry(id_)
