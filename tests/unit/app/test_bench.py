@@ -33,7 +33,7 @@ OUTCOME = Outcome(
 def test_parts_are_chosen_by_name_and_kept_in_order() -> None:
     assert chosen("") == tuple(PARTS)
     assert chosen("bulk, append") == ("bulk", "append")
-    with pytest.raises(typer.BadParameter, match=r"expected some of append, .*actual speed"):
+    with pytest.raises(typer.BadParameter, match=r"expected some of create, .*actual speed"):
         chosen("append,speed")
 
 
