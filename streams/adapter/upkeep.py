@@ -54,6 +54,7 @@ class Upkeep:
         self._keeper, self._objects, self._lock = keeper, objects, lock
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
+        self._dropping: set[CollectionId] = set()
         self._seen: tuple[Catalog | None, int] = (None, 0)
         self._stopped = threading.Event()
         self._threads = [
@@ -86,6 +87,7 @@ class Upkeep:
                 else:
                     self._asked.add(item.id)
         self._keeper.controller.start(described, sorted(catalog.dropped))
+        self._dropping.update(catalog.dropped)
 
     def start(self) -> None:
         """Look after everything from here on."""
@@ -123,10 +125,22 @@ class Upkeep:
             self._note(item, error)
 
     def abolish(self, item: Item) -> None:
-        """Ask for the end of a dropped object's dataflow; the caller holds the lock."""
-        self._keeper.controller.drop(item.id)
+        """Ask for the end of a dropped object's dataflow; the caller holds the lock.
+
+        What fails is tried again later: the catalog says already that the object is dropped.
+        Errors: Deposed.
+        """
         self._asked.discard(item.id)
         self.problems.pop(item.id, None)
+        try:
+            self._keeper.controller.drop(item.id)
+        except Deposed:
+            raise
+        except SlackwaterError as error:
+            facts = {"id": item.id, "object": item.name, "cause": str(error)}
+            log.warning("end of a dataflow cannot be asked for, will try again", extra=facts)
+        else:
+            self._dropping.add(item.id)
 
     def _note(self, item: Item, error: SlackwaterError) -> None:
         if self.problems.get(item.id) != str(error):
@@ -160,6 +174,8 @@ class Upkeep:
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
                 if item.id in gone:
                     self._remove(item)
+                elif item.id not in self._dropping:
+                    self.abolish(item)
         self._history.let_go()
 
     def _catch_up(self, catalog: Catalog) -> None:
@@ -191,3 +207,4 @@ class Upkeep:
             )
         else:
             self._keeper.controller.forget(item.id)
+            self._dropping.discard(item.id)

@@ -3,7 +3,8 @@
 It keeps the history of its commands. When the history has grown long it begins a new iteration
 with the reduced one, and deletes what lies before the iteration before that: a reader that is
 still in it begins again at the newest (`streams.compute.reader`). A new controller begins with
-an iteration too, so that nothing that an earlier one left half said is ever acted upon.
+an iteration too, so that nothing that an earlier one left half said is ever acted upon; and so
+does one whose last command is in doubt. That command is in the history then: it is said.
 
 It knows nothing of catalogs: the dataflows come in as descriptions, in an order in which
 imports come before those who import them.
@@ -32,7 +33,7 @@ from streams.compute.protocol import (
 )
 from streams.compute.reader import ResponseReader
 from streams.compute.writer import CommandWriter
-from streams.errors import Corrupt
+from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -97,18 +98,28 @@ class Controller:
             for each in dataflows:
                 self._history += [CreateDataflow(each), Schedule(each.export)]
             self._history += [InitializationComplete(), AllowWrites()]
-            self._begin()
+            self._begin(self._history)
+            self._reduced_to = len(self._history)
             if dropping:
                 self._write([AllowCompaction(each, EMPTY) for each in dropping])
 
     def create(self, dataflow: DataflowDescription) -> None:
-        """Maintain one more dataflow; durable on return."""
+        """Maintain one more dataflow; durable on return. May be repeated.
+
+        Errors: Determinate; Indeterminate: it will be said as soon as brokers let us.
+        """
         with self._lock:
+            if CreateDataflow(dataflow) in reduce(self._history):
+                self._write([])
+                return
             self._observed = self._observed.forget(dataflow.export)
             self._write([CreateDataflow(dataflow), Schedule(dataflow.export)])
 
     def drop(self, export: CollectionId) -> None:
-        """Maintain it no more. `observed.dropped` names it when a replica has let go."""
+        """Maintain it no more. `observed.dropped` names it when a replica has let go.
+
+        Errors: as `create`.
+        """
         with self._lock:
             self._write([AllowCompaction(export, EMPTY)])
 
@@ -119,6 +130,8 @@ class Controller:
 
     def poll(self, wait_ms: int) -> bool:
         """Hear what the replicas say; whether anything came."""
+        with self._lock:
+            self._write([])
         messages = self._responses.poll(wait_ms)
         with self._lock:
             for message in messages:
@@ -143,30 +156,46 @@ class Controller:
             self._logs.truncate(self._response_topic, self._forgotten)
 
     def _write(self, commands: Sequence[Command]) -> None:
-        self._writer.write(commands)
+        """Say something more; all of it again if what was said before is in doubt.
+
+        Errors: Determinate, Indeterminate; after a doubt the commands are said later.
+        """
         self._history += commands
+        if self._writer.is_in_doubt:
+            log.warning("a command is in doubt: everything is said again")
+            self._begin_reduced()
+            return
+        try:
+            self._writer.write(commands)
+        except Determinate:
+            del self._history[len(self._history) - len(commands) :]
+            raise
         if is_long(self._history, self._reduced_to):
-            awaited = [
-                each
-                for each in self._history
-                if isinstance(each, AllowCompaction)
-                and each.frontier.is_empty
-                and each.id not in self._observed.dropped
-            ]
-            self._history = list(reduce(self._history))
-            self._begin()
-            # A drop that nobody has confirmed yet would be lost with the old history.
+            self._begin_reduced()
+
+    def _begin_reduced(self) -> None:
+        # A drop that nobody has confirmed yet would be lost with the old history.
+        awaited = [
+            each
+            for each in self._history
+            if isinstance(each, AllowCompaction)
+            and each.frontier.is_empty
+            and each.id not in self._observed.dropped
+        ]
+        reduced = list(reduce(self._history))
+        try:
+            self._begin(reduced)
             self._writer.write(awaited)
-            self._history += awaited
+        finally:
+            self._history = [*reduced, *awaited]
             self._reduced_to = len(self._history)
 
-    def _begin(self) -> None:
+    def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()
-        self._reduced_to = len(self._history)
         self._responses.restart(nonce)
         self._observed = self._observed.begin()
-        hello = self._writer.begin(nonce, self._history)
-        log.info("compute iteration", extra={"nonce": nonce, "commands": len(self._history)})
+        hello = self._writer.begin(nonce, commands)
+        log.info("compute iteration", extra={"nonce": nonce, "commands": len(commands)})
         if self._last_hello is not None:
             self._logs.truncate(self._commands, self._last_hello)
         self._last_hello = hello

@@ -6,6 +6,7 @@ from streams.adapter.objects import reading_hold
 from streams.adapter.results import Complete, Notice
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
+from streams.kafka.log import Entry
 from streams.storage.events import Drop
 from tests.support.coordinating import NOW, TOTALS, Killed, eventually, with_orders
 
@@ -112,14 +113,13 @@ def test_a_coordinator_that_was_followed_ends(env) -> None:
 
 
 def test_a_coordinator_that_can_follow_nothing_any_more_ends(env) -> None:
-    replica = with_orders(env)
+    with_orders(env)
 
-    def broken(_: frozenset[str]) -> None:
+    def broken(wait_ms: int) -> tuple[Entry, ...]:
         raise InvalidUsage("which all who look after something take for a passing failure")
 
-    env.coordinator.shards.subscribe(broken)
     assert env.coordinator.is_alive
-    replica.append("s1", NOW + 10)
+    env.coordinator.shards.following._tail.poll = broken
     eventually(lambda: not env.coordinator.is_alive)
 
 
@@ -134,14 +134,14 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
     shards.submit([(each, Drop(each, reading_hold(each))) for each in ids])
     env.coordinator.stop()
     flushes: list[set[str]] = []
-    honest = env.broker.logs.append
+    honest = env.broker.logs.append_each
 
-    def append(sent):
+    def append(sent, stragglers_ms=0):
         events = [(topic, value) for topic, value in sent if topic.endswith(".log")]
         flushes.append({topic for topic, value in events if b".reading" in value})
-        return honest(sent)
+        return honest(sent, stragglers_ms)
 
-    monkeypatch.setattr(env.broker.logs, "append", append)
+    monkeypatch.setattr(env.broker.logs, "append_each", append)
     env.start()
     assert [each for each in flushes if each] == [{f"sw.{each}.log" for each in ids}]
     for each in ids:

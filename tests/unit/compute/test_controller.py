@@ -1,4 +1,6 @@
 import itertools
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -20,8 +22,9 @@ from streams.compute.protocol import (
 )
 from streams.compute.reader import CommandReader, Unread
 from streams.compute.session import Drop, Session
-from streams.compute.writer import ResponseWriter
-from streams.ids import CollectionId
+from streams.compute.writer import ATTEMPTS, ResponseWriter
+from streams.errors import Indeterminate
+from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs
 from streams.kafka.memory import MemoryBroker
 from streams.progress import EMPTY, frontier
@@ -193,3 +196,93 @@ def test_the_last_status_counts() -> None:
 def test_a_dataflow_is_gone_when_all_its_frontiers_are_empty() -> None:
     assert observe(("a", Frontiers(U1, EMPTY, frontier(3)))).dropped == frozenset()
     assert observe(("a", Frontiers(U1, EMPTY, EMPTY))).dropped == {U1}
+
+
+class Doubtful:
+    """Logs that take a number of appends and do not say so, or do not take them."""
+
+    def __init__(self, logs: Logs) -> None:
+        self.logs = logs
+        self.left, self.is_taken = 0, True
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        if self.left:
+            self.left -= 1
+            if self.is_taken:
+                self.logs.append(records)
+            raise Indeterminate("no answer")
+        return self.logs.append(records)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.logs, name)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_a_command_in_doubt_swallows_no_later_one(
+    logs: Logs, is_taken: bool, rounds: int
+) -> None:
+    """The next one used to take the same number, and replicas passed it over as a copy."""
+    doubtful = Doubtful(logs)
+    one = controller(doubtful)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    doubtful.left, doubtful.is_taken = ATTEMPTS * rounds, is_taken
+    for _ in range(rounds):
+        with pytest.raises(Indeterminate):
+            one.create(description(U2))
+    one.drop(U1)
+    replica.run()
+    assert set(replica.session.running) == {U2}
+    one.create(description(U2))  # whoever was told of the doubt repeats it
+    one.poll(0)
+    replica.run()
+    assert set(replica.session.running) == {U2}
+    assert one.observed.dropped == {U1}
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_a_drop_in_doubt_is_said_again_by_itself(logs: Logs, is_taken: bool) -> None:
+    doubtful = Doubtful(logs)
+    one = controller(doubtful)
+    one.start([description(U1), description(U2)], [])
+    replica = Replica(logs)
+    replica.run()
+    doubtful.left, doubtful.is_taken = ATTEMPTS, is_taken
+    with pytest.raises(Indeterminate):
+        one.drop(U1)
+    one.poll(0)
+    replica.run()
+    assert set(replica.session.running) == {U2}
+    one.poll(0)
+    assert one.observed.dropped == {U1}
+
+
+def test_an_iteration_in_doubt_is_begun_again(logs: Logs) -> None:
+    doubtful = Doubtful(logs)
+    one = controller(doubtful)
+    doubtful.left, doubtful.is_taken = ATTEMPTS, False
+    with pytest.raises(Indeterminate):
+        one.start([description(U1)], [])
+    one.start([description(U1)], [])
+    one.create(description(U2))
+    replica = Replica(logs)
+    replica.run()
+    assert set(replica.session.running) == {U1, U2}
+
+
+def test_a_response_in_doubt_swallows_no_later_one(logs: Logs) -> None:
+    doubtful = Doubtful(logs)
+    one = controller(logs)
+    one.start([description(U1)], [])
+    topic = response_topic("sw", "default")
+    writer = ResponseWriter(doubtful, topic, "r")
+    replica = Replica(logs)
+    replica.run()
+    doubtful.left = ATTEMPTS
+    with pytest.raises(Indeterminate):
+        writer.write(replica.session.nonce, [Frontiers(U1, frontier(1), frontier(1))])
+    writer.write(replica.session.nonce, [Frontiers(U2, EMPTY, EMPTY)])
+    one.poll(0)
+    assert one.observed.dropped == {U2}
