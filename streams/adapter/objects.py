@@ -272,8 +272,14 @@ class Objects:
         return "" if found is None else strange(item, self._catalog.state.identity, found)
 
     def _is_ours(self, item: Item) -> bool:
-        """Whether the shard under the object's id, if it is followed, is not another's."""
-        return not self._is_followed(item.id) or not self._strange(item)
+        """Whether the shard under the object's id, if it is followed, is not another's.
+
+        One that was dropped does not say whose it was: nobody loses by its end.
+        """
+        if not self._is_followed(item.id):
+            return True
+        found = self._shards.group_state(item.id).collections.get(item.id)
+        return found is None or found.is_dropped or not self._strange(item)
 
     def _is_followed(self, group: str) -> bool:
         followed = self._shards.following.groups.get(group)
