@@ -46,8 +46,10 @@ from streams.storage.state import CollectionState
 from streams.trace.columns import int64
 from streams.trace.functions import Function, without_hash
 from streams.trace.kernel import (
+    AnswerTooLarge,
     EvaluationFailed,
     Kernel,
+    KernelFailed,
     StatementRefused,
     arrow_schema,
 )
@@ -59,6 +61,9 @@ PATIENT_BEATS = 3
 
 MADE_MS = 60_000
 """For how long a read waits until what it reads is made."""
+
+MOST_ANSWERED = 512 << 20
+"""Bytes of an answer, in Arrow: the coordinator holds it whole, and serves others beside it."""
 
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
@@ -328,8 +333,14 @@ def evaluate(
         for item, table in zip(read, tables, strict=True)
     }
     try:
-        return kernel.query_as(query, typed)
-    except (EvaluationFailed, StatementRefused) as error:
+        return kernel.query_as(query, typed, most_bytes=MOST_ANSWERED)
+    except AnswerTooLarge as error:
+        raise InvalidStatement(
+            "the answer is too large",
+            f"expected at most {MOST_ANSWERED >> 20} MiB, got more",
+            "take fewer rows or columns, or make a materialized view and a sink of it",
+        ) from error
+    except (EvaluationFailed, StatementRefused, KernelFailed) as error:
         lines = [each for each in without_hash(str(error)).splitlines() if each]
         hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""
         raise InvalidStatement("the query failed", lines[0], hint) from error

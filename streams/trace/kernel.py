@@ -34,6 +34,13 @@ MOST_PREPARED = 4000
 MOST_TEXT = 1 << 20
 """Characters of the statements that a kernel keeps ready; each takes 50 to 80 bytes."""
 
+UNBOUNDED = 1 << 62
+"""So many bytes that an answer never has more."""
+
+TAKEN_ROWS = 2048
+"""Rows of an answer that are taken at once where its bytes are bounded: DuckDB's vector."""
+
+OUT_OF_MEMORY = "Out of Memory Error"
 UTC = "SET TimeZone = 'UTC'"
 _BOOL8 = pa.bool8()
 _Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
@@ -49,6 +56,17 @@ class StatementRefused(SlackwaterError):
 
 class KernelFailed(SlackwaterError):
     """DuckDB itself failed: out of memory, out of disk, interrupted, or a fault of its own."""
+
+
+class AnswerTooLarge(SlackwaterError):
+    """An answer has more bytes than were asked for: the rest was not computed."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__(most_bytes)
+        self.most_bytes = most_bytes
+
+    def __str__(self) -> str:
+        return f"expected an answer of at most {self.most_bytes:,} bytes, got more"
 
 
 class Port:
@@ -120,16 +138,20 @@ class Kernel:
                 self._connection.unregister(name)
 
     def query_as(
-        self, sql: str, tables: Mapping[str, tuple[pa.Table, Sequence[str]]], /
+        self,
+        sql: str,
+        tables: Mapping[str, tuple[pa.Table, Sequence[str]]],
+        /,
+        most_bytes: int = UNBOUNDED,
     ) -> pa.Table:
         """The answer to `sql` over tables by name, their columns read as these DuckDB types.
 
-        Errors: EvaluationFailed, StatementRefused, KernelFailed.
+        Errors: EvaluationFailed, StatementRefused, KernelFailed; AnswerTooLarge.
         """
         for name, (table, types) in tables.items():
             self._view(name, table, types)
         try:
-            return self._run(sql)
+            return self._run(sql) if most_bytes == UNBOUNDED else self._taken(sql, most_bytes)
         finally:
             for name in tables:
                 self._execute(f"DROP VIEW IF EXISTS {_quoted(name)}")
@@ -265,6 +287,25 @@ class Kernel:
             )
         except duckdb.Error as error:
             raise _translated(error) from error
+
+    def _taken(self, sql: str, most_bytes: int) -> pa.Table:
+        """The answer, taken piece by piece. Errors: as `_run`, AnswerTooLarge."""
+        pieces: list[pa.RecordBatch] = []
+        taken = 0
+        try:
+            with self._connection.sql(sql).to_arrow_reader(TAKEN_ROWS) as reader:
+                schema = reader.schema
+                for piece in reader:
+                    taken += piece.nbytes
+                    if taken > most_bytes:
+                        raise AnswerTooLarge(most_bytes)
+                    pieces.append(piece)
+        except duckdb.Error as error:
+            raise _translated(error) from error
+        except (pa.ArrowException, OSError) as error:  # a failure after the first piece
+            is_data = not str(error).startswith(OUT_OF_MEMORY)
+            raise (EvaluationFailed if is_data else KernelFailed)(str(error)) from error
+        return _plain_booleans(pa.Table.from_batches(pieces, schema))
 
 
 def _translated(error: duckdb.Error) -> SlackwaterError:

@@ -10,6 +10,7 @@ import pytest
 
 from streams.trace import kernel as kernels
 from streams.trace.kernel import (
+    AnswerTooLarge,
     EvaluationFailed,
     Kernel,
     KernelFailed,
@@ -113,6 +114,22 @@ def test_running_out_of_memory_is_no_error_of_the_data() -> None:
     small = Kernel("20MB")
     with pytest.raises(KernelFailed):
         small.query("SELECT list(md5(x::VARCHAR) ORDER BY x) AS l FROM range(3000000) AS t(x)")
+
+
+def test_an_answer_of_bounded_bytes_is_not_computed_to_its_end() -> None:
+    kernel = Kernel()
+    wanted = kernel.query_as("SELECT i, i > 3 AS b FROM range(9000) t(i)", {})
+    bounded = kernel.query_as(
+        "SELECT i, i > 3 AS b FROM range(9000) t(i)", {}, most_bytes=1 << 20
+    )
+    assert bounded.equals(wanted)
+    with pytest.raises(AnswerTooLarge, match="at most 1,048,576 bytes"):
+        kernel.query_as("SELECT * FROM range(100000000000)", {}, most_bytes=1 << 20)
+    late = "SELECT (CASE i WHEN 8999 THEN 'x' ELSE '1' END)::INT FROM range(9000) t(i)"
+    with pytest.raises(EvaluationFailed, match="Could not convert string 'x'"):
+        kernel.query_as(late, {}, most_bytes=1 << 20)
+    with pytest.raises(KernelFailed, match="Out of Memory"):
+        kernel.query_as("SELECT list(i) FROM range(100000000) t(i)", {}, most_bytes=1 << 20)
 
 
 def test_a_query_reads_columns_as_the_types_it_is_told() -> None:
