@@ -16,7 +16,7 @@ from pathlib import Path
 
 from streams.compute.description import IngestionDescription
 from streams.errors import Determinate
-from streams.ids import CollectionId, Timestamp, Topic
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
 from streams.operators.engine import RunsByOperator
 from streams.plan.physical import Column
@@ -78,11 +78,15 @@ Load = ChunkLoad | RawLoad | Undo
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a dataflow's output goes: a data topic, the names of columns, the headers."""
+    """Where a dataflow's output goes: a data topic, the names of columns, the headers.
+
+    What lies before `floor` is in the shard already, and is not written again.
+    """
 
     topic: Topic
     names: tuple[str, ...]
     headers: Mapping[str, bytes]
+    floor: Timestamp = MINIMUM_TIME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

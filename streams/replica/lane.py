@@ -25,7 +25,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.classic.dataframe import DataFrame
@@ -136,7 +136,7 @@ class Lane:
         """Start the query; Spark may not be able to just now, of which the disk may be full."""
         try:
             self.start()
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
             failure = causes.failure_of(error)
             log.warning("no start", extra={"lane": self.name, "cause": failure.message})
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streams.compute.stepping import Idle, Overtaken, Step, Wait, next_step
-from streams.ids import CollectionId, Timestamp
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.replica import work
 from streams.replica.descriptor import Output
 from streams.replica.flow import Flow, Phase
@@ -77,7 +77,9 @@ def unit(
 
 
 def output_of(flow: Flow, view: View) -> Output:
-    """Where a dataflow writes."""
+    """Where a dataflow writes, and from which time on."""
     names = tuple(column.name for column in flow.description.columns)
     headers = {"collection": flow.id.encode()}
-    return Output(view.shards.data_topic(flow.id), names, headers)
+    upper = view.state(flow.id).upper
+    floor = MINIMUM_TIME if upper.is_empty else upper.time
+    return Output(view.shards.data_topic(flow.id), names, headers, floor)

@@ -6,6 +6,9 @@ micro-batch is given up, leaves orphans and nothing worse.
 
 from collections.abc import Sequence
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from schemas import chunk
 from streams.kafka.chunks import KafkaChunks
 from streams.kafka.log import ChunkRef, ChunkWrite
@@ -21,12 +24,27 @@ def bodies(
 
     `types` are the DuckDB types of the output's columns.
     """
-    if output is None or (emitted.output is None and emitted.errors is None):
+    if output is None:
         return []
-    updates = emitted.output
+    updates, errors = _from(emitted.output, output), _from(emitted.errors, output)
+    if updates is None and errors is None:
+        return []
     if updates is None:
         updates = empty_table(arrow_schema(types))
-    return list(chunk.encode(updates, output.names, emitted.errors))
+    return list(chunk.encode(updates, output.names, errors))
+
+
+def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
+    """What of some updates is not in the shard yet; None when that is nothing.
+
+    A step that begins before the shard's upper, after a restart or behind another replica,
+    makes again what is there. Only its state is wanted of that.
+    """
+    if updates is None:
+        return None
+    new = pc.greater_equal(updates.column("time"), output.floor)
+    kept = updates if pc.all(new).as_py() else updates.filter(new)
+    return kept if kept.num_rows or kept is updates else None
 
 
 def write(

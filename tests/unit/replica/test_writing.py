@@ -1,0 +1,41 @@
+"""What a step writes of its output: all that the shard does not have, and no more."""
+
+from pathlib import Path
+
+import pytest
+
+from streams.ids import CollectionId
+from tests.support.market import Market
+from tests.support.sparkless import Replica
+
+VIEW = CollectionId("everything")
+
+
+def rows_written(replica: Replica) -> int:
+    """The rows of the chunks of the micro-batch that was begun."""
+    results = [found[VIEW] for found in replica.results.values() if VIEW in found]
+    return sum(chunk.rows for found in results for chunk in found.chunks)
+
+
+def test_a_step_behind_the_shard_writes_only_what_is_not_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 5)
+    market.views()
+    fast, slow = (Replica(market.world, name, tmp_path / name) for name in ("fast", "slow"))
+    for replica in (fast, slow):
+        replica.settle()
+    for _ in range(4):
+        market.world.now += 1000
+        market.produce(5)
+        fast.settle()
+    slow.sync()
+    begun = [slow.begin(lane) for lane in ("ingest", "steady")]
+    assert any(begun)
+    assert rows_written(slow) == 0, "everything it makes is there"
+    market.world.now += 1000
+    market.produce(5)
+    for lane in ("ingest", "steady"):
+        slow.commit(lane)
+    slow.settle()
+    market.check()
