@@ -30,7 +30,7 @@ from streams.storage.capabilities import (
     useless_write,
 )
 from streams.storage.description import Description, check_columns, dumps, loads
-from streams.storage.directory import Directory
+from streams.storage.directory import CATALOG_ID, Directory
 from streams.storage.events import (
     Body,
     Clone,
@@ -404,20 +404,21 @@ class Conversations:
             case outcome:
                 raise self.asking.refused(Command.USE, capability, outcome)
 
-    def drop(self, held: ReadCapability | WriteCapability | CollectionId) -> Conversation[None]:
-        """Give up a capability or a collection. Errors: as `Storage.drop`."""
-        id_ = held if isinstance(held, str) else held.id
+    def drop(
+        self, held: ReadCapability | WriteCapability, *, whole: bool = False
+    ) -> Conversation[None]:
+        """Give up a capability, or with it a collection. Errors: as `Storage.drop`."""
+        id_ = held.id
+        if whole and CATALOG_ID.fullmatch(id_):
+            raise InvalidUsage(f"collection {id_} is the catalog's: drop it in SQL")
         found = self.directory.find(id_)
         self.directory.check(Command.DROP, id_, found)
         if phase_of(found) is Phase.FORGOTTEN:
             return
-        if isinstance(held, str):
-            body, presented = Drop(id_), None
-        else:
-            body, presented = Drop(id_, held.name, held.token), held
+        body = Drop(id_, held.name, held.token, whole)
         (outcome,) = yield from self._asked(id_, body)
         if not isinstance(outcome, Dropped):
-            raise self.asking.refused(Command.DROP, presented or useless_read(id_), outcome)
+            raise self.asking.refused(Command.DROP, held, outcome)
 
     def heartbeat(self, capability: Held) -> Conversation[Held]:
         """Renew a lease. Errors: as `Storage.heartbeat`."""

@@ -243,12 +243,15 @@ class Drop:
     """Give up a capability; with none named, the collection itself, which ends all reads.
 
     Dropping the last write capability seals the collection (rule 3). Dropping the last read
-    capability leaves since where it is (rule 4).
+    capability leaves since where it is (rule 4), unless the collection was released: by a Drop
+    that is `whole`. Then since is empty as soon as no read capability is left, however it went.
+    Only the system drops a collection without a capability: that ends what others hold.
     """
 
     collection: CollectionId
     capability: CapabilityId | None = None
     token: str = ""
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,9 @@
     the others             NotBound   ok            ok            Forgotten
     drop                   NotBound   ok            ok            ok, nothing is left to drop
 
+A collection is forgotten after its holder has dropped it whole, when its last read capability
+is gone: what others hold is theirs until then. The system may do without either.
+
 A write capability of a sealed collection is gone, and whoever presents it is told `Sealed`.
 """
 

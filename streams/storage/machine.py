@@ -106,7 +106,7 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
     stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
     live = {id_: expire(each, clock) for id_, each in state.collections.live.items()}
     collections = Collections(Map(live), state.collections.dropped)
-    return replace(
+    state = replace(
         state,
         upto=offset,
         clock_ms=clock,
@@ -115,6 +115,9 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
         collections=collections,
         next_expiry_ms=first_expiry(live, stages),
     )
+    for id_ in sorted(id_ for id_, each in live.items() if each.is_released):
+        state = rights.ended_if_last(state, live[id_], offset)
+    return state
 
 
 def clock_at(state: State, at_ms: int) -> int:

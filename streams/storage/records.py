@@ -164,6 +164,8 @@ def right_record(body: Grant) -> tuple[str, Record]:
             own = {"frontier": frontier_record(body.frontier), "plan": body.plan}
             if body.token or body.new_token is not None:
                 token = {"token": body.token, "new_token": body.new_token}
+        case Drop(whole=True):
+            return "shard_drop_3", {**names, "token": body.token, "whole": True}
         case Drop():
             name, own = "shard_drop", {}
         case _:
@@ -392,7 +394,8 @@ def to_transfer(record: Record) -> Transfer:
 
 def to_drop(record: Record) -> Drop:
     """A Drop."""
-    return Drop(record["collection"], record["capability"], record.get("token", ""))
+    token, whole = record.get("token", ""), record.get("whole", False)
+    return Drop(record["collection"], record["capability"], token, whole)
 
 
 def to_downgrade(record: Record) -> Downgrade:
@@ -443,5 +446,6 @@ DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_downgrade_2": to_downgrade,
     "shard_drop": to_drop,
     "shard_drop_2": to_drop,
+    "shard_drop_3": to_drop,
     ROLLUP: to_rollup,
 }

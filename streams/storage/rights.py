@@ -216,11 +216,22 @@ def drop(
         return drop_collection(state, collection, offset), Dropped()
     old = collection.capabilities.get(body.capability)
     if old is None:
-        return state, Dropped()
+        # who has released the collection has lost the capability by it
+        is_over = collection.is_released or not body.whole
+        return state, Dropped() if is_over else UnknownCapability(body.capability)
     rest = {id_: each for id_, each in collection.capabilities.items() if each is not old}
     left = settled(collection, rest, collection.batches, collection.source)
     left = seal_if_last(left) if old.right is Right.WRITE else left
-    return with_collection(state, left), Dropped()
+    left = replace(left, is_released=True) if body.whole else left
+    return ended_if_last(with_collection(state, left), left, offset), Dropped()
+
+
+def ended_if_last(state: State, collection: CollectionState, offset: Offset) -> State:
+    """The state without a collection that was released and that nobody holds for reading."""
+    held = collection.capabilities.values()
+    if not collection.is_released or any(each.right is Right.READ for each in held):
+        return state
+    return drop_collection(state, collection, offset)
 
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:

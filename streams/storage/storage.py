@@ -313,16 +313,19 @@ class Storage:
         """
         return self._ask(self._commands().downgrade(capability, bound(new_frontier), token))
 
-    def drop(self, held: ReadCapability | WriteCapability | CollectionId) -> None:
-        """Give a capability up, or, given an id, the collection with all that is in it.
+    def drop(self, held: ReadCapability | WriteCapability, *, whole: bool = False) -> None:
+        """Give a capability up and, if `whole`, the collection with it.
 
         With the last write capability the collection is sealed; with the last read capability
-        since stays where it is. A dropped collection cannot be read, written or created again.
-        What is gone already is passed over.
+        since stays where it is. A collection that was given up ends when no read capability is
+        left, dropped or expired: what others hold they can read until then. Then its since is
+        empty, and it cannot be read, written or created again. What is gone already is passed
+        over.
 
-        Errors: NotBound, FencedCapability.
+        Errors: NotBound, FencedCapability; with `whole` InvalidCapability, and InvalidUsage for
+        what SQL has made.
         """
-        self._ask(self._commands().drop(held))
+        self._ask(self._commands().drop(held, whole=whole))
 
     def heartbeat(self, capability: Held) -> Held:
         """Renew a lease; returns the capability as it stands now.

@@ -307,6 +307,18 @@ CASES: dict[str, Sequence[Body]] = {
         Drop(SECOND.collection, SECOND.write),
         Drop(U1),
     ],
+    "drop-whole": [
+        replace(LEASED, lease_ms=1_000_000),
+        append(5, 20, chunk(0, 0)),
+        Acquire(collection=U1, capability=OTHER, right=Right.READ, lease_ms=250),
+        Drop(U1, CapabilityId("gone"), whole=True),
+        Drop(U1, READ, whole=True),  # the other still reads, until its lease ends
+        Drop(U1, READ, whole=True),
+        Reclaim({}),
+        SECOND,
+        Drop(SECOND.collection, SECOND.write, whole=True),
+        SECOND,
+    ],
     "commands": [
         CREATE,
         append(5, 20, chunk(0, 0)),

@@ -33,7 +33,7 @@ from streams.storage.shards import Shards
 from streams.storage.subscription import Subscription
 from streams.storage.written import NegativeMultiplicity
 from tests.model.storage_model import Model
-from tests.support.storages import T1, TABLE, Place, contents, table
+from tests.support.storages import T1, TABLE, Place, contents, end, table
 
 updates = st.lists(
     st.tuples(
@@ -228,7 +228,7 @@ class StorageMachine(RuleBasedStateMachine):
     def drop_collection(self, n: int) -> None:
         if n % 40:
             return
-        self.client(n).drop(T1)
+        end(self.client(n), T1)
         self.dropped = True
         self.model.drop()
         self.following = []

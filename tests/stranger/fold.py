@@ -94,7 +94,7 @@ class Fold:
         self.upto, self.appended = offset, at_ms
         for name in [n for n, s in self.stages.items() if s["expires_ms"] <= self.clock]:
             del self.stages[name]
-        for found in self.collections.values():
+        for _, found in sorted(self.collections.items()):
             held = found["capabilities"]
             leases = [(n, c["expires_ms"]) for n, c in held.items()]
             gone = [n for n, end in leases if end is not None and end <= self.clock]
@@ -102,6 +102,7 @@ class Fold:
                 del held[each]
             if gone:
                 self.settle(found)
+                self.end_if_last(found, offset)
 
     # 4.3: frontiers follow capabilities
 
@@ -233,6 +234,14 @@ class Fold:
         self.settle(found)
         if old["right"] == "WRITE":
             self.seal_if_last(found)
+        found["released"] |= event.get("whole", False)
+        self.end_if_last(found, offset)
+
+    def end_if_last(self, found: Record, offset: int) -> None:
+        """Forget a collection that was released and that nobody holds for reading."""
+        rights = [each["right"] for each in found["capabilities"].values()]
+        if found["released"] and "READ" not in rights:
+            self.forget(found, offset)
 
     def forget(self, found: Record, offset: int) -> None:
         """Nothing is left of a collection but its id."""

@@ -54,6 +54,8 @@ class CommandScript:
         if name == "updates":
             rows = [each.split(",") for each in text.split(";")]
             return stream(*[(row, 1, int(time), int(diff)) for row, time, diff in rows])
+        if name == "whole":
+            return text == "yes"
         return int(text) if name in LATER else text
 
     def again(self, case: Case) -> str:

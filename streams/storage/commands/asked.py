@@ -117,9 +117,11 @@ class Asked:
 
     def _drop(self, command: Drop) -> Conversation[Outcome]:
         held = command.capability
-        if held is not None and held.id != command.collection:
+        if held is None:
+            raise InvalidCapability(command.collection, "a drop presents one, none was given")
+        if held.id != command.collection:
             raise InvalidCapability(command.collection, f"it is one to collection {held.id}")
-        yield from self.conversations.drop(command.collection if held is None else held)
+        yield from self.conversations.drop(held, whole=command.whole)
         return Outcome(status=Status.DONE)
 
     def _update(self, command: UpdateAndDowngrade) -> Conversation[Outcome]:
@@ -190,8 +192,8 @@ def presented(command: Command) -> Sequence[Capability]:
             return ()
         case UpdateAndDowngrade(shares):
             return [each.capability for each in shares]
-        case Drop(_, capability):
-            return () if capability is None else (capability,)
+        case Drop():
+            return () if command.capability is None else (command.capability,)
         case _:
             return (command.capability,)
 

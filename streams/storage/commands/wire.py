@@ -114,10 +114,11 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give up a capability or, with none, the collection."""
+    """Give up a capability and, if `whole`, the collection with it."""
 
     collection: CollectionId
     capability: Capability | None
+    whole: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +248,8 @@ def _downgrade(record: Record) -> Command:
 
 def _drop(record: Record) -> Command:
     held = record["capability"]
-    return Drop(record["collection"], None if held is None else to_capability(held))
+    presented = None if held is None else to_capability(held)
+    return Drop(record["collection"], presented, record.get("whole", False))
 
 
 DECODERS: Mapping[str, Callable[[Record], Command]] = {
@@ -262,6 +264,7 @@ DECODERS: Mapping[str, Callable[[Record], Command]] = {
     "command_transfer": lambda record: Transfer(to_capability(record["capability"])),
     "command_downgrade": _downgrade,
     "command_drop": _drop,
+    "command_drop_2": _drop,
     "command_heartbeat": lambda record: Heartbeat(to_capability(record["capability"])),
 }
 

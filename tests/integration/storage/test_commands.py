@@ -211,14 +211,15 @@ def check_sealed_and_forgotten(
     write = [{"capability": held, "updates": None, "new_frontier": 40}]
     assert client.refused("update_and_downgrade", writes=write) == "Sealed"
     assert client.done("acquire_capabilities", collection="t1")[1]["frontier"] is None
-    client.done("drop", collection="t1")
+    assert client.refused("drop", collection="t1") == "InvalidCapability"
+    client.done("drop_2", collection="t1", capability=read, whole=True)
     assert client.refused("subscribe_at", capability=read) == "Unreadable"
     assert client.refused("update_and_downgrade", writes=write) == "Forgotten"
     assert client.refused("clone", capability=read) == "Forgotten"
     useless = client.done("acquire_capabilities", collection="t1")
     assert [each["frontier"] for each in useless] == [None, None]
     assert client.refused("create", collection="t1", description=TABLE) == "NeverReused"
-    client.done("drop", collection="t1")
+    client.done("drop_2", collection="t1", capability=read, whole=True)
 
 
 def test_what_is_wrong_with_a_command_is_said(place: Place) -> None:

@@ -60,7 +60,7 @@ def test_the_whole_life_cycle(
         assert [contents(each.updates) for each in later if each.updates.num_rows] == [
             {("n0", 12): -1}
         ]
-        other.drop(id_)
+        other.shards.drop(id_)
     with pytest.raises(Unreadable):
         storage.subscribe_at(read)
     with pytest.raises(NeverReused):

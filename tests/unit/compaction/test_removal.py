@@ -49,21 +49,22 @@ class World:
 
 def test_a_group_goes_when_all_in_it_was_dropped_and_its_ids_stay_used() -> None:
     world = World()
-    world.storage.create(ONE, TABLE, group="g")
-    world.storage.create(TWO, TABLE, group="g")
-    world.storage.drop(ONE)
+    one, _ = world.storage.create(ONE, TABLE, group="g")
+    two, _ = world.storage.create(TWO, TABLE, group="g")
+    world.storage.drop(one, whole=True)
     assert world.compacted() == []  # the other one is there
-    world.storage.drop(TWO)
+    world.storage.drop(two, whole=True)
     assert world.compacted(QUIET_MS - 1) == []
     assert world.compacted(1) == ["g"]
     assert world.topics("g") == []
     with world.client() as fresh:
-        for id_ in (ONE, TWO):
+        for held in (one, two):
+            id_ = held.id
             with pytest.raises(NeverReused):
                 fresh.create(id_, TABLE, group="g")
             with pytest.raises(NeverReused):
                 fresh.create(id_, TABLE, group="elsewhere")
-            fresh.drop(id_)  # what is gone already is passed over
+            fresh.drop(held, whole=True)  # what is gone already is passed over
             read, write = fresh.acquire_capabilities(id_)
             assert read.frontier.is_empty
             assert write.frontier.is_empty
@@ -100,13 +101,13 @@ def test_a_client_that_still_follows_the_group_says_what_it_would_have_said(
         broker.logs, broker.chunks, broker.topics, now_ms=lambda: world.now_ms, pump=pump
     )
     with Storage(shards) as storage:
-        storage.create(ONE, TABLE)
-        storage.drop(ONE)
+        held, _ = storage.create(ONE, TABLE)
+        storage.drop(held, whole=True)
         assert world.compacted() == ["one"]
         if pump:
             assert shards.wait(lambda: "one" not in shards.groups(), 60_000)
         with pytest.raises(NeverReused):
             storage.create(ONE, TABLE)
-        storage.drop(ONE)
+        storage.drop(held, whole=True)
         assert storage.acquire_capabilities(ONE)[0].frontier.is_empty
         storage.create(TWO, TABLE)

@@ -7,7 +7,7 @@ import pytest
 
 from streams.adapter.catalog import LETTERS, Catalog
 from streams.errors import InvalidUsage
-from streams.ids import CapabilityId, CollectionId
+from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import (
@@ -16,6 +16,7 @@ from streams.storage.capabilities import (
     NotForward,
     ReadCapability,
     WriteCapability,
+    useless_read,
 )
 from streams.storage.description import Description
 from streams.storage.directory import Directory
@@ -31,9 +32,10 @@ from streams.storage.lifecycle import (
     Phase,
     Sealed,
     Unreadable,
+    phase_of,
 )
 from streams.storage.outcomes import Outcome
-from tests.support.storages import T1, T2, TABLE, Place, write
+from tests.support.storages import T1, T2, TABLE, Place, end, write
 
 
 def test_a_collection_starts_with_since_equal_to_upper(storage: Storage) -> None:
@@ -64,11 +66,11 @@ def test_each_state_answers_each_command_with_its_own_error(storage: Storage) ->
     assert storage.acquire_capabilities(T1)[1].frontier == EMPTY
     assert storage.heartbeat(read) == read
 
-    storage.drop(T1)
+    end(storage, T1)
     expect_all(storage, read, held, Phase.FORGOTTEN)
     found = storage.acquire_capabilities(T1)
     assert [each.frontier for each in found] == [EMPTY, EMPTY]
-    storage.drop(T1)
+    storage.drop(read, whole=True)
 
 
 def expect_all(
@@ -85,7 +87,7 @@ def expect_all(
             lambda: storage.downgrade(read, 10),
             lambda: storage.heartbeat(held),
         ],
-        Command.DROP: [lambda: storage.drop(read), lambda: storage.drop(read.id)],
+        Command.DROP: [lambda: storage.drop(read), lambda: storage.drop(read, whole=True)],
     }
     for command, calls in commands.items():
         expected = REFUSALS.get((command, phase))
@@ -129,7 +131,7 @@ def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
 
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     held = storage.create(T1, TABLE)
-    storage.drop(T1)
+    storage.drop(held[0], whole=True)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
             storage.create(T1, other)
@@ -143,7 +145,7 @@ def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
         found = client.acquire_capabilities(T1)
         assert [each.frontier for each in found] == [EMPTY, EMPTY]
         expect_all(client, *held, Phase.FORGOTTEN)
-        client.drop(T1)
+        client.drop(held[1], whole=True)
 
 
 def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
@@ -163,7 +165,7 @@ def test_an_id_that_was_given_away_and_not_bound_says_so(place: Place) -> None:
         with pytest.raises(NotBound, match="create it first in group tables, which has its id"):
             client.acquire_capabilities(T1)
         with pytest.raises(NotBound, match="group tables"):
-            client.drop(T1)
+            client.drop(useless_read(T1))
         with pytest.raises(Claimed, match="given to group tables, where it is not bound yet"):
             client.create(T1, TABLE)
     with pytest.raises(NotBound, match=r"tables is not bound: create it first$"):
@@ -373,3 +375,46 @@ def test_an_id_that_no_topic_can_bear_is_refused() -> None:
             client.create(CollectionId(id_), TABLE)
         with pytest.raises(NotBound):
             client.acquire_capabilities(CollectionId(id_))
+
+
+def test_a_collection_ends_with_the_last_of_its_read_capabilities(
+    place: Place, storage: Storage
+) -> None:
+    """What others hold they can read, whoever gives the collection up."""
+    read, held = storage.create(T1, TABLE)
+    held = write(storage, held, 10, ("a", 1, 3, 1))
+    other = place.client()
+    theirs, writing = other.acquire_capabilities(T1, critical=True)
+    leased = other.clone(theirs, lease_ms=1_000)
+    storage.drop(read, whole=True)
+    storage.drop(read, whole=True)  # once more changes nothing
+    assert other.subscribe_at(theirs).poll() is not None
+    assert other.heartbeat(theirs) == theirs
+    other.drop(theirs)
+    assert other.heartbeat(leased) == leased  # nor does a reader end it who is not the last
+    place.now_ms += 2_000
+    with pytest.raises(Forgotten):
+        other.heartbeat(writing)  # the lease ends: nobody reads any more
+    assert phase_of(other.shards.state(T1)) is Phase.FORGOTTEN
+
+
+def test_a_collection_that_nobody_gave_up_outlives_its_readers(storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    storage.drop(read)
+    write(storage, held, 10)
+    assert storage.acquire_capabilities(T1)[0].frontier == frontier(0)
+
+
+def test_who_holds_nothing_ends_nothing(place: Place, storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    for foreign in (replace(read, name=CapabilityId("guessed")), useless_read(T1)):
+        with pytest.raises(InvalidCapability):
+            place.client().drop(foreign, whole=True)
+    u1 = CollectionId("u1")
+    shards = storage.shards
+    shards.create("u1", u1, TABLE, Timestamp(0))
+    mine, _ = storage.acquire_capabilities(u1)
+    with pytest.raises(InvalidUsage, match="drop it in SQL"):
+        storage.drop(mine, whole=True)
+    assert phase_of(shards.state(u1)) is Phase.BOUND
+    assert storage.heartbeat(held) == held

@@ -24,7 +24,7 @@ from streams.storage.options import Comparison, Operator, Options
 from streams.storage.read import Loaded
 from streams.storage.state import State
 from streams.storage.subscription import Delivery, Subscription
-from tests.support.storages import T1, TABLE, Place, contents, write
+from tests.support.storages import T1, TABLE, Place, contents, end, write
 
 
 def taken(subscription: Subscription) -> Delivery:
@@ -241,7 +241,7 @@ def test_the_other_end_cancels(place: Place, storage: Storage) -> None:
     with pytest.raises(InvalidCapability, match="has expired"):
         expiring.poll()
     assert taken(dropped).upper == frontier(1)
-    place.client().drop(T1)
+    end(place.client(), T1)
     storage.shards.sync(T1)
     with pytest.raises(Unreadable):
         dropped.poll()

@@ -123,7 +123,7 @@ def create(id_: str) -> wire.Command:
 
 def drop(id_: str, *, whole: bool = True) -> wire.Command:
     held = ReadCapability(CollectionId(id_), frontier(0))
-    return wire.Drop(CollectionId(id_), None if whole else held)
+    return wire.Drop(CollectionId(id_), held, whole)
 
 
 def update(*ids: str) -> wire.UpdateAndDowngrade:

@@ -25,6 +25,8 @@ class Model:
     is_held: bool = True
     is_dropped: bool = False
     copies: int = 0
+    readers: int = 0
+    is_released: bool = False
     rows: list[tuple[str, int]] = field(default_factory=list)
 
     def told(self, kind: str, number: int, lower: int, upper: int) -> str:
@@ -51,6 +53,8 @@ class Model:
         return "DONE"
 
     def downgrade(self, to: int) -> str:
+        if self.is_released:
+            return "InvalidCapability"
         if to < self.since:
             return "NotForward"
         self.since = to
@@ -62,6 +66,7 @@ class Model:
 
     def acquire(self) -> str:
         self.copies += 2
+        self.readers += 1
         return "DONE"
 
     def transfer(self) -> str:
@@ -69,7 +74,9 @@ class Model:
         return "DONE" if was_held else "InvalidCapability"
 
     def drop(self) -> str:
-        self.is_dropped = True
+        """The collection ends if the capability that is given up is the last that reads it."""
+        self.is_dropped = not self.is_released and not self.readers
+        self.is_released = True
         return "DONE"
 
 
@@ -105,7 +112,7 @@ def command(step: Step, number: int, at: int, held: list[dict[str, Any]]) -> byt
         "acquire": ("acquire_capabilities", {"collection": T, "critical": True}),
         "create": ("create", {"collection": T, "description": DESCRIPTION}),
         "transfer": ("transfer", {"capability": {**write, "frontier": at}}),
-        "drop": ("drop", {"collection": T}),
+        "drop": ("drop_2", {"collection": T, "capability": read, "whole": True}),
     }
     name, values = fields[kind]
     return codec.encode(f"command_{name}", {"id": f"s{number}", **values})
@@ -194,5 +201,6 @@ def check_contents(world: World, model: Model) -> None:
     found = storage.shards.state(T)
     linked = [batch.lower for batch in found.batches if batch.chunks]
     assert sorted(linked) == [lower for _, lower in model.rows]
-    # two of the creation, two of this client, and what clones and acquisitions made
-    assert len(found.capabilities) == 4 + model.copies
+    # two of the creation, of which a drop gave one up, two of this client, and what clones and
+    # acquisitions made
+    assert len(found.capabilities) == 4 + model.copies - model.is_released

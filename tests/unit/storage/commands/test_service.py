@@ -7,9 +7,8 @@ import pyarrow as pa
 import pytest
 
 from schemas import chunk
-from streams.adapter.objects import hold_of, reading_hold
 from streams.errors import Corrupt, Determinate, Indeterminate
-from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
+from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkWrite
 from streams.kafka.transactions import Fenced
@@ -19,8 +18,6 @@ from streams.storage.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import service as service_module
 from streams.storage.commands.service import TRIES, readable
-from streams.storage.events import Acquire, Right
-from streams.storage.policy import catalog_hold
 from tests.support.commanding import (
     DESCRIPTION,
     NAMES,
@@ -151,50 +148,6 @@ def test_what_a_system_feeds_gives_no_right_to_write(world: World) -> None:
     text = DESCRIPTION.replace("table", "source")
     read, write = world.ask("create", collection="s", description=text)["capabilities"]
     assert (read["frontier"], write["frontier"]) == (0, None)
-
-
-def taken_over(name: str) -> dict[str, tuple[str, Record]]:
-    """Each command that exercises a capability, presenting one of this name."""
-    read = {"collection": "u1", "right": "READ", "frontier": 0, "name": name, "token": ""}
-    write = {**read, "right": "WRITE"}
-    return {
-        "write": ("update_and_downgrade", update(write, 10, ("a", 1, 0, 1))),
-        "time": ("update_and_downgrade", update(write, 10)),
-        "seal": ("update_and_downgrade", update(write, None)),
-        "downgrade": ("downgrade", {"capability": read, "new_frontier": 9}),
-        "end": ("downgrade", {"capability": write, "new_frontier": None}),
-        "clone": ("clone", {"capability": write}),
-        "transfer": ("transfer", {"capability": read}),
-        "heartbeat": ("heartbeat", {"capability": read}),
-        "drop": ("drop", {"collection": "u1", "capability": read}),
-        "read": ("subscribe_at", {"capability": read}),
-    }
-
-
-@pytest.mark.parametrize("name", ["u1.write", "u1.catalog", "u1.reading", "u2.reads.u1"])
-@pytest.mark.parametrize("case", taken_over(""))
-def test_the_names_of_the_systems_rights_give_no_right(
-    world: World, name: str, case: str
-) -> None:
-    """They follow from ids, so whoever may write commands knows them."""
-    u1 = CollectionId("u1")
-    shards = world.storage().shards
-    shards.create("u1", u1, DESCRIPTION, Timestamp(0), read=catalog_hold(u1))
-    for each in (reading_hold(u1), hold_of(CollectionId("u2"), u1)):
-        shards.submit([("u1", Acquire(collection=u1, capability=each, right=Right.READ))])
-    before = shards.state(u1)
-    command, fields = taken_over(name)[case]
-    assert code(world.ask(command, **fields)) == "InvalidCapability"
-    shards.sync()
-    assert shards.state(u1) == before
-
-
-def test_the_registry_of_ids_is_out_of_reach(world: World) -> None:
-    made(world)
-    for command in ("acquire_capabilities", "drop"):
-        assert code(world.ask(command, collection="id:t")) == "NotBound"
-    mine = world.ask("create", collection="id:t", description=DESCRIPTION, group="g")
-    assert code(mine) == "InvalidUsage"
 
 
 def test_chunks_written_beforehand_are_linked_once_they_are_sound(world: World) -> None:

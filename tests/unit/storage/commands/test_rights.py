@@ -1,0 +1,90 @@
+"""What a command may exercise: what its client was given, and neither names nor ids alone."""
+
+from typing import Any
+
+import pytest
+
+from streams.adapter.objects import hold_of, reading_hold
+from streams.ids import CollectionId, Timestamp
+from streams.storage.events import Acquire, Right
+from streams.storage.policy import catalog_hold
+from tests.support.commanding import DESCRIPTION, World, update
+
+Record = dict[str, Any]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def made(world: World) -> tuple[Record, Record]:
+    read, write = world.ask("create", collection="t", description=DESCRIPTION)["capabilities"]
+    return read, write
+
+
+def code(response: Record) -> str:
+    assert response["status"] == "REFUSED", response
+    return str(response["error"]["code"])
+
+
+def taken_over(name: str) -> dict[str, tuple[str, Record]]:
+    """Each command that exercises a capability, presenting one of this name."""
+    read = {"collection": "u1", "right": "READ", "frontier": 0, "name": name, "token": ""}
+    write = {**read, "right": "WRITE"}
+    return {
+        "write": ("update_and_downgrade", update(write, 10, ("a", 1, 0, 1))),
+        "time": ("update_and_downgrade", update(write, 10)),
+        "seal": ("update_and_downgrade", update(write, None)),
+        "downgrade": ("downgrade", {"capability": read, "new_frontier": 9}),
+        "end": ("downgrade", {"capability": write, "new_frontier": None}),
+        "clone": ("clone", {"capability": write}),
+        "transfer": ("transfer", {"capability": read}),
+        "heartbeat": ("heartbeat", {"capability": read}),
+        "drop": ("drop", {"collection": "u1", "capability": read}),
+        "read": ("subscribe_at", {"capability": read}),
+    }
+
+
+@pytest.mark.parametrize("name", ["u1.write", "u1.catalog", "u1.reading", "u2.reads.u1"])
+@pytest.mark.parametrize("case", taken_over(""))
+def test_the_names_of_the_systems_rights_give_no_right(
+    world: World, name: str, case: str
+) -> None:
+    """They follow from ids, so whoever may write commands knows them."""
+    u1 = CollectionId("u1")
+    shards = world.storage().shards
+    shards.create("u1", u1, DESCRIPTION, Timestamp(0), read=catalog_hold(u1))
+    for each in (reading_hold(u1), hold_of(CollectionId("u2"), u1)):
+        shards.submit([("u1", Acquire(collection=u1, capability=each, right=Right.READ))])
+    before = shards.state(u1)
+    command, fields = taken_over(name)[case]
+    assert code(world.ask(command, **fields)) == "InvalidCapability"
+    shards.sync()
+    assert shards.state(u1) == before
+
+
+def test_nobody_ends_a_collection_by_its_id(world: World) -> None:
+    read, _ = made(world)
+    assert code(world.ask("drop", collection="t")) == "InvalidCapability"
+    assert code(world.ask("drop_2", collection="t", whole=True)) == "InvalidCapability"
+    assert world.ask("heartbeat", capability=read)["status"] == "DONE"
+    whole = {"collection": "t", "capability": read, "whole": True}
+    assert world.ask("drop_2", **whole)["status"] == "DONE"
+    assert code(world.ask("heartbeat", capability=read)) == "Forgotten"
+    assert world.ask("drop_2", **whole)["status"] == "DONE"
+
+
+def test_what_sql_has_made_is_dropped_in_sql(world: World) -> None:
+    world.storage().shards.create("u1", CollectionId("u1"), DESCRIPTION, Timestamp(0))
+    read, _ = world.ask("acquire_capabilities", collection="u1")["capabilities"]
+    refused = world.ask("drop_2", collection="u1", capability=read, whole=True)
+    assert code(refused) == "InvalidUsage"
+    assert world.ask("drop", collection="u1", capability=read)["status"] == "DONE"
+
+
+def test_the_registry_of_ids_is_out_of_reach(world: World) -> None:
+    made(world)
+    assert code(world.ask("acquire_capabilities", collection="id:t")) == "NotBound"
+    mine = world.ask("create", collection="id:t", description=DESCRIPTION, group="g")
+    assert code(mine) == "InvalidUsage"
