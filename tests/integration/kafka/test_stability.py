@@ -1,5 +1,6 @@
 """What only a real broker shows: open transactions, compaction, a restart under its clients."""
 
+import random
 import threading
 import time
 import zlib
@@ -19,10 +20,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
+from streams.kafka import seats
+from streams.kafka import tail as tails
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import ChunkRef, Entry
 from streams.kafka.raw import RawReader
+from streams.kafka.seats import Seat
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.kafka.transactions import OutRecord, Transactions
@@ -237,3 +241,32 @@ def test_partitions_that_a_topic_gets_are_used_by_who_knows_it_already(kafka, se
     assert kafka.chunks.fetch(topic, [old, *refs]) == [b"old", *[b"new"] * 30]
     kafka.chunks.forget(topic, refs)
     assert sum(end.high for end in RawReader(settings).ends(topic).values()) == 61
+
+
+def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatch):
+    """Logs become idle and busy again all the time, while they are written to."""
+    monkeypatch.setattr(seats, "REST_S", 0.1)
+    monkeypatch.setattr(seats, "FEW", 2)
+    monkeypatch.setattr(tails, "_REST_EVERY_S", 0.02)
+    quick = {**tails.PACE[Seat.IDLE], "fetch.wait.max.ms": 200}
+    monkeypatch.setattr(tails, "PACE", {**tails.PACE, Seat.IDLE: quick})
+    logs = [Topic(f"stability.seats.{number}") for number in range(6)]
+    kafka.topics.create([TopicSpec(log, 1, TopicKind.LOG) for log in logs])
+    tail = kafka.logs.tail({log: Offset(0) for log in logs[:3]})
+    tail.add({log: Offset(0) for log in logs[3:]})
+    chance, sent, moved = random.Random(7), dict.fromkeys(logs, 0), set()
+    seen: list[Entry] = []
+    for _ in range(300):
+        log = chance.choice(logs[: chance.choice([1, 6])])
+        kafka.logs.append([(log, b"%d" % sent[log])])
+        sent[log] += 1
+        seen += tail.poll(chance.choice([0, 1, 20, 150]))
+        moved |= {(each, tail._seats._logs[each].seat) for each in logs}
+    while len(seen) < 300:
+        seen += wait_for(lambda: tail.poll(100))
+    assert tail.poll(500) == ()
+    tail.close()
+    for log in logs:
+        found = [each.value for each in seen if each.topic == log]
+        assert found == [b"%d" % number for number in range(sent[log])]
+    assert len(moved) > len(logs), "some have changed hands"
