@@ -27,6 +27,9 @@ MOST_BATCHES = 4_096
 MOST_ROWS = (1 << 31) - 1
 """Rows of one record batch."""
 
+MOST_DECLARED = 1 << 62
+"""More than any stream that is decoded may declare."""
+
 LONGEST_TEXT = 500
 """Characters of a message that hang on what others wrote."""
 
@@ -91,8 +94,22 @@ def check_names(fields: pa.Schema | pa.DataType) -> None:
         check_names(field.type)
 
 
-def check_size(body: bytes, most_bytes: int) -> None:
-    """Errors: TooMuch; ValueError, struct.error where the frame of the stream is damaged."""
+def decoded_bytes(body: bytes) -> int:
+    """The bytes of all buffers when decoded, as the stream declares them; nothing is decoded.
+
+    Errors: Corrupt when it is no Arrow stream.
+    """
+    try:
+        return check_size(body, MOST_DECLARED)
+    except _UNSOUND as cause:
+        raise Corrupt(f"expected an arrow stream, actual {brief(str(cause))}") from cause
+
+
+def check_size(body: bytes, most_bytes: int) -> int:
+    """The bytes of all buffers when decoded.
+
+    Errors: TooMuch; ValueError, struct.error where the frame of the stream is damaged.
+    """
     total = count = 0
     for place, start, length in messages(body):
         if (kind := _header_type(body, place)) not in {_DICTIONARY, _BATCH}:
@@ -103,6 +120,7 @@ def check_size(body: bytes, most_bytes: int) -> None:
         total += _decoded_bytes(body, _record_batch(body, place, kind), start, length)
         if total > most_bytes:
             raise TooMuch("bytes when decoded", most_bytes, total)
+    return total
 
 
 def messages(body: bytes) -> Iterator[tuple[int, int, int]]:

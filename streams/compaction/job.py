@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streams.compaction.plan import Merge
 from streams.compaction.reduce import ERRORS, Part, split, together
 from streams.compaction.staging import Staging, announce, renewed, staging_of
-from streams.compaction.task import Limits, Task, read_part, task_of, write_part
+from streams.compaction.task import Limits, Task, read_parts, task_of, write_part
 from streams.compaction.work import (
     Failed,
     Result,
@@ -179,25 +179,24 @@ def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
             for cell in batch.to_pylist():
                 number = cell["merge"]
                 pieces = pickle.loads(cell["pieces"])  # noqa: S301  our own driver's
-                yield read_cell(number, replace(tasks[number], groups=(pieces,)), kafka)
+                yield from read_cell(number, replace(tasks[number], groups=(pieces,)), kafka)
 
     return read
 
 
-def read_cell(number: int, task: Task, kafka: ClientSettings) -> pa.RecordBatch:
+def read_cell(number: int, task: Task, kafka: ClientSettings) -> Batches:
     """The rows of `PARTS` of a cell."""
     try:
-        part = read_part(broker(kafka).chunks, task, 0, kernel())
-        split_ = split(part, task.buckets, kernel())
+        for part in read_parts(broker(kafka).chunks, task, 0, LIMITS.bucket_bytes, kernel()):
+            yield parts_rows(
+                [
+                    (number, bucket, packed(each.updates), packed(each.errors), None)
+                    for bucket, each in enumerate(split(part, task.buckets, kernel()))
+                    if each.rows
+                ]
+            )
     except Exception as error:  # noqa: BLE001  a task that raises ends the job, and with it all merges
-        return parts_rows([(number, FAILURE, None, None, reason_of(error))])
-    return parts_rows(
-        [
-            (number, bucket, packed(each.updates), packed(each.errors), None)
-            for bucket, each in enumerate(split_)
-            if each.rows
-        ]
-    )
+        yield parts_rows([(number, FAILURE, None, None, reason_of(error))])
 
 
 PartsRow = tuple[int, int, bytes | None, bytes | None, str | None]

@@ -36,6 +36,11 @@ class Part:
         return int(self.updates.num_rows + self.errors.num_rows)
 
     @property
+    def nbytes(self) -> int:
+        """The bytes that they take."""
+        return int(self.updates.nbytes + self.errors.nbytes)
+
+    @property
     def tables(self) -> Loaded:
         """The same as storage writes it."""
         return pa.Table.from_batches([self.updates]), pa.Table.from_batches([self.errors])

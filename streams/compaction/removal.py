@@ -13,7 +13,7 @@ objects, is deleted by whoever made it. A group may be used again, by other ids.
 another id that comes at the very moment fails, and its id is then used up.
 """
 
-from streams.storage.directory import REGISTRY, Directory
+from streams.storage.directory import REGISTRY, Directory, entry_of
 from streams.storage.shards import Shards
 from streams.storage.state import State
 
@@ -41,13 +41,16 @@ def remove(shards: Shards, group: str, now_ms: int) -> bool:
 
 def is_over(state: State, now_ms: int) -> bool:
     """Whether all that was ever in the group is dropped, and was a while ago."""
-    every = state.collections.values()
     is_quiet = now_ms - state.appended_ms >= QUIET_MS
-    return is_quiet and bool(every) and all(each.is_dropped for each in every)
+    return is_quiet and bool(state.collections.dropped) and not state.collections.live
 
 
 def is_remembered(shards: Shards, group: str, state: State) -> bool:
     """Whether the registry says of each id of the group that it was in this log."""
-    directory = Directory(shards)
-    here = (group, shards.identity(group))
-    return all(directory.registered(id_) == here for id_ in state.collections)
+    if shards.identity(REGISTRY) is None:
+        return False
+    shards.open(REGISTRY)
+    shards.sync_group(REGISTRY)
+    here, directory = f"{group} {shards.identity(group)}", Directory(shards)
+    entries = (directory.folded(entry_of(id_)) for id_ in state.collections)
+    return all(each is not None and each.description == here for each in entries)

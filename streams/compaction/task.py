@@ -1,6 +1,6 @@
 """A merge as its workers are told it: plain facts that can be sent to another process.
 
-    read_part     a few chunks of the merge: fetched, clipped, advanced, consolidated
+    read_parts    a few chunks of the merge: fetched, clipped, advanced, consolidated
     write_part    updates that belong together: encoded and written as chunks
 
 The same two functions run in process (`streams.compaction.work`) and in the tasks of a Spark
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from schemas import chunk
+from schemas import chunk, stream
 from streams.compaction import measure
 from streams.compaction.measure import MOST_EXPANSION
 from streams.compaction.plan import Merge
@@ -23,7 +23,7 @@ from streams.kafka.log import ChunkRef, Chunks
 from streams.storage import read
 from streams.storage.description import loads
 from streams.storage.ranges import with_ranges
-from streams.storage.read import Piece
+from streams.storage.read import Loaded, Piece
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel, arrow_schema
 
@@ -150,13 +150,47 @@ def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:
     return max(1, -(-foretold // bucket_bytes))
 
 
-def read_part(chunks: Chunks, task: Task, group: int, kernel: Kernel) -> Part:
-    """One group of the task's chunks.
+def read_parts(
+    chunks: Chunks, task: Task, group: int, room: int, kernel: Kernel
+) -> Iterator[Part]:
+    """One group of the task's chunks, so many at once as decode to `room` bytes, or one.
 
     Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
     """
-    loaded = read.load(chunks, task.topic, task.groups[group])
-    return reduced([loaded], task.schema, task.advance_to, kernel)
+    pieces_ = task.groups[group]
+    refs = tuple(dict.fromkeys(piece.ref for piece in pieces_))
+    bodies = dict(zip(refs, chunks.fetch(task.topic, refs), strict=True))
+    loaded: list[Loaded] = []
+    total = 0
+    for piece in pieces_:
+        size = decoded_bytes(task.topic, piece.ref, bodies[piece.ref])
+        if loaded and total + size > room:
+            yield reduced(loaded, task.schema, task.advance_to, kernel)
+            loaded, total = [], 0
+        loaded.append(read.open_piece(task.topic, piece, bodies[piece.ref]))
+        total += size
+    if loaded:
+        yield reduced(loaded, task.schema, task.advance_to, kernel)
+
+
+def decoded_bytes(topic: Topic, ref: ChunkRef, body: bytes) -> int:
+    """The bytes of a chunk in memory, as it declares them. Errors: Corrupt."""
+    try:
+        return stream.decoded_bytes(body)
+    except Corrupt as cause:
+        raise Corrupt(f"chunk {topic}/{ref.partition}@{ref.offset}: {cause}") from cause
+
+
+def measured(chunks: Chunks, task: Task) -> int:
+    """The bytes of all of the task's chunks in memory. Errors: Corrupt, as `read_parts`."""
+    total = 0
+    for group in task.groups:
+        refs = tuple(dict.fromkeys(piece.ref for piece in group))
+        bodies = chunks.fetch(task.topic, refs)
+        total += sum(
+            decoded_bytes(task.topic, ref, body) for ref, body in zip(refs, bodies, strict=True)
+        )
+    return total
 
 
 def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:

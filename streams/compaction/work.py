@@ -11,7 +11,7 @@ collector is faster its Replace is void.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from streams.compaction.plan import Merge
 from streams.compaction.reduce import Part, split, together
 from streams.compaction.spill import Spill
 from streams.compaction.staging import fits, is_staged, release, stage
-from streams.compaction.task import Limits, Task, read_part, task_of, write_part
+from streams.compaction.task import Limits, Task, measured, read_parts, task_of, write_part
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
@@ -64,6 +64,11 @@ class Failed:
 
 log = logging.getLogger(__name__)
 
+
+class Outgrown(Exception):
+    """Updates are larger than foretold, so that they need more buckets: none is harmed."""
+
+
 Result = Compacted | LostRace
 Wanted = tuple[CollectionId, Merge]
 
@@ -93,22 +98,36 @@ class Worker:
         `Shards.submit` and `Chunks.write`.
         """
         task = task_of(self.shards, collection, merge, self.limits)
-        name = self.new_id() if task.buckets > 1 else None
         try:
-            written = self._write(task, name)
-            if isinstance(written, LostRace):
-                return written
-            return swap(self.shards, collection, merge, written)
+            try:
+                return self._compact(merge, task, self.limits.bucket_bytes * task.buckets)
+            except Outgrown:
+                total = measured(self.shards.chunks, task)
+                buckets = max(2, -(-total // self.limits.bucket_bytes))
+                return self._compact(merge, replace(task, buckets=buckets), total)
         except Corrupt as corrupt:
             return lost_or_corrupt(self.shards, collection, merge, corrupt)
+
+    def _compact(self, merge: Merge, task: Task, foretold: int) -> Result:
+        """Carry out a merge whose updates take so many bytes, twice as many at most.
+
+        Errors: Outgrown when they are more; as `compact`.
+        """
+        name = self.new_id() if task.buckets > 1 else None
+        try:
+            written = self._write(task, name, 2 * foretold)
+            if isinstance(written, LostRace):
+                return written
+            return swap(self.shards, task.collection, merge, written)
         finally:
             if name is not None:
-                release(self.shards, [(collection, name)])
+                release(self.shards, [(task.collection, name)])
 
-    def _write(self, task: Task, name: str | None) -> tuple[ChunkRef, ...] | LostRace:
+    def _write(
+        self, task: Task, name: str | None, most_bytes: int
+    ) -> tuple[ChunkRef, ...] | LostRace:
         """The chunks of the merged batch; those of several buckets are staged by the name."""
-        chunks = self.shards.chunks
-        parts = (self._read(task, group) for group in range(len(task.groups)))
+        parts = self._parts(task, most_bytes)
         if name is not None:
             with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
                 spill = Spill(Path(directory), task.schema)
@@ -118,11 +137,19 @@ class Worker:
         every = list(parts)
         if not every:
             return ()
-        return write_part(chunks, task, together(every, task.schema, self.kernel))
+        return write_part(self.shards.chunks, task, together(every, task.schema, self.kernel))
 
-    def _read(self, task: Task, group: int) -> Part:
-        self._go_on()
-        return read_part(self.shards.chunks, task, group, self.kernel)
+    def _parts(self, task: Task, most_bytes: int) -> Iterator[Part]:
+        """All that the task reads. Errors: Outgrown when it is more than so many bytes."""
+        total = 0
+        for group in range(len(task.groups)):
+            self._go_on()
+            room = self.limits.bucket_bytes
+            for part in read_parts(self.shards.chunks, task, group, room, self.kernel):
+                total += part.nbytes
+                if total > most_bytes:
+                    raise Outgrown
+                yield part
 
     def _go_on(self) -> None:
         if self.is_stopping():
