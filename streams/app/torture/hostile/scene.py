@@ -159,6 +159,7 @@ def commands_of(victim: Victim) -> list[bytes]:
         ("heartbeat", {"capability": victim.write}),
         ("stage", {"capability": victim.write, "stage": "load", "chunks": []}),
         ("drop", {"collection": victim.collection, "capability": victim.read}),
+        ("drop_2", {"collection": victim.collection, "capability": victim.read}),
     ]
     return [
         codec.encode(f"command_{name}", {"id": f"{victim.collection}-{name}", **fields})
