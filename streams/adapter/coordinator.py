@@ -45,6 +45,7 @@ from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
 from streams.plan.compile import drawn, explain
 from streams.plan.functions import function_of
+from streams.plan.limits import too_deep
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
@@ -161,8 +162,9 @@ class Coordinator:
         """
         session = session or Session()
         try:
+            statements = sql.parse(text)
             texts = [text[tokens[0].start : tokens[-1].end] for tokens in split(tokenize(text))]
-            for statement, part in zip(sql.parse(text), texts, strict=True):
+            for statement, part in zip(statements, texts, strict=True):
                 yield from self._execute(statement, part, session)
         except Deposed:
             raise
@@ -170,6 +172,8 @@ class Coordinator:
             yield failed(error)
         except TimeoutError as error:
             yield Failed(str(error))
+        except RecursionError:
+            yield failed(too_deep())
 
     def _execute(  # noqa: C901, PLR0912 - one case a statement
         self, statement: sql.Statement, text: str, session: Session

@@ -30,6 +30,12 @@ log = logging.getLogger(__name__)
 
 SESSION, SESSION_TIME = "Slackwater-Session", "Slackwater-Session-Time"
 
+REQUEST_S = 60.0
+"""How long a request may pause before it is whole; a thread waits for it."""
+
+LONGEST_NUMBER = 18
+"""Digits of a Content-Length."""
+
 LONGEST_TEXT = 16 << 20
 """Bytes of statements in one request."""
 
@@ -83,6 +89,11 @@ class Handler(BaseHTTPRequestHandler):
 
     server_version = "slackwater"
 
+    def setup(self) -> None:
+        """Begin to read, for as long as a request may pause."""
+        super().setup()
+        self.connection.settimeout(REQUEST_S)
+
     @property
     def answering(self) -> Answering:
         """The coordinator."""
@@ -102,16 +113,31 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """Statements."""
-        length = int(self.headers.get("Content-Length") or 0)
+        length = self._length()
         if self.path != "/sql":
             self._answer(HTTPStatus.NOT_FOUND, {"error": f"there is no {self.path}"})
         elif self.headers.get("Origin") or self.headers.get("Sec-Fetch-Site"):
             self._answer(HTTPStatus.FORBIDDEN, {"error": "not for browsers"})
+        elif length is None:
+            code = HTTPStatus.LENGTH_REQUIRED
+            self._answer(code, {"error": "expected the bytes' number in Content-Length"})
         elif length > LONGEST_TEXT:
             code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
             self._answer(code, {"error": f"more than {LONGEST_TEXT} bytes of statements"})
         else:
-            self._in_session(self.rfile.read(length))
+            text = self.rfile.read(length)
+            self.connection.settimeout(None)  # an answer may take as long as its reader likes
+            if len(text) == length:
+                self._in_session(text)
+            else:
+                told = f"expected {length} bytes of statements, got {len(text)}"
+                self._answer(HTTPStatus.BAD_REQUEST, {"error": told})
+
+    def _length(self) -> int | None:
+        """How many bytes follow; None when that is not said as it has to be."""
+        said = self.headers.get("Content-Length", "")
+        is_number = said.isascii() and said.isdigit() and len(said) <= LONGEST_NUMBER
+        return int(said) if is_number else None
 
     def _in_session(self, text: bytes) -> None:
         token, time = (self.headers.get(each) for each in (SESSION, SESSION_TIME))

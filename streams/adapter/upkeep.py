@@ -84,6 +84,11 @@ class Upkeep:
                     described.append(self._objects.establish(item))
                 except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
                     self._note(item, error)
+                except SlackwaterError:
+                    raise
+                except Exception as defect:  # of ours: a new process would meet it again
+                    log.exception("object cannot be made", extra={"id": item.id})
+                    self.problems[item.id] = repr(defect)
                 else:
                     self._asked.add(item.id)
         self._keeper.controller.start(described, sorted(catalog.dropped))
@@ -123,6 +128,9 @@ class Upkeep:
             raise
         except SlackwaterError as error:
             self._note(item, error)
+        except Exception as defect:  # of ours: a new process would meet it again
+            log.exception("object cannot be made", extra={"id": item.id})
+            self.problems[item.id] = repr(defect)
 
     def abolish(self, item: Item) -> None:
         """Ask for the end of a dropped object's dataflow; the caller holds the lock.

@@ -11,6 +11,7 @@ from enum import Enum
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.plan.durations import milliseconds
+from streams.plan.limits import check_statements, check_text
 from streams.plan.physical import Column
 from streams.plan.tokens import Cursor, split, tokenize
 
@@ -198,7 +199,10 @@ def parse(text: str) -> tuple[Statement, ...]:
 
     Errors: InvalidStatement with line and column, what was expected and what was found.
     """
-    return tuple(_statement(Cursor(text, tokens)) for tokens in split(tokenize(text)))
+    check_text(text)
+    statements = split(tokenize(text))
+    check_statements(text, statements)
+    return tuple(_statement(Cursor(text, tokens)) for tokens in statements)
 
 
 def _statement(cursor: Cursor) -> Statement:

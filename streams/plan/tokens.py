@@ -150,9 +150,10 @@ class Cursor:
     def integer(self, what: str) -> int:
         """A non-negative integer of 64 bits."""
         token = self.current
-        if token is None or token.kind is not TokenType.NUMBER or not token.text.isdigit():
+        if token is None or token.kind is not TokenType.NUMBER or not token.text.isdecimal():
             raise self.refused(what)
-        value = int(token.text)
+        is_long = len(token.text) > len(str(_GREATEST))
+        value = _GREATEST + 1 if is_long else int(token.text)
         if value > _GREATEST:
             raise self.refused(f"{what} up to {_GREATEST}")
         self.position += 1

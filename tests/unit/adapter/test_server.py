@@ -1,5 +1,6 @@
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -123,6 +124,56 @@ def test_bad_requests_are_refused(server) -> None:
     assert ask(server, "POST", "/nothing")[0] == 404
     assert ask(server, "GET", "/nothing")[0] == 404
     assert ask(server, "POST", "/sql", b"all", Origin="http://evil.example")[0] == 403
+
+
+@pytest.mark.parametrize(
+    ("length", "code"),
+    [
+        ("", 411),
+        ("-1", 411),
+        ("many", 411),
+        ("9" * 5000, 411),
+        ("\xb2", 411),
+        ("9" * 18, 413),
+        ("16777217", 413),
+        ("70", 400),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused(server, length, code) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+        raw.sendall(
+            f"POST /sql HTTP/1.0\r\nContent-Length: {length}\r\n\r\nall".encode("latin1")
+        )
+        raw.shutdown(socket.SHUT_WR)
+        assert f" {code} ".encode() in raw.makefile("rb").readline()
+    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\x16\x03\x01\x00",
+        b"POST\r\n\r\n",
+        b"GET " + b"x" * 70_000 + b" HTTP/1.0\r\n\r\n",
+        b"GET /health HTTP/1.0\r\n" + b"a: b\r\n" * 200 + b"\r\n",
+        b"POST /sql HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\n0\r\n\r\n",
+        b"BREW /sql HTTP/1.0\r\n\r\n",
+    ],
+)
+def test_what_is_no_request_costs_its_sender_alone(server, sent) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+        raw.sendall(sent)
+        raw.shutdown(socket.SHUT_WR)
+        assert b" 200 " not in raw.makefile("rb").readline()
+    assert ask(server, "GET", "/health") == (200, [{"alive": True}])
+
+
+def test_a_request_that_does_not_go_on_is_given_up(server, monkeypatch) -> None:
+    monkeypatch.setattr("streams.adapter.server.REQUEST_S", 0.1)
+    with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as raw:
+        raw.sendall(b"POST /sql HTTP/1.0\r\nContent-Length: 9\r\n\r\nall")
+        assert raw.recv(1) == b""
 
 
 def test_a_session_is_what_a_token_names(server) -> None:
