@@ -51,6 +51,7 @@ class Settings:
     buckets: int = CORES
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
+    deadline_ms: int = 60_000
     timings: bool = False
     retain_ms: int = 3_600_000
     compact_every_s: float = 30.0
@@ -127,6 +128,7 @@ class Environment:
             master=settings.master,
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,
+            deadline_ms=settings.deadline_ms,
             timings=settings.timings,
             retain_ms=settings.retain_ms,
             compact_every_s=settings.compact_every_s,

@@ -33,6 +33,7 @@ def config_of(service: Service) -> ReplicaConfig:
         state=Path(service.directory),
         spark=SparkSettings(master=service.master, driver_memory=service.driver_memory),
         budgets=Budgets(slice_bytes=service.slice_bytes),
+        deadline_s=service.deadline_ms / 1000,
         timings=service.timings,
         points=service.points,
     )

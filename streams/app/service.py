@@ -23,7 +23,8 @@ FENCED = 3
 class Service:
     """What a service is told.
 
-    `slice_bytes` is how much of the stored inputs a hydration takes at once. `topics` are
+    `slice_bytes` is how much of the stored inputs a hydration takes at once, `deadline_ms` how
+    long the tasks of the smallest micro-batch may take. `topics` are
     pairs as `streams.kafka.choices` reads them; `points` say where a test wants the service
     to die.
     """
@@ -38,6 +39,7 @@ class Service:
     master: str = "local[2,4]"
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
+    deadline_ms: int = 60_000
     retain_ms: int = 3_600_000
     compact_every_s: float = 30.0
     timings: bool = False

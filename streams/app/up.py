@@ -122,6 +122,9 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         str, typer.Option(help="How much history is kept, unless an object says otherwise.")
     ] = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
+    step_deadline: Annotated[
+        str, typer.Option(help="How long the smallest micro-batch may take; others get more.")
+    ] = "1 minute",
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
@@ -145,6 +148,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         master=master or MASTER,
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
+        deadline_ms=duration(step_deadline),
     )
     console = Console(stderr=True)
     try:

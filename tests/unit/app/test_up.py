@@ -104,12 +104,13 @@ def test_what_services_are_told_comes_back_and_is_private(tmp_path: Path) -> Non
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-def test_the_size_of_a_slice_reaches_the_replica(
+def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Settings] = []
     monkeypatch.setattr(up, "_run", lambda settings, _: found.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
+    options += ["--step-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
     asked = Environment(found[0])
     asked._kafka = ClientSettings("a:1")
@@ -117,6 +118,7 @@ def test_the_size_of_a_slice_reaches_the_replica(
     asked._start_service("replica", 0)
     told = read_service(tmp_path / "replica.json")
     assert config_of(told).budgets.slice_bytes == 700
+    assert config_of(told).deadline_s == 300
 
 
 def test_a_slice_of_nothing_is_refused() -> None:
