@@ -99,6 +99,16 @@ def duration(text: str) -> int:
         raise typer.BadParameter(f"{error.message}: {error.hint}") from error
 
 
+def deadline(text: str) -> int:
+    """The milliseconds of a step's deadline. Errors: typer.BadParameter."""
+    found = duration(text)
+    if found < LEAST_DEADLINE_MS:
+        raise typer.BadParameter(f"expected a second at least, got {text!r}")
+    return found
+
+
+LEAST_DEADLINE_MS = 1000
+
 SliceOption = Annotated[
     int, typer.Option(min=1, help="Bytes of stored inputs that a hydration takes at a time.")
 ]
@@ -148,7 +158,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         master=master or MASTER,
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
-        deadline_ms=duration(step_deadline),
+        deadline_ms=deadline(step_deadline),
     )
     console = Console(stderr=True)
     try:

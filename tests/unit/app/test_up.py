@@ -121,8 +121,9 @@ def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     assert config_of(told).deadline_s == 300
 
 
-def test_a_slice_of_nothing_is_refused() -> None:
-    done = CliRunner().invoke(app, ["up", "--slice-bytes", "0"])
+@pytest.mark.parametrize("option", [("--slice-bytes", "0"), ("--step-deadline", "900 ms")])
+def test_no_bytes_and_no_time_are_refused(option: tuple[str, str]) -> None:
+    done = CliRunner().invoke(app, ["up", *option])
     assert done.exit_code == 2
 
 
