@@ -16,7 +16,7 @@ from streams.app.compacting import (
     open_groups,
     worker,
 )
-from streams.app.environment import find
+from streams.app.reaching import find
 from streams.app.services import new_id
 from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage

@@ -5,32 +5,27 @@ state (a cache), the processes' output, and `environment.json`, which says how t
 The same directory gives the same environment again.
 """
 
-import fcntl
-import json
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 from streams.app.client import Answer, Client
 from streams.app.processes import Child
+from streams.app.reaching import exclusive, port_of, reachable, write_file
 from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import Topics
 from streams.storage.shards import Shards
 
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
 _CHECK_EVERY_MS = 1_000
-_FILE = "environment.json"
 
 CORES = min(os.cpu_count() or 2, 8)
 MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
@@ -97,14 +92,14 @@ class Environment:
     def _start(self) -> None:
         directory = self.settings.directory
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
-        self._stack.enter_context(_exclusive(directory))
+        self._stack.enter_context(exclusive(directory))
         self._kafka = self._cluster(directory / "kafka")
         self._say("starting the coordinator and the replica")
-        port = _port(directory)
+        port = port_of(directory)
         self.client = Client(f"http://127.0.0.1:{port}")
         for name in ("coordinator", "replica", "compaction", "storage"):
             self._start_service(name, port)
-        _write_file(directory, self.kafka, self.settings.namespace, port)
+        write_file(directory, self.kafka, self.settings.namespace, port)
         self._await(self.client.is_healthy, "coordinator")
 
     def _cluster(self, directory: Path) -> ClientSettings:
@@ -216,96 +211,3 @@ class Environment:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def expect_answer(topics: Topics, bootstrap: str) -> None:
-    """Errors: Determinate, which says where, when no broker answers."""
-    try:
-        topics.names()
-    except Determinate as cause:
-        raise Determinate(f"no broker answers at {bootstrap}: {cause}") from cause
-
-
-def reachable(settings: ClientSettings) -> ClientSettings:
-    """The settings, with which a broker has answered: else each service would fail on its own.
-
-    Errors: InvalidUsage when they are refused, Determinate when nobody answers.
-    """
-    broker = KafkaBroker(settings)
-    try:
-        expect_answer(broker.topics, settings.bootstrap)
-    finally:
-        broker.close()
-    return settings
-
-
-def find(directory: Path) -> tuple[Client, ClientSettings, str]:
-    """The client, the Kafka settings and the namespace of a running environment.
-
-    Errors: InvalidUsage when no environment runs in the directory.
-    """
-    kafka, namespace = reach(directory)
-    client = Client(json.loads((directory / _FILE).read_text())["url"])
-    if not client.is_healthy():
-        raise InvalidUsage(
-            f"the environment in {directory} does not answer at {client.url}: is"
-            " 'slackwater up' still running?"
-        )
-    return client, kafka, namespace
-
-
-def reach(directory: Path) -> tuple[ClientSettings, str]:
-    """The Kafka settings and the namespace of an environment, whether or not it runs.
-
-    Errors: InvalidUsage when there is none in the directory.
-    """
-    file = directory / _FILE
-    if not file.exists():
-        raise InvalidUsage(
-            f"no environment in {directory}: start one with 'slackwater up --directory"
-            f" {directory}'"
-        )
-    value = json.loads(file.read_text())
-    settings = tuple(sorted(value["client"].items()))
-    return ClientSettings(value["bootstrap"], settings), value["namespace"]
-
-
-def _write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
-    value = {
-        "url": f"http://127.0.0.1:{port}",
-        "bootstrap": kafka.bootstrap,
-        "client": dict(kafka.extra),
-        "namespace": namespace,
-    }
-    file = directory / _FILE
-    file.touch(mode=0o600)  # client settings may hold secrets
-    file.chmod(0o600)  # also when it was there before
-    file.write_text(json.dumps(value, indent=2) + "\n")
-
-
-def _port(directory: Path) -> int:
-    """The coordinator's port: the one it had before, if it is free."""
-    before = 0
-    file = directory / _FILE
-    if file.exists():
-        before = int(json.loads(file.read_text())["url"].rsplit(":", 1)[1])
-    for wanted in (before, 0):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", wanted))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise Determinate("no free port on 127.0.0.1")
-
-
-def _exclusive(directory: Path) -> IO[str]:
-    """The directory's lock, held while the file is open."""
-    lock = (directory / "lock").open("w")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as cause:
-        lock.close()
-        raise InvalidUsage(f"another environment runs in {directory}") from cause
-    return lock

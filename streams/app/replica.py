@@ -1,5 +1,6 @@
 """The replica as a process: dataflows on Spark, until told to stop."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -16,6 +17,8 @@ def run(service: Service, stopping: threading.Event) -> int:
 
     def stop_when_told() -> None:
         stopping.wait()
+        if not replica.has_begun:
+            os._exit(0)  # Spark is still starting, which cannot be cut short; it goes with us
         replica.stop()
 
     threading.Thread(target=stop_when_told, name="stop", daemon=True).start()

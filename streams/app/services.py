@@ -18,8 +18,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from streams.app.environment import reachable
 from streams.app.processes import end_with_input
+from streams.app.reaching import reachable
 from streams.app.service import FAILED, Service, read_service
 from streams.errors import InvalidUsage, SlackwaterError
 

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from streams.app.client import Client
-from streams.app.environment import find
 from streams.app.hydration import watch
 from streams.app.printer import Printer, console_for
+from streams.app.reaching import find
 from streams.app.up import DIRECTORY
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from streams.app.environment import reach, reachable
+from streams.app.reaching import reach, reachable
 from streams.app.service import FAILED, FENCED, Service
 from streams.app.services import (
     Supervised,

@@ -38,6 +38,7 @@ from streams.compute.writer import ResponseWriter
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.kafka.broker import KafkaBroker
+from streams.kafka.topics import Topics
 from streams.replica.answers import Answers
 from streams.replica.causes import cause_of
 from streams.replica.checkpoints import Store
@@ -48,6 +49,7 @@ from streams.replica.spark import spark_session
 log = logging.getLogger(__name__)
 
 POLL_MS = 100
+INSTANCE_EVERY_S = 0.5
 
 
 class Replica:
@@ -60,6 +62,8 @@ class Replica:
         self.config = config
         self._spark = spark
         self._stopping = threading.Event()
+        self.has_begun = False
+        """Whether Spark is up: before that there is nothing that a stop could finish."""
 
     def run(self) -> None:
         """Serve until stopped. Errors: InvalidUsage when the state directory is in use."""
@@ -72,6 +76,9 @@ class Replica:
             spark = self._spark
             if spark is None:
                 spark = stack.enter_context(spark_session(config.spark, config.state))
+            self.has_begun = True
+            if not self._await_instance(broker.topics):
+                return
             name = f"{config.name}-{uuid.uuid4().hex[:8]}"
             answers = Answers(ResponseWriter(broker.logs, config.responses, name))
             reader = CommandReader(broker.logs, config.commands)
@@ -81,6 +88,21 @@ class Replica:
             log.info("replica serves", extra={"replica": name})
             while not self._stopping.is_set():
                 server.hear(reader)
+
+    def _await_instance(self, topics: Topics) -> bool:
+        """Whether the instance is there, which its coordinator makes, before we are stopped."""
+        wanted = (self.config.commands, self.config.responses)
+        has_told = False
+        while not self._stopping.is_set():
+            missing = [topic for topic in wanted if topics.describe(topic) is None]
+            if not missing:
+                return True
+            if not has_told:
+                extra = {"topic": missing[0]}
+                log.warning("no such instance yet: waiting for its coordinator", extra=extra)
+                has_told = True
+            self._stopping.wait(INSTANCE_EVERY_S)
+        return False
 
     def stop(self) -> None:
         """Ask `run` to return."""

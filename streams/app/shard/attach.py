@@ -13,7 +13,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.app.environment import expect_answer
+from streams.app.reaching import expect_answer
 from streams.app.services import now_ms
 from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
 from streams.errors import InvalidUsage, SlackwaterError

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console, RenderableType
 
 from streams.adapter.results import Failed, Result, line
-from streams.app.environment import reach
 from streams.app.printer import Printer, console_for
+from streams.app.reaching import reach
 from streams.app.services import now_ms
 from streams.app.shard import show as screen
 from streams.app.shard.attach import Attached, Refused, attached

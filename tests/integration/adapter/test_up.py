@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from streams.app.environment import find
+from streams.app.reaching import find
 from streams.errors import InvalidUsage
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.producing import Feed

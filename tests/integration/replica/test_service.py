@@ -7,15 +7,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from streams.app.service import Service
+from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench, now_ms
-from tests.support.processes import family, settled, signal_group
+from tests.support.processes import eventually, family, settled, signal_group
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -74,6 +76,29 @@ def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
         assert process.wait(60) == 0
         settled(everything)
     told = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in told if TRACE.search(line)] == []
+
+
+def test_it_waits_for_its_coordinator(bench: Bench, tmp_path: Path) -> None:
+    other = f"{bench.namespace}-later"
+    log = tmp_path / "log"
+    with served(replace(bench, namespace=other), tmp_path) as process:
+        eventually(lambda: "waiting for its coordinator" in log.read_text(), 120)
+        create_topics(bench.broker.topics, other, "main")
+        eventually(lambda: "replica serves" in log.read_text(), 60)
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def test_it_ends_at_once_while_spark_starts(bench: Bench, tmp_path: Path) -> None:
+    with served(bench, tmp_path) as process:
+        eventually(lambda: len(family(process.pid)) >= 4, 120)  # Java, and the nursery's two
+        everything = family(process.pid)
+        process.terminate()
+        assert process.wait(20) == 0
+        settled(everything)
+    told = (tmp_path / "log").read_text().splitlines()
+    assert "replica serves" not in " ".join(told)
     assert [line for line in told if TRACE.search(line)] == []
 
 

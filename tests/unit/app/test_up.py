@@ -8,10 +8,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streams.app import environment, up
-from streams.app.environment import Environment, Settings, reach
+from streams.app import environment, reaching, up
+from streams.app.environment import Environment, Settings
 from streams.app.main import app
 from streams.app.processes import Child
+from streams.app.reaching import reach
 from streams.app.replica import config_of
 from streams.app.service import Service, read_service
 from streams.app.up import chosen_topics, client_settings
@@ -132,7 +133,7 @@ def test_an_environment_that_does_not_run_can_be_reached(tmp_path: Path) -> None
     file = tmp_path / "environment.json"
     file.write_text("{}")
     file.chmod(0o644)
-    environment._write_file(tmp_path, kafka, "n", 7)
+    reaching.write_file(tmp_path, kafka, "n", 7)
     assert reach(tmp_path) == (kafka, "n")
     assert file.stat().st_mode & 0o777 == 0o600
     assert json.loads(file.read_text())["url"] == "http://127.0.0.1:7"

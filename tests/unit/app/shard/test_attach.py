@@ -2,7 +2,7 @@
 
 import pytest
 
-from streams.app.environment import expect_answer
+from streams.app.reaching import expect_answer
 from streams.app.shard.attach import Refused
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic

@@ -1,0 +1,51 @@
+"""The helper by which tests kill and wait for processes, while these end by themselves."""
+
+import signal
+import subprocess
+import sys
+
+from tests.support.processes import (
+    command_line,
+    family,
+    is_alive,
+    kill_all,
+    settled,
+    signal_group,
+)
+
+FAMILY = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_family_is_killed_of_which_one_has_just_ended() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", FAMILY], stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout is not None
+        second = int(first.stdout.readline())
+        everything = family(first.pid)
+        assert {each.pid for each in everything} == {first.pid, second}
+        first.kill()
+        first.wait()
+        kill_all(everything)
+        settled(everything)
+    assert not is_alive(first.pid)
+    assert not is_alive(second)
+
+
+def test_what_has_ended_has_no_family_no_command_line_and_takes_no_signal() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True
+    ) as process:
+        (alone,) = family(process.pid)
+        assert command_line(alone)[1:] == ["-c", "input()"]
+        process.kill()
+    assert family(process.pid) == frozenset()
+    assert command_line(alone) == []
+    signal_group(process.pid, signal.SIGKILL)
+    kill_all([alone])
+    settled([alone], 0)
