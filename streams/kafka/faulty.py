@@ -114,6 +114,10 @@ class FaultyLogs:
             raise Unanswered("injected silence")
         return self.inner.bounds_all(topics)
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Passed on."""
+        return self.inner.is_bare(topic, start)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """The inner tail."""
         return self.inner.tail(starts)
@@ -218,6 +222,9 @@ class _CutLogs:
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
         self._between()
         return self._inner.bounds_all(topics)
+
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        return self._inner.is_bare(topic, start)
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         return self._inner.tail(starts)

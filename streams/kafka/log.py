@@ -166,6 +166,12 @@ class Logs(Protocol):
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
         """The bounds of many logs, by a few questions however many they are."""
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Whether a log holds no record at `start` or beyond, though offsets are given away.
+
+        What lies there are the marks of transactions.
+        """
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """A reader that follows the given logs."""
 

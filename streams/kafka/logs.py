@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
-from streams.kafka.faults import GONE, cause_of, read_fault
+from streams.kafka.faults import END_OF_PARTITION, GONE, cause_of, read_fault
 from streams.kafka.log import Stored, Tail, Unanswered, all_stored
 from streams.kafka.lookout import Asker
 from streams.kafka.sender import Delivered, Outgoing, Sender, Sent
@@ -96,6 +96,22 @@ class KafkaLogs:
         if self._consumer is None:
             self._consumer = clients.consumer(self._settings, MEANING, {})
         return self._consumer
+
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Whether a reader who begins at `start` comes to the end without a record."""
+        meaning = {**MEANING, "enable.partition.eof": True}
+        consumer = clients.consumer(self._settings, meaning, {"fetch.wait.max.ms": 5})
+        try:
+            consumer.assign([TopicPartition(topic, 0, start)])
+            message = consumer.poll(clients.ANSWER_TIMEOUT_S)
+            error = message.error() if message is not None else None
+        finally:
+            consumer.close()
+        if message is None:
+            raise Unanswered(f"look at log {topic} from offset {start}: no answer")
+        if error is not None and error.code() != END_OF_PARTITION:
+            raise read_fault(f"look at log {topic} from offset {start}", error)
+        return error is not None
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""

@@ -150,6 +150,11 @@ class MemoryLogs:
         """Bounds of many logs."""
         return {topic: self.bounds(topic) for topic in topics}
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Whether there is nothing from `start` on."""
+        with self.store.changed:
+            return not self.store.log(topic).since(start)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """Follow logs that exist."""
         return MemoryTail(self.store, starts)

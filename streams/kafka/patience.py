@@ -88,6 +88,10 @@ class PatientLogs:
         """The bounds, once somebody answers."""
         return self.patience.ask(lambda: self.inner.bounds_all(topics))
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Whether there is nothing, once somebody answers."""
+        return self.patience.ask(lambda: self.inner.is_bare(topic, start))
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """A tail waits by itself, once it is there."""
         return self.patience.ask(lambda: self.inner.tail(starts))

@@ -11,6 +11,7 @@ records: fatal for its group (rule 12).
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from schemas import codec
@@ -23,11 +24,15 @@ from streams.storage.events import Rollup
 from streams.storage.group import Group, decode
 from streams.storage.outcomes import RolledUp
 from streams.storage.records import ROLLUP
+from streams.storage.skipping import Skips, skips_of
 from streams.storage.state import State
 
 POLL_MS = 100
 MANY = 4
 """Groups, from which on their Rollups are fetched at once."""
+
+LOOK_EVERY = 10
+"""Empty polls in a row after which it is asked whether there is anything to come at all."""
 
 PATIENCE = 300
 """Empty polls in a row after which a log that should hold more counts as unreadable, if brokers
@@ -45,14 +50,16 @@ Start = Rollup | None
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A group to be recovered: what its log holds from offset `low` on.
+    """A group to be recovered: what its log holds from offset `low` on, up to `end`.
 
     Its fold begins at the first of `earlier` that can be read; only if none can, at `furthest`.
     """
 
     group: Group
     low: Offset
+    end: Offset
     entries: Sequence[Entry]
+    skips: Skips
     earlier: tuple[Start, ...]
     furthest: tuple[Start, ...]
 
@@ -65,21 +72,23 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
     bounds = logs.bounds_all([group.names.log for group in groups])
     entries = read_all(logs, bounds)
     pasts = [
-        past_of(group, bounds[group.names.log][0], entries[group.names.log]) for group in groups
+        past_of(group, bounds[group.names.log], entries[group.names.log]) for group in groups
     ]
     ahead = fetched_ahead(chunks, pasts)
     for past in pasts:
         restore(chunks, past, ahead)
 
 
-def past_of(group: Group, low: Offset, entries: Sequence[Entry]) -> Past:
+def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry]) -> Past:
     """A group with the places at which its fold may begin."""
-    reaching = [each for each in rollups(entries) if each.upto + 1 >= low]
+    low, end = bounds
+    skips = skips_of(entries)
+    reaching = [each for each in rollups(entries, skips) if each.upto + 1 >= low]
     upto = reaching[0].upto if reaching else Offset(-1)
     before = [each for each in reaching if each.upto < upto]
     empty = (None,) if low == 0 else ()
     furthest = [each for each in reaching if each.upto == upto]
-    return Past(group, low, entries, (*before, *empty), tuple(furthest))
+    return Past(group, low, end, entries, skips, (*before, *empty), tuple(furthest))
 
 
 def restore(chunks: Chunks, past: Past, ahead: Bodies) -> None:
@@ -121,14 +130,18 @@ def state_of(chunks: Chunks, group: Group, start: Rollup | None, ahead: Bodies) 
 def folded(past: Past, state: State) -> Corrupt | bool:
     """Fold the entries on from a state: why that fails, or whether a later Rollup agreed."""
     group = past.group
-    group.begin(state)
+    group.begin(state, past.skips)
     is_confirmed = False
     try:
         for entry in past.entries:
+            if entry.offset > group.state.upto + 1:
+                group.pass_gap(Offset(entry.offset - 1))
             decided = group.fold(entry)
             if decided is not None and isinstance(decided[1], RolledUp):
                 body = decided[0].body
                 is_confirmed |= isinstance(body, Rollup) and body.upto > state.upto
+        if past.end > group.state.upto + 1:
+            group.pass_gap(Offset(past.end - 1))
     except Corrupt as failure:
         return failure
     return is_confirmed
@@ -137,7 +150,10 @@ def folded(past: Past, state: State) -> Corrupt | bool:
 def read_all(
     logs: Logs, bounds: Mapping[Topic, tuple[Offset, Offset]]
 ) -> Mapping[Topic, list[Entry]]:
-    """Every record of the logs, up to the ends given."""
+    """Every record of the logs, up to the ends given.
+
+    At the last offsets there may be none: transactions leave marks, which nobody is shown.
+    """
     entries: dict[Topic, list[Entry]] = {topic: [] for topic in bounds}
     missing = {topic: end for topic, (low, end) in bounds.items() if low < end}
     if not missing:
@@ -148,6 +164,13 @@ def read_all(
         while missing:
             found = tail.poll(POLL_MS)
             silence = 0 if found else silence + 1
+            if silence % LOOK_EVERY == LOOK_EVERY - 1 and not tail.silent_ms():
+                for topic in [
+                    each
+                    for each in missing
+                    if is_at_end(logs, each, entries[each], bounds[each][0])
+                ]:
+                    del missing[topic]
             if silence > PATIENCE and not is_worth_waiting(tail):
                 raise Determinate(f"logs cannot be read to their ends: {sorted(missing)}")
             for entry in found:
@@ -157,6 +180,11 @@ def read_all(
     finally:
         tail.close()
     return entries
+
+
+def is_at_end(logs: Logs, topic: Topic, entries: Sequence[Entry], low: Offset) -> bool:
+    """Whether a log holds no record beyond those that were read, though it has offsets."""
+    return logs.is_bare(topic, Offset(entries[-1].offset + 1) if entries else low)
 
 
 def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
@@ -179,12 +207,12 @@ def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
     return {(topic, refs): bodies[topic] for topic, refs in wanted.items()}
 
 
-def rollups(entries: Sequence[Entry]) -> list[Rollup]:
-    """The Rollups among the entries, the furthest first."""
-    found = [
-        event.body
-        for entry in entries
-        if codec.name_of(entry.value) == ROLLUP
-        and isinstance((event := decode(entry)).body, Rollup)
-    ]
-    return sorted(found, key=lambda body: body.upto, reverse=True)
+def rollups(entries: Sequence[Entry], skips: Skips) -> list[Rollup]:
+    """The Rollups among the entries, the furthest first. What cannot be read the fold tells."""
+    found = []
+    for entry in entries:
+        if codec.name_of(entry.value) == ROLLUP and entry.offset not in skips:
+            with suppress(Corrupt):
+                found.append(decode(entry).body)
+    bodies = [each for each in found if isinstance(each, Rollup)]
+    return sorted(bodies, key=lambda body: body.upto, reverse=True)

@@ -23,7 +23,7 @@ from streams.kafka.log import Entry, Logs, Tail, Truncated, Unanswered, WronglyT
 from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
-from streams.storage.group import MADE_ANEW, Group, is_lost, lost
+from streams.storage.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
 from streams.storage.healing import Found, Healer
 from streams.storage.homes import Homes
 from streams.storage.outcomes import Outcome, WrongGroup
@@ -324,6 +324,9 @@ class Following:
                 continue
             try:
                 decided = group.fold(entry)
+            except OpenAgain as cause:
+                self._leave_behind(entry.topic, Corrupt(str(cause)))
+                continue
             except Corrupt as failure:
                 self.fail(entry.topic, failure)
                 continue
@@ -367,6 +370,12 @@ class Following:
             group.left_at_s = time.monotonic()
             self._moves.append((topic, None))
             self._healer.soon(group.names.group)
+
+    def reopen(self, name: str, cause: SlackwaterError) -> None:
+        """Have a group opened again, because what is to be read of it does not come."""
+        group = self.groups.get(name)
+        if group is not None:
+            self._leave_behind(group.names.log, cause)
 
     def heal(self, name: str) -> None:
         """Open a group that failed again, at once; passed over when it is well.

@@ -14,9 +14,11 @@ from streams.ids import Offset, Topic
 from streams.kafka.log import Entry, Truncated
 from streams.storage import records, rollup
 from streams.storage.events import Event, Rollup
-from streams.storage.machine import recall, step
+from streams.storage.machine import recall, step, tick
 from streams.storage.outcomes import Decision, RolledUp, WrongGroup
 from streams.storage.retention import ROLLUP_STRIDE
+from streams.storage.skipping import Skips, is_skip
+from streams.storage.skipping import decode as decode_skip
 from streams.storage.state import State
 from streams.storage.window import WINDOW
 
@@ -36,6 +38,10 @@ def lost(log: Topic, upto: Offset, reason: str) -> Truncated:
 def is_lost(failure: Exception | None) -> bool:
     """Whether opening a group again cannot help."""
     return isinstance(failure, Truncated) and failure.is_lost
+
+
+class OpenAgain(Exception):
+    """What was read cannot be folded on, and may be by who opens the group again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +67,7 @@ class Group:
     first Create's, or what ours will carry when there is none yet. `retained` are the states
     at the ends of stretches, for checking Rollups. `left_behind` says why we cannot read on,
     since `left_at_s` by the monotonic clock, before that is a failure; `successor` is the same
-    group as it was opened again.
+    group as it was opened again. `skips` are passed over; the fold `began` after an offset.
     """
 
     names: Names
@@ -76,6 +82,8 @@ class Group:
     left_at_s: float = 0.0
     successor: "Group | None" = None
     last_at_ms: int = 0
+    skips: Skips = field(default_factory=dict)
+    began: int = -1
 
     @property
     def is_ill(self) -> bool:
@@ -94,32 +102,79 @@ class Group:
         """What was decided for an event through `state.upto`, or that this may be forgotten."""
         return recall(self.state, event, Offset(self.state.upto + 1))
 
-    def begin(self, state: State) -> None:
-        """Fold on from a state."""
+    def begin(self, state: State, skips: Skips) -> None:
+        """Fold on from a state, and pass over what is to be."""
         self.state, self.uuid = state, state.group or self.topic_id
+        self.skips, self.began = skips, state.upto
         self.retained.clear()
 
     def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
-        """Fold one record; None when it was folded already.
+        """Fold one record; None when it was folded already, or says nothing of collections.
 
-        Errors: Corrupt.
+        Errors: Corrupt, OpenAgain.
         """
         expected = self.state.upto + 1
         if entry.offset < expected:
             return None
         if entry.offset > expected:
-            raise Corrupt(
+            raise OpenAgain(
                 f"log {entry.topic}/0: expected offset {expected}, actual {entry.offset}"
             )
+        skip = self.skips.get(entry.offset)
+        if skip is not None and skip.is_meant(entry.value):
+            self.pass_over(entry.offset)
+            return None
+        if is_skip(entry.value):
+            self._hear(entry)
+            return None
         event = decode(entry)
-        self.state, outcome = step(self.state, event, entry.offset, entry.at_ms)
-        self.last_at_ms = entry.at_ms
-        if self.state.group:
-            self.uuid = self.state.group
-        if entry.offset % ROLLUP_STRIDE == ROLLUP_STRIDE - 1:
-            self.retained.append(self.state)
+        state, outcome = step(self.state, event, entry.offset, entry.at_ms)
+        self._move(state, entry)
         self._check(entry, event, outcome)
         return event, outcome
+
+    def _move(self, state: State, entry: Entry) -> None:
+        self.state, self.last_at_ms = state, entry.at_ms
+        if state.group:
+            self.uuid = state.group
+        self._retain()
+
+    def _retain(self) -> None:
+        if self.state.upto % ROLLUP_STRIDE == ROLLUP_STRIDE - 1:
+            self.retained.append(self.state)
+
+    def pass_over(self, upto: Offset) -> None:
+        """Go on to an offset as if what lies there were not: no clock moves."""
+        self.state = self.state.moved(upto=upto)
+        self._retain()
+
+    def pass_gap(self, upto: Offset) -> None:
+        """Pass over offsets at which a reader of the whole log found no record.
+
+        One is the mark of a transaction: it says nothing. More may have been deleted, so all of
+        them have to be named by an operator.
+
+        Errors: Corrupt.
+        """
+        gap = [Offset(each) for each in range(self.state.upto + 1, upto + 1)]
+        named = [each for each in gap if each in self.skips]
+        if len(gap) > 1 and len(named) < len(gap):
+            raise Corrupt(
+                f"log {self.names.log}/0: expected offset {gap[0]}, actual {upto + 1}: records"
+                " were deleted, or transactions left marks; see 'slackwater shard verify'"
+            )
+        for each in gap:
+            self.pass_over(each)
+
+    def _hear(self, entry: Entry) -> None:
+        """An operator's word: it is void itself, and about what is passed over already."""
+        skip = decode_skip(entry.value)
+        if self.began < skip.offset < entry.offset and skip.offset not in self.skips:
+            raise OpenAgain(
+                f"log {entry.topic}/0@{entry.offset}: the record at {skip.offset} is to be"
+                " passed over, and was folded"
+            )
+        self._move(tick(self.state, entry.offset, entry.at_ms), entry)
 
     def _check(self, entry: Entry, event: Event, outcome: Decision) -> None:
         if isinstance(outcome, WrongGroup):

@@ -34,6 +34,12 @@ from streams.storage.waiting import Callback, Groups
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
 """The largest chunk; its record has a key and headers, too."""
 
+MARKS_MS = 1_000
+"""How long a record is waited for before it is asked whether there is one."""
+
+MOST_LOOKS = 8
+"""Logs of which this is asked at once: a mark is rare, a slow broker is not."""
+
 __all__ = ["Shards", "fresh_uuid", "write_capability"]
 
 
@@ -292,8 +298,20 @@ class Shards:
         def done() -> bool:
             return all(self.following.group(name).state.upto >= upto[name] for name in upto)
 
+        if not self.following.wait(done, MARKS_MS, upto.keys()):
+            self._pass_marks(upto)
         if not self.following.await_answered(done, upto.keys()):
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
+
+    def _pass_marks(self, upto: Mapping[str, Offset]) -> None:
+        """Open groups again whose logs end with the mark of a transaction: no record comes."""
+        folded = {each: self.following.group(each).state.upto for each in upto}
+        late = [each for each in upto if folded[each] + 1 == upto[each]]
+        for name in late[:MOST_LOOKS]:
+            log = self.names(name).log
+            if self.logs.is_bare(log, upto[name]):
+                cause = Determinate(f"log {log} ends with the mark of a transaction")
+                self.following.reopen(name, cause)
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:
         """What is written beside each chunk of a collection."""

@@ -4,6 +4,7 @@ The section numbers are those of `schemas/CLIENTS.md`, part 4. A state is kept a
 records, in the words of `schemas/avro/shard_state_5.avsc`.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from tests.stranger import wire
@@ -39,16 +40,21 @@ class Fold:
         self.stages: dict[str, Record] = {}
         self.superseded: list[Record] = []
         self.rollups: list[Record] = []
+        self.began = -1  # the upto of the state that was loaded
+        self.passed: set[int] = set()
         self.expected: dict[int, Record] = {}  # what rollups hold that are to be checked
         self.refuted: set[int] = set()  # those of them that are not what the records come to
 
     # 4.2: which events count
 
     def step(self, offset: int, at_ms: int, value: bytes) -> None:
-        name, event = wire.decode(value)
-        assert name.startswith("shard_"), name
         assert offset == self.upto + 1, "a record is missing"
         self.compare()
+        name, event = wire.decode(value)
+        assert name.startswith("shard_"), name
+        if name == "shard_skip":  # void itself: who folds knows it already (4.7)
+            self.tick(offset, at_ms)
+            return
         kind = name.removeprefix("shard_").rstrip("_23")  # later forms have more fields
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
@@ -68,6 +74,19 @@ class Fold:
         else:
             self.decided[id_] = offset
 
+    def pass_over(self, offset: int) -> None:
+        """What lies at an offset is as if it were not (4.7): no clock moves."""
+        assert offset == self.upto + 1, "a record is missing"
+        self.compare()
+        self.upto = offset
+        self.passed.add(offset)
+
+    def has_folded(self, offsets: Iterable[int]) -> bool:
+        """Whether something counted of what is to be passed over, as we hear now."""
+        return any(
+            self.began < each <= self.upto and each not in self.passed for each in offsets
+        )
+
     def compare(self) -> None:
         """Note whether a rollup of the state up to here holds another one (4.5)."""
         if self.upto in self.expected:
@@ -79,7 +98,7 @@ class Fold:
     def contents(self) -> dict[str, Any]:
         """What two folds of the same records have in common, wherever they began."""
         decided = {i: at for i, at in self.decided.items() if at >= self.upto - WINDOW}
-        left_out = ("expected", "refuted", "decided", "commands")
+        left_out = ("began", "passed", "expected", "refuted", "decided", "commands")
         rest = {name: each for name, each in vars(self).items() if name not in left_out}
         kept = list(self.commands)[-KEPT:]
         collections = {
@@ -452,7 +471,7 @@ class Fold:
 
     def load(self, state: Record) -> None:
         self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
-        self.appended = state.get("appended_ms", self.clock)
+        self.appended, self.began = state.get("appended_ms", self.clock), self.upto
         for each in state["collections"]:
             held = {c["id"]: {"token": "", **c} for c in each["capabilities"]}
             for capability in held.values():

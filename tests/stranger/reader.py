@@ -29,7 +29,8 @@ def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes])
     It lies before the furthest rollup, which the fold then checks; only where nothing before it
     can be read is that one believed. One that does not count has chunks that nobody keeps.
     """
-    found = [event for name, event in map(wire.decode, values) if name == "shard_rollup"]
+    known = map(wire.decode, filter(wire.is_known, values))
+    found = [event for name, event in known if name == "shard_rollup"]
     reaching = [each for each in found if each["upto"] + 1 >= first]
     furthest = max((each["upto"] for each in reaching), default=-1)
     bodies = {each["upto"]: body for each in reaching if (body := body_of(each, fetch))}
@@ -42,6 +43,37 @@ def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes])
         fold.load(bodies.pop(furthest))
     fold.expected = bodies
     return fold
+
+
+def skipped(records: Iterable[tuple[int, bytes]]) -> dict[int, int | None]:
+    """What operators have everybody pass over: the CRC-32 of the value by offset (4.7)."""
+    found: dict[int, int | None] = {}
+    for offset, value in records:
+        name, event = wire.decode(value) if wire.is_known(value) else ("", {})
+        if name == "shard_skip" and event["offset"] < offset:
+            found.setdefault(event["offset"], event["checksum"])
+    return found
+
+
+def forward(
+    fold: Fold, skips: dict[int, int | None], offset: int, at_ms: int, value: bytes
+) -> None:
+    """Fold one record more, unless the rollup covers it or it is to be passed over."""
+    if offset <= fold.upto:
+        return
+    reach(fold, skips, offset)
+    if offset in skips and skips[offset] == zlib.crc32(value):
+        fold.pass_over(offset)
+    else:
+        fold.step(offset, at_ms, value)
+
+
+def reach(fold: Fold, skips: dict[int, int | None], end: int) -> None:
+    """Pass over offsets before `end` without a record: one, or all that are named (4.7)."""
+    gap = range(fold.upto + 1, end)
+    assert len(gap) <= 1 or all(each in skips for each in gap), "records are missing"
+    for each in gap:
+        fold.pass_over(each)
 
 
 def body_of(rollup: Record, fetch: Callable[[Record], bytes]) -> Record | None:
@@ -82,17 +114,20 @@ class Reader:
         if fold is not None and fold.upto + 1 < low:
             fold = None  # what follows was deleted meanwhile: begin at a rollup
         records = self._records(log, low if fold is None else fold.upto + 1, high)
+        skips = skipped((each.offset(), each.value()) for each in records)
+        if fold is not None and fold.has_folded(skips):
+            del self.folds[group]
+            return self.fold(group)
         if fold is None:
             data = f"{self._namespace}.{group}.data"
-            values = [each.value() for each in records]
+            values = [each.value() for each in records if each.offset() not in skips]
             fold = begin(values, low, lambda chunk: self.chunk(data, chunk))
             self.folds[group] = fold
         for message in records:
-            if message.offset() > fold.upto:  # the rollup covers the others
-                kind, at_ms = message.timestamp()
-                assert kind == 2, "not the broker's append time"
-                fold.step(message.offset(), at_ms, message.value())
-        assert fold.upto + 1 == high, "the log ends before what was read"
+            kind, at_ms = message.timestamp()
+            assert kind == 2, "not the broker's append time"
+            forward(fold, skips, message.offset(), at_ms, message.value())
+        reach(fold, skips, high)
         return fold
 
     def _records(self, topic: str, start: int, end: int) -> list[Any]:
@@ -104,7 +139,9 @@ class Reader:
         while next_ < end:
             for message in self._consumer.consume(1000, 1):
                 offset = message.offset() or 0
-                if message.error() is None and offset < end:
+                if message.error() is not None:
+                    next_ = max(next_, offset)  # the end: of transactions only marks are left
+                elif offset < end:
                     found.append(message)
                     next_ = offset + 1
         self._consumer.unassign()

@@ -28,6 +28,11 @@ def encode(name: str, record: dict[str, Any]) -> bytes:
     return sink.getvalue()
 
 
+def is_known(value: bytes | None) -> bool:
+    """Whether a value begins as one of the schemas does."""
+    return value is not None and value[:10] in NAMES
+
+
 def decode(value: bytes | None) -> tuple[str, dict[str, Any]]:
     assert value is not None
     name = NAMES[value[:10]]

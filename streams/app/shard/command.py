@@ -1,6 +1,6 @@
-"""`slackwater shard`: list, show, read, tail, capabilities, stats.
+"""`slackwater shard`: list, show, read, tail, capabilities, stats, verify, repair.
 
-Needs Kafka and nothing else: neither coordinator nor replica. Changes nothing.
+Needs Kafka and nothing else: neither coordinator nor replica. Only `repair` changes anything.
 """
 
 import json
@@ -21,6 +21,7 @@ from streams.app.services import now_ms
 from streams.app.shard import show as screen
 from streams.app.shard.attach import Attached, Refused, attached
 from streams.app.shard.facts import facts_of, holders_of
+from streams.app.shard.mending import findings, repaired
 from streams.app.shard.picture import draw
 from streams.app.shard.words import parse_time
 from streams.app.sql import FAILED, NO_ENVIRONMENT
@@ -36,8 +37,8 @@ app = typer.Typer(
     name="shard",
     help=(
         "Look into shards: a collection's durable form on Kafka. Needs the brokers alone, takes"
-        " no capability and changes nothing.\n\nExit codes: 0 done, 1 failed, 2 usage, 3 no"
-        " environment or no broker."
+        " no capability and, but for repair, changes nothing.\n\nExit codes: 0 done, 1 failed,"
+        " 2 usage, 3 no environment or no broker."
     ),
     no_args_is_help=True,
 )
@@ -328,3 +329,60 @@ def tail(  # noqa: PLR0913  # the options of a command
     with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
         reader = reader_of(look.at, id_)
         look.stream(reader.tail(start, stop, snapshot=snapshot))
+
+
+@app.command()
+def verify(  # noqa: PLR0913  # the options of a command
+    groups: Annotated[
+        list[str] | None, typer.Argument(metavar="GROUP", help="Default: all groups.")
+    ] = None,
+    *,
+    chunks: Annotated[
+        bool, typer.Option("--chunks", help="Fetch each chunk, too: reads all the data.")
+    ] = False,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check logs from their start against their rollups, and say exactly what is wrong.
+
+    Exit code 1 if anything is.
+
+    Examples:
+        slackwater shard verify
+        slackwater shard verify u1 --chunks
+    """
+    is_sound = True
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        for each in findings(look.at, tuple(groups or ()), with_chunks=chunks):
+            look.tell("\n".join(each.lines()), [each.facts()])
+            is_sound = is_sound and each.is_sound
+    raise typer.Exit(0 if is_sound else FAILED)
+
+
+@app.command()
+def repair(  # noqa: PLR0913  # the options of a command
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    *,
+    skip: Annotated[int, typer.Option(help="The offset to pass over, as 'verify' names it.")],
+    reason: Annotated[str, typer.Option(help="Why, for who looks at the log later.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    namespace: Namespace = "",
+    client: ClientOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Have every reader of a group's log pass over a record that none of them can fold.
+
+    It cannot be taken back. Without --yes it says what would be passed over.
+
+    Examples:
+        slackwater shard repair u1 --skip 1234
+        slackwater shard repair u1 --skip 1234 --yes --reason "a console producer"
+    """
+    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+        done = repaired(look.at, group, skip, reason, is_meant=yes)
+        look.tell(done, [{"group": group, "skipped": skip, "done": done}])

@@ -7,19 +7,22 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 
 from streams.errors import Corrupt
-from streams.ids import CollectionId, Timestamp
+from streams.ids import CollectionId, EventId, Offset, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage import read, rollup, upkeep
+from streams.storage import read, records, rollup, upkeep
 from streams.storage.description import Description
-from streams.storage.events import Advance, Append, Part
+from streams.storage.events import Advance, Append, Event, Part
+from streams.storage.group import Group
 from streams.storage.outcomes import Appended, RolledUp
 from streams.storage.shards import Shards, write_capability
+from streams.storage.verifying import Verdict, skip, verify
 
 pytestmark = pytest.mark.integration
 
@@ -164,3 +167,45 @@ def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
     upper = other.state(u).upper.time
     assert isinstance(append(other, u, upper, upper + 1), Appended)
     assert other.status().is_well
+
+
+def test_a_foreign_record_of_a_transaction_and_its_mark_are_got_past(
+    broker: EmbeddedBroker, kafka: KafkaBroker, one: Shards, other: Shards, u: CollectionId
+) -> None:
+    """The record by an operator's word; the mark, which no consumer is shown, by itself."""
+    one.create(u, u, DESCRIPTION, Timestamp(0))
+    other.open(u)
+    append(one, u, 0, 10, row("a", 3))
+    settings = {"bootstrap.servers": broker.bootstrap, "transactional.id": f"stray-{u}"}
+    producer = Producer(settings)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(one.names(u).log, b"noise", partition=0)
+    producer.commit_transaction()
+    identity = one.identity(u) or ""
+
+    def verdict() -> Verdict:
+        group = Group(one.names(u), topic_id=identity, uuid=identity)
+        return verify(kafka.logs, kafka.chunks, group)
+
+    (flaw,) = verdict().flaws
+    assert flaw.offset == 2
+    fresh = client(kafka)
+    try:
+        skip(kafka.logs, verdict(), 2, EventId("skip"), "a transaction")
+        fresh.open(u)
+        assert append(fresh, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
+        for each in (one, other):
+            each.open(u)
+            each.sync(u)
+            assert present(each, u, 19) == ["a", "b"]
+        assert verdict().is_sound
+        producer.begin_transaction()
+        event = Event(EventId("t"), identity, Offset(4), Advance(Timestamp(0), Timestamp(1)))
+        producer.produce(one.names(u).log, records.encode(event), partition=0)
+        producer.commit_transaction()  # an event of ours, and a mark at the end
+        for each in (one, fresh):
+            each.sync(u)
+            assert each.group_state(u).upto == 7
+    finally:
+        fresh.close()

@@ -149,6 +149,9 @@ class Flaky:
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
         return self.logs.bounds_all(topics)
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        return self.logs.is_bare(topic, start)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         return self.logs.tail(starts)
 

@@ -43,6 +43,10 @@ class WatchedLogs:
         """As it is."""
         return self.inner.bounds_all(topics)
 
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """As it is."""
+        return self.inner.is_bare(topic, start)
+
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
         """As it is."""
         return self.inner.tail(starts)

@@ -252,6 +252,51 @@ def test_where_has_no_repr_that_shows_a_secret() -> None:
 
 def test_every_command_has_an_example() -> None:
     group: Any = typer.main.get_command(command.app)
-    assert set(group.commands) == {"list", "show", "read", "tail", "capabilities", "stats"}
+    assert set(group.commands) == {
+        "list",
+        "show",
+        "read",
+        "tail",
+        "verify",
+        "repair",
+        "capabilities",
+        "stats",
+    }
     for name, each in group.commands.items():
         assert f"slackwater shard {name}" in each.help
+
+
+def test_verify_says_what_is_wrong_and_repair_gets_past_it(
+    made: MemoryBroker, one: Shards, reached: list[object]
+) -> None:
+    code, out, _ = run("verify")
+    assert code == 0
+    assert "u1: offsets 0 to 1 agree with its rollups" in out
+    made.logs.append([(Topic("sw.u1.log"), b"noise")])
+    code, out, _ = run("verify", "u1", "--chunks")
+    assert code == 1
+    assert "u1: 1 flaws" in out
+    assert "offset 2:" in out
+    assert "5 bytes: 6e 6f 69 73 65" in out
+    assert "slackwater shard repair u1 --skip 2" in out
+    code, _, err = run("repair", "u1", "--skip", "2")
+    assert code == 1
+    assert "say --yes" in err
+    code, out, _ = run("repair", "u1", "--skip", "2", "--yes", "--reason", "a console producer")
+    assert code == 0
+    assert "passed over offset 2" in out
+    code, out, _ = run("verify", "--json")
+    assert code == 0
+    (found,) = [json.loads(each) for each in out.splitlines()]
+    assert found == {"group": "u1", "from": 0, "to": 3, "skipped": [2], "flaws": []}
+
+
+def test_repair_of_what_is_sound_or_not_there_is_refused(
+    made: MemoryBroker, one: Shards, reached: list[object]
+) -> None:
+    code, _, err = run("repair", "u1", "--skip", "1", "--yes")
+    assert code == 1
+    assert "nothing is wrong" in err
+    code, out, _ = run("verify", "gone")
+    assert code == 1
+    assert "group gone does not exist" in out

@@ -1,0 +1,182 @@
+"""A log with a foreign record, or with marks of transactions, is readable for all readers."""
+
+import zlib
+from dataclasses import replace
+
+import pytest
+
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.memory import MemoryBroker
+from streams.storage import healing, rollup, skipping, upkeep
+from streams.storage.events import Rollup
+from streams.storage.group import Group
+from streams.storage.shards import Shards
+from streams.storage.skipping import Skip
+from streams.storage.verifying import Verdict, skip, verify
+from tests.support.shard_clients import DESCRIPTION, U1, broker, client, grow
+
+LOG = Topic("sw.u1.log")
+
+
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "FIRST_PAUSE_S", 0.0)
+    monkeypatch.setattr(healing, "LONGEST_PAUSE_S", 0.0)
+
+
+@pytest.fixture
+def made() -> MemoryBroker:
+    return broker()
+
+
+def verdict(made: MemoryBroker, *, with_chunks: bool = False) -> Verdict:
+    with client(made) as one:
+        identity = one.identity("u1")
+        assert identity is not None
+        group = Group(one.names("u1"), topic_id=identity, uuid=identity)
+        return verify(made.logs, made.chunks, group, with_chunks=with_chunks)
+
+
+def same(one: Shards, other: Shards) -> bool:
+    one.sync()
+    other.sync()
+    return rollup.encode(one.group_state("u1")) == rollup.encode(other.group_state("u1"))
+
+
+def begun(one: Shards, upto: int) -> None:
+    one.create("u1", U1, DESCRIPTION, Timestamp(0))
+    one.create("u2", CollectionId("u2"), DESCRIPTION, Timestamp(0))
+    grow(one, upto)
+
+
+def test_a_foreign_record_is_passed_over_by_old_and_new_readers(made: MemoryBroker) -> None:
+    """It used to lose the group for everybody, for good."""
+    with client(made) as one, client(made) as late:
+        begun(one, 100)
+        late.open("u1")
+        upkeep.roll_up(one, "u1")
+        (offset,) = made.logs.append([(LOG, b"noise")])
+        with pytest.raises(Corrupt):
+            one.sync(U1)
+        with client(made) as new, pytest.raises(Corrupt):
+            new.open("u1")
+        found = verdict(made)
+        (flaw,) = found.flaws
+        assert (flaw.offset, flaw.checksum) == (offset, zlib.crc32(b"noise"))
+        assert "avro header" in flaw.reason
+        with pytest.raises(InvalidUsage, match=f"expected one of \\[{offset}\\]"):
+            skip(made.logs, found, offset - 1, EventId("s"), "why")
+        skip(made.logs, found, offset, EventId("s"), "a console producer")
+        found = verdict(made)
+        assert found.is_sound
+        assert [each.reason for each in found.skipped] == ["a console producer"]
+        one.open("u1")
+        grow(one, 200)
+        upkeep.roll_up(one, "u1")
+        grow(one, 210)
+        assert same(one, late)
+        with client(made) as new:
+            new.open("u1")
+            assert same(one, new)
+        assert verdict(made, with_chunks=True).is_sound
+
+
+def test_a_rollup_that_the_fold_refutes_can_be_passed_over(made: MemoryBroker) -> None:
+    with client(made) as one:
+        begun(one, 100)
+        group = one.following.group("u1")
+        false = rollup.encode(replace(group.retained[-1], clock_ms=1))
+        chunks = one.chunks.write(one.names("u1").data, rollup.cut(false), {})
+        event = Rollup(upto=group.retained[-1].upto, chunks=chunks, hash=rollup.hash_of(false))
+        one.submit([("u1", event)])
+        (flaw,) = verdict(made).flaws
+        assert "expected a rollup of the state" in flaw.reason
+        assert flaw.offset is not None
+        skip(made.logs, verdict(made), flaw.offset, EventId("s"), "")
+        one.open("u1")
+        assert one.group_state("u1").rollups == ()
+        upkeep.roll_up(one, "u1")
+        with client(made) as new:
+            new.open("u1")
+            assert same(one, new)
+
+
+def test_who_has_folded_what_is_passed_over_begins_again(made: MemoryBroker) -> None:
+    """A newer version may understand the record that an operator's did not."""
+    with client(made) as one, client(made) as other:
+        begun(one, 9)
+        other.open("u1")
+        value = made.store.log(LOG).records[-1].value
+        assert value is not None
+        word = Skip(EventId("s"), "", Offset(8), Offset(9), zlib.crc32(value), "")
+        made.logs.append([(LOG, skipping.encode(word))])
+        for _ in range(2):
+            other.sync()
+        with client(made) as new:
+            new.open("u1")
+            assert same(other, new)
+        assert other.status().is_well
+
+
+def mark(made: MemoryBroker, count: int = 1) -> None:
+    """Give offsets away without a record, as the marks of transactions do."""
+    made.store.log(LOG).end += count
+
+
+def test_the_mark_of_a_transaction_is_passed_over(made: MemoryBroker) -> None:
+    """New clients used to find that the log could not be read to its end."""
+    with client(made) as one, client(made) as other:
+        begun(one, 9)
+        other.open("u1")
+        mark(made)
+        with client(made) as new:
+            new.open("u1")
+            other.sync()
+            assert same(other, new)
+            assert new.group_state("u1").upto == 10
+            grow(one, 12)
+            mark(made)
+            grow(one, 20)
+            assert same(one, new)
+            assert same(one, other)
+        assert verdict(made).is_sound
+
+
+def test_offsets_without_a_record_are_a_loss_unless_each_is_named(made: MemoryBroker) -> None:
+    with client(made) as one:
+        begun(one, 9)
+        mark(made, 3)
+        with client(made) as new, pytest.raises(Corrupt, match="records were deleted"):
+            new.open("u1")
+        found = verdict(made)
+        assert [each.offset for each in found.flaws] == [10, 11, 12]
+        for each in (10, 11, 12):
+            skip(made.logs, found, each, EventId(f"s{each}"), "")
+        assert verdict(made).is_sound
+        one.open("u1")
+        grow(one, 20)
+        with client(made) as new:
+            new.open("u1")
+            assert same(one, new)
+        mark(made, 2_000)
+        (flaw,) = verdict(made).flaws
+        assert flaw.offset is None
+        assert "2000 records are lost" in flaw.reason
+
+
+def test_what_is_missing_beside_the_log_is_told(made: MemoryBroker) -> None:
+    with client(made) as one:
+        begun(one, 100)
+        upkeep.roll_up(one, "u1")
+        linked = [each for batch in one.state(U1).batches for each in batch.chunks]
+        made.chunks.forget(one.names("u1").data, linked[:1])
+        assert verdict(made).is_sound
+        (flaw,) = verdict(made, with_chunks=True).flaws
+        assert "collection u1: chunk" in flaw.reason
+        made.chunks.forget(one.names("u1").data, one.group_state("u1").rollups[0].chunks)
+        (flaw,) = verdict(made).flaws
+        assert "rollup up to 63 cannot be read" in flaw.reason
+        made.logs.truncate(LOG, Offset(64))
+        lost = verdict(made).flaws
+        assert "no rollup covers what is before" in lost[-1].reason
