@@ -42,7 +42,7 @@ def remove(shards: Shards, group: str, now_ms: int) -> bool:
 def is_over(state: State, now_ms: int) -> bool:
     """Whether all that was ever in the group is dropped, and was a while ago."""
     is_quiet = now_ms - state.appended_ms >= QUIET_MS
-    return is_quiet and bool(state.collections.dropped) and not state.collections.live
+    return is_quiet and state.collections.are_over
 
 
 def is_remembered(shards: Shards, group: str, state: State) -> bool:

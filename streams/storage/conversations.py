@@ -43,6 +43,7 @@ from streams.storage.events import (
     write_capability,
 )
 from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
+from streams.storage.limits import LONGEST_STAGE, MOST_CHUNKS
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -62,12 +63,6 @@ from streams.storage.shards import Shards
 from streams.storage.writing import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
-
-LONGEST_STAGE = 100
-"""Characters of a stage's name."""
-
-MOST_STAGED = 4096
-"""Chunks of a stage: what an update can link."""
 
 
 class Reclaimed(InvalidUsage):
@@ -305,9 +300,9 @@ class Conversations:
         group = self.shards.group_of(capability.id)
         known = self.shards.group_state(group).stages.get(held)
         count = len(chunks) + (len(known.chunks) if known else 0)
-        if count > MOST_STAGED and not self.asking.is_decided:
+        if count > MOST_CHUNKS and not self.asking.is_decided:
             raise InvalidUsage(
-                f"stage {name}: expected at most {MOST_STAGED} chunks, actual {count}: link"
+                f"stage {name}: expected at most {MOST_CHUNKS} chunks, actual {count}: link"
                 " them, and use another stage"
             )
         body = Stage(stage=held, chunks=chunks, lease_ms=lease_ms)

@@ -423,11 +423,15 @@ class Following:
         return waited_s > PATIENCE_TO_FOLLOW_S and not self.is_silence()
 
     def _failed_again(self, group: Group, failure: SlackwaterError) -> None:
-        """The newest reason is the one that is said."""
-        if isinstance(failure, InvalidUsage):
+        """The newest reason is the one that is said; of a group that is over there is none."""
+        is_gone = isinstance(failure, InvalidUsage)
+        if is_gone:
             failure = group.left_behind or failure
         with self.changed:
             if self.groups.get(group.names.group) is not group:
+                return
+            if is_gone and group.state.collections.are_over:
+                self.leave(group.names.group)
                 return
             if group.failure is None:
                 self.fail(group.names.log, failure)

@@ -12,7 +12,10 @@ LARGEST_COUNTED = 1 << 30
 """Bytes of all chunks of a command whose counts are checked, when unpacked."""
 
 MOST_SHARES = MOST_CHUNKS = 4096
-"""Collections of an update, and chunks written beforehand."""
+"""Collections of an update, and chunks written beforehand: of an update, and of a stage."""
+
+LONGEST_STAGE = 100
+"""Characters of a stage's name."""
 
 MOST_PIECES = 16_384
 """Chunks of a cut."""

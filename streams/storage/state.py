@@ -136,6 +136,11 @@ class Collections(Mapping[CollectionId, CollectionState]):
     live: Map[CollectionId, CollectionState] = field(default_factory=Map)
     dropped: Map[CollectionId, bool] = field(default_factory=Map)
 
+    @property
+    def are_over(self) -> bool:
+        """Whether there were some, and all were dropped: their topics may be deleted."""
+        return bool(self.dropped) and not self.live
+
     def __getitem__(self, id_: CollectionId) -> CollectionState:
         if id_ in self.dropped:
             return forgotten(id_)

@@ -105,7 +105,8 @@ def test_a_client_that_still_follows_the_group_says_what_it_would_have_said(
         storage.drop(held, whole=True)
         assert world.compacted() == ["one"]
         if pump:
-            assert shards.wait(lambda: "one" not in shards.groups(), 60_000)
+            assert shards.wait(lambda: "one" not in shards.following.groups, 60_000)
+            assert storage.status().failed == {}
         with pytest.raises(NeverReused):
             storage.create(ONE, TABLE)
         storage.drop(held, whole=True)

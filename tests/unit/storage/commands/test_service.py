@@ -191,7 +191,7 @@ def test_a_stage_is_for_who_may_write_and_holds_what_an_update_can_link(
         assert code(staged(**wrong)) == "InvalidUsage"
     done = staged(lease_ms=60_000)
     assert (done["status"], done["capabilities"]) == ("DONE", [])
-    monkeypatch.setattr(conversations, "MOST_STAGED", 1)
+    monkeypatch.setattr(conversations, "MOST_CHUNKS", 1)
     assert code(staged()) == "InvalidUsage"
     assert staged(chunks=[])["status"] == "DONE"
     world.ask("update_and_downgrade", **update(write, None))
