@@ -44,7 +44,9 @@ class Directory:
     def claim(self, id_: CollectionId, group: str) -> tuple[str, Body]:
         """Make a group; returns the event that gives it the id, which its log has yet to bind.
 
-        Errors: InvalidUsage for a name of ours, and for one that no topic can have.
+        Nothing is made for an id that is known to be given away.
+
+        Errors: as `claimed`; InvalidUsage for a name of ours, and for what no topic can be.
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
@@ -57,6 +59,9 @@ class Directory:
                     " sinks: choose another name"
                 )
         self.shards.make(REGISTRY)
+        given = self.folded(entry_of(id_))
+        if given is not None and given.description.partition(" ")[0] not in {group, ""}:
+            raise self._given_away(id_)
         self.shards.make(group)
         entry = entry_of(id_)
         topic_id = self.shards.following.group(group).topic_id
@@ -76,9 +81,11 @@ class Directory:
             case Unavailable(reason):
                 raise unread(reason)
             case _:
-                found = self.find(id_)
-                known = refusal(Command.CREATE, id_, found)
-                raise known or Claimed(id_, self.claimant(id_))
+                raise self._given_away(id_)
+
+    def _given_away(self, id_: CollectionId) -> InvalidUsage:
+        known = refusal(Command.CREATE, id_, self.find(id_))
+        return known or Claimed(id_, self.claimant(id_))
 
     def find(self, id_: CollectionId) -> CollectionState | None:
         """The collection as folded, its group opened if need be; None when it is not bound.

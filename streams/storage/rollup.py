@@ -7,6 +7,7 @@ is a hash of the state, and one that differs says that somebody folded wrongly.
 """
 
 import hashlib
+import itertools
 from collections.abc import Sequence
 from functools import cache
 from operator import attrgetter
@@ -15,7 +16,7 @@ from schemas import codec
 from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
-from streams.ids import CollectionId, Offset
+from streams.ids import CollectionId, EventId, Offset
 from streams.storage import decided
 from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.events import Right, Rollup
@@ -50,6 +51,9 @@ oldest that holds a state is taken, so that equal states go on having equal byte
 
 KEEPING = "shard_state_3"
 """The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
+
+QUICK_LOOKS = 32
+"""Ids that are looked for in a state's bytes before the ids in it are read."""
 
 OUTCOMES = frozenset({"decided", "kept"})
 """The fields of a state that are read when somebody asks for an outcome."""
@@ -188,15 +192,24 @@ def decode(body: bytes) -> State:
 def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
     """The outcomes that the body remembers in a field, to be read when somebody asks.
 
-    The bytes of an id that is among them are in the body: that is a quick look.
+    The bytes of an id that is among them are in the body: that is a quick look, but one at the
+    whole state. Who asks often is answered by the ids.
     """
+    asked = itertools.count()
 
     @cache
     def read() -> tuple[Decided, ...]:
         _, record = codec.decode(body)
         return tuple(decided.from_record(each) for each in record.get(field, ()))
 
-    return Earlier(upto, read, lambda id_: id_.encode() in body)
+    @cache
+    def ids() -> frozenset[EventId]:
+        return frozenset(each.id for each in read())
+
+    def may_hold(id_: EventId) -> bool:
+        return id_ in ids() if next(asked) >= QUICK_LOOKS else id_.encode() in body
+
+    return Earlier(upto, read, may_hold)
 
 
 def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:

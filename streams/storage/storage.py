@@ -66,6 +66,9 @@ from streams.trace.pool import KernelPool
 
 T = TypeVar("T")
 
+TRIES = 20
+"""How often a write is tried while others are faster, each time with nothing done."""
+
 LEASE_MS = 15 * 60_000
 """How long a capability lasts that nobody renews, unless asked for otherwise."""
 
@@ -227,7 +230,8 @@ class Storage:
 
         Shape: `updates` has the collection's columns in order, then time and diff.
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
-        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability.
+        NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability;
+        Recount when rows are counted and others were faster again and again.
         """
         first = Write(capability, updates, bound(new_frontier))
         done = self._update([first, *also])
@@ -240,8 +244,10 @@ class Storage:
 
         That is another writer, when rows are counted, or a collector. What the caller has
         stored beforehand only the caller can store anew (rule 7).
+
+        Errors: Recount, Reclaimed after `TRIES` times.
         """
-        while True:
+        for _ in range(TRIES - 1):
             try:
                 return self._ask(self._commands().update(writes))
             except Recount:
@@ -249,6 +255,7 @@ class Storage:
             except Reclaimed:
                 if any(each.chunks for each in writes):
                     raise
+        return self._ask(self._commands().update(writes))
 
     def stage(
         self,

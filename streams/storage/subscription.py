@@ -85,7 +85,7 @@ class Subscription:
         self._next = Timestamp(as_of + (not options.snapshot))
         self._kernels = kernels or KernelPool()
         self._cancelled = threading.Event()
-        self._ended = self._until <= self._next
+        self._ended = self._until <= self._next and self._snapshot is None
 
     @property
     def upper(self) -> Antichain:
@@ -160,7 +160,7 @@ class Subscription:
         return collection
 
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
-        past = Timestamp(as_of + 1)
+        past = Timestamp(min(as_of + 1, LAST))  # what is written for ever has earlier times
         updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
         made = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None

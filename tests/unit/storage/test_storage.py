@@ -153,6 +153,7 @@ def test_two_groups_cannot_both_have_an_id(place: Place) -> None:
     one.create(T1, TABLE, group="tables")
     with pytest.raises(AlreadyBound):
         other.create(T1, TABLE)
+    assert not [each for each in place.broker.topics.names() if f".{T1}." in each]
     with pytest.raises(InvalidUsage, match="registry"):
         one.create(CollectionId("storage.ids"), TABLE)
 

@@ -315,3 +315,18 @@ def test_a_subscriber_whose_right_expired_while_it_was_away_is_told(place: Place
     other.shards.sync(T1)
     with pytest.raises(InvalidCapability, match="acquire"):
         subscription.poll()
+
+
+def test_the_contents_of_a_sealed_collection_at_the_last_time_there_is(
+    storage: Storage,
+) -> None:
+    """It used to be over at once, without them."""
+    read, held = filled(storage)
+    storage.update_and_downgrade(held, None, EMPTY)
+    last = storage.downgrade(read, (1 << 63) - 1)
+    subscription = storage.subscribe_at(last)
+    delivery = taken(subscription)
+    rows = {row[:2] for row in contents(delivery.updates)}
+    assert rows == {("b", 2), ("c", 3)}
+    assert delivery.upper == EMPTY
+    assert subscription.is_over

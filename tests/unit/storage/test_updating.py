@@ -10,7 +10,9 @@ from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import Storage
+from streams.storage import storage as storage_module
 from streams.storage.capabilities import InvalidCapability, WriteCapability
+from streams.storage.conversations import Recount
 from streams.storage.events import Reclaim
 from streams.storage.lifecycle import Sealed
 from streams.storage.outcomes import UpperMismatch
@@ -249,3 +251,28 @@ def test_a_lost_race_is_not_taken_for_a_wrong_count(place: Place) -> None:
     write(first, held, 20, ("a", 1, 12, -1))
     lost = second.update_and_downgrade(held, table(("a", 1, 12, -1)), 20)
     assert lost == UpperMismatch(frontier(20), T1)
+
+
+def test_a_write_that_others_are_always_faster_than_ends(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It used to be counted again for ever."""
+    monkeypatch.setattr(storage_module, "TRIES", 3)
+    first, second = place.client(), place.client(checks_counts=True)
+    _, one = first.create(T1, TABLE)
+    two = second.clone(one)
+    held = [one]
+    logs = second.shards.logs
+    append = logs.append_each
+
+    def late(values: object, stragglers_ms: int) -> object:
+        upper = held[0].frontier.time
+        logs.append_each = append  # type: ignore[method-assign]  # others write as ever
+        held[0] = write(first, held[0], upper + 1, ("x", 1, upper, 1))
+        logs.append_each = late  # type: ignore[method-assign,assignment]  # a race, made
+        return append(values, stragglers_ms)  # type: ignore[arg-type]  # passed on as it is
+
+    logs.append_each = late  # type: ignore[method-assign,assignment]  # as above
+    with pytest.raises(Recount):
+        write(second, two, 100, ("a", 1, 50, 1))
+    assert held[0].frontier.time == 3

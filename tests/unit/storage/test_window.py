@@ -153,3 +153,21 @@ def test_outcomes_are_read_from_a_rollup_when_somebody_asks(
     assert (outcome, asked) == (Reclaimed(), [COMMAND + "two"])
     _, outcome = step(loaded, event("one", -1), Offset(5), 1_000)
     assert (outcome, asked) == (Reclaimed(), [COMMAND + "two", "one"])
+
+
+def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
+    class Body(bytes):
+        looks = 0
+
+        def __contains__(self, part: object) -> bool:
+            Body.looks += 1
+            return super().__contains__(part)  # type: ignore[operator]  # bytes
+
+    state = State(group="g", upto=Offset(5), clock_ms=1)
+    known = Decided(EventId("known"), Offset(3), Created())
+    state = state.moved(window=state.window.record(known))
+    earlier = rollup.earlier(Body(rollup.encode(state)), "decided", Offset(5))
+    for number in range(200):
+        assert not earlier.may_hold(EventId(f"other{number}"))
+    assert earlier.may_hold(EventId("known"))
+    assert Body.looks == rollup.QUICK_LOOKS
