@@ -114,6 +114,15 @@ SliceOption = Annotated[
 ]
 
 
+DeadlineOption = Annotated[
+    str, typer.Option(help="How long the smallest micro-batch may take; others get more.")
+]
+
+RetainOption = Annotated[
+    str, typer.Option(help="How much history is kept, unless an object says otherwise.")
+]
+
+
 def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     brokers: Annotated[
         str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
@@ -128,13 +137,9 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     ] = None,
     namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
-    retain: Annotated[
-        str, typer.Option(help="How much history is kept, unless an object says otherwise.")
-    ] = "1 hour",
+    retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
-    step_deadline: Annotated[
-        str, typer.Option(help="How long the smallest micro-batch may take; others get more.")
-    ] = "1 minute",
+    step_deadline: DeadlineOption = "1 minute",
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
