@@ -256,13 +256,13 @@ def test_logs_that_change_hands_between_consumers_lose_nothing(kafka, monkeypatc
     tail.add({log: Offset(0) for log in logs[3:]})
     chance, sent, moved = random.Random(7), dict.fromkeys(logs, 0), set()
     seen: list[Entry] = []
-    for _ in range(300):
+    for _ in range(120):
         log = chance.choice(logs[: chance.choice([1, 6])])
         kafka.logs.append([(log, b"%d" % sent[log])])
         sent[log] += 1
         seen += tail.poll(chance.choice([0, 1, 20, 150]))
         moved |= {(each, tail._seats._logs[each].seat) for each in logs}
-    while len(seen) < 300:
+    while len(seen) < 120:
         seen += wait_for(lambda: tail.poll(100))
     assert tail.poll(500) == ()
     tail.close()
