@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -60,7 +60,7 @@ class KafkaTopics:
             return
         with self._lock:
             durability = self._settle_durability()
-            there = self._leaders()
+            there = self._leaders([spec.name for spec in specs])
             missing = [spec for spec in specs if spec.name not in there]
             raced = self._make(missing, durability)
             old = [spec for spec in specs if spec.name in there or spec.name in raced]
@@ -98,7 +98,7 @@ class KafkaTopics:
                     if cause_of(error).code() not in GONE:
                         raise admin_fault(f"delete topic {topic}", error) from error
             deadline = time.monotonic() + ANSWER_TIMEOUT_S
-            while self._leaders().keys() & set(topics):
+            while self._leaders(topics):
                 _pause(deadline, "delete topics")
 
     def describe(self, topic: Topic) -> TopicInfo | None:
@@ -125,15 +125,29 @@ class KafkaTopics:
 
     def names(self) -> frozenset[Topic]:
         """All topics but Kafka's own."""
-        return frozenset(Topic(name) for name in self._leaders() if not name.startswith("__"))
-
-    def _leaders(self) -> Mapping[str, bool]:
-        """Every topic, and whether all its partitions have a leader."""
         found = self._metadata().topics
-        return {
-            name: topic.error is None and all(p.leader >= 0 for p in topic.partitions.values())
-            for name, topic in found.items()
-        }
+        return frozenset(Topic(name) for name in found if not name.startswith("__"))
+
+    def _leaders(self, topics: Collection[Topic]) -> Mapping[Topic, bool]:
+        """Those of the topics that exist, and whether all their partitions have a leader.
+
+        Asked for by name: what a cluster has besides costs nothing.
+        """
+        found: dict[Topic, bool] = {}
+        answers = self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
+        )
+        for name, answer in answers.items():
+            try:
+                partitions = answer.result().partitions
+                found[Topic(name)] = all(each.leader is not None for each in partitions)
+            except KafkaException as error:
+                code = cause_of(error).code()
+                if code == KafkaError.LEADER_NOT_AVAILABLE:
+                    found[Topic(name)] = False
+                elif code not in GONE | {KafkaError.TOPIC_EXCEPTION}:  # no topic can have it
+                    raise read_fault(f"describe topic {name}", error) from error
+        return found
 
     def _metadata(self) -> ClusterMetadata:
         try:
@@ -206,7 +220,7 @@ class KafkaTopics:
     def _await(self, names: set[Topic]) -> None:
         deadline = time.monotonic() + ANSWER_TIMEOUT_S
         while True:
-            ready = self._leaders()
+            ready = self._leaders(names)
             if all(ready.get(name, False) for name in names):
                 return
             _pause(deadline, "create topics")

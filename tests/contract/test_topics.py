@@ -6,7 +6,11 @@ import pytest
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.topics import TopicKind, TopicSpec
+from streams.kafka import clients
+from streams.kafka.admin import KafkaTopics
+from streams.kafka.choices import TopicChoices
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
 
 _names = itertools.count()
 
@@ -102,3 +106,17 @@ def test_many_topics_are_described_and_those_that_are_not_there_left_out(storage
     never = Topic("contract.never")
     assert storage.topics.describe_all([name, never]) == {name: storage.topics.describe(name)}
     assert storage.topics.describe_all([]) == {}
+
+
+@pytest.mark.integration
+def test_making_a_topic_asks_about_no_other(broker, name, monkeypatch):
+    """However many topics a cluster has."""
+    admin = clients.admin(ClientSettings(broker.bootstrap))
+    topics = KafkaTopics(admin, TopicChoices(durability=SINGLE_BROKER))
+    asked: list[str | None] = []
+    monkeypatch.setattr(admin, "list_topics", lambda topic=None, **_: asked.append(topic))
+    topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    assert topics.describe(name) is not None
+    topics.delete([name])
+    assert topics.describe(name) is None
+    assert asked == []
