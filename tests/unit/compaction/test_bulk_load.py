@@ -60,8 +60,9 @@ class World:
     def write(self, number: int) -> ChunkRef:
         """A chunk of the load, written to the data topic as any client may."""
         bodies = chunk.encode(rows(f"r{number}", time=number), ["name", "size"])
-        topic = self.storage.shards.data_topic(LOADED)
-        [ref] = self.storage.shards.chunks.write(topic, bodies, {})
+        shards = self.storage.shards
+        topic, headers = shards.data_topic(LOADED), shards.headers(LOADED)
+        [ref] = shards.chunks.write(topic, bodies, headers)
         return ref
 
     def link(self, chunks: Sequence[ChunkRef]) -> object:
