@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.kafka.log import Unanswered
+from streams.kafka.topics import ALIKE
 
 _REFUSED = frozenset(
     {
@@ -118,4 +119,6 @@ def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
 
 def _said(doing: str, cause: KafkaError) -> str:
     """What failed of what, and what to do where that is known."""
-    return f"{doing}: {cause.str()} ({cause.name()}){_HINTS.get(cause.code(), '')}"
+    is_alike = cause.code() == KafkaError.TOPIC_EXCEPTION and "collide" in cause.str()
+    hint = ALIKE if is_alike else _HINTS.get(cause.code(), "")
+    return f"{doing}: {cause.str()} ({cause.name()}){hint}"

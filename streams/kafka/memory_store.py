@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.topics import (
+    ALIKE,
     MAXIMUM_RECORD_BYTES,
     SINGLE_BROKER,
     Found,
@@ -28,6 +29,11 @@ from streams.kafka.topics import (
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 249
+
+
+def are_one(one: Topic, other: Topic) -> bool:
+    """Whether a broker takes two names for one: its metrics have no dots."""
+    return len(one) == len(other) and one.replace(".", "_") == other.replace(".", "_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,9 @@ class Store:
             return ("name: expected 1 to 249 letters, digits, dots, underscores and hyphens",)
         topic = self._topics.get(spec.name)
         if topic is None:
-            return ()
+            alike = [each for each in self._topics if are_one(each, spec.name)]
+            said = f"name: collides with existing topics: {', '.join(alike)}{ALIKE}"
+            return [said] if alike else ()
         settings = settings_of(topic.spec.kind, SINGLE_BROKER)
         found = Found(len(topic.partitions), 1, settings)
         return differences(spec, SINGLE_BROKER, found)

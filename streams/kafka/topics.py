@@ -90,6 +90,9 @@ NAME_RULE = (
 )
 
 
+ALIKE = ": names that differ by '.' and '_' alone are one to Kafka, choose another name"
+
+
 def is_name(name: str) -> bool:
     """Tell whether Kafka lets a topic have this name: `NAME_RULE`."""
     return bool(_NAME.fullmatch(name)) and name not in {".", ".."}

@@ -120,3 +120,9 @@ def test_making_a_topic_asks_about_no_other(broker, name, monkeypatch):
     topics.delete([name])
     assert topics.describe(name) is None
     assert asked == []
+
+
+def test_names_that_are_one_to_kafka_are_refused_and_why(storage, name):
+    storage.topics.create([TopicSpec(Topic(f"{name}.a.b"), 1, TopicKind.LOG)])
+    with pytest.raises(InvalidUsage, match=r"collide.*differ by '\.' and '_' alone"):
+        storage.topics.create([TopicSpec(Topic(f"{name}.a_b"), 1, TopicKind.LOG)])
