@@ -49,10 +49,10 @@ def many(rig: Rig) -> Outcome:
     load = load_average()
     count = rig.collections or rig.scaled(COLLECTIONS, least=5)
     ids = [CollectionId(f"s{number}") for number in range(1, count + 1)]
-    alone = idle(rig, 0.0)
-    broker = broker_used(alone)
+    broker = broker_used(idle(rig, 0.0))
     made(rig, ids)
     rig.say("opening them all, and waiting")
+    alone = idle(rig, 0.0)  # with all of them, and nobody who follows
     gc.collect()
     own = used(os.getpid(), 0.0)
     found = [followed(rig, ids) for _ in range(OPENS)]
