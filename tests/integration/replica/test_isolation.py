@@ -99,7 +99,8 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_until_there_is_room(
     assert statuses(bench, "small")[-1].state == "running"
     subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
     settle(bench, "orders", "large", "small")
-    assert statuses(bench, "large")[-1].state == "running"
+    # a status follows the upper it is about
+    eventually(lambda: statuses(bench, "large")[-1].state == "running", 30)
 
 
 def settle(bench: Bench, *names: str) -> None:
