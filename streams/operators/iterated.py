@@ -33,9 +33,10 @@ from streams.operators.moments import Moments, of_rows
 from streams.plan.physical import Join
 from streams.trace import multiset
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
+from streams.trace.diffs import sum_by
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.runs import Run, RunName, by_hash, lookup
-from streams.trace.updates import flatten, key_columns, sum_by, with_diffs
+from streams.trace.updates import flatten, key_columns, with_diffs
 
 ITERATION = "BIGINT"
 Batches = Sequence[pa.RecordBatch]

@@ -43,6 +43,7 @@ from streams.trace.columns import (
     spans,
     uint64,
 )
+from streams.trace.diffs import products
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten, key_columns, permuted
@@ -228,7 +229,7 @@ def pairs(left: Side, right: Side, one: Ints, two: Ints, schema: pa.Schema) -> p
     width = _width(left), _width(right)
     columns = [column.take(at_left) for column in left.rows.columns[: width[0]]]
     columns += [column.take(at_right) for column in right.rows.columns[: width[1]]]
-    columns += [pa.array(time), pa.array(left.diffs[one] * right.diffs[two])]
+    columns += [pa.array(time), pa.array(products(left.diffs[one], right.diffs[two]))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

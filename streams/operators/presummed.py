@@ -27,8 +27,9 @@ from streams.operators.totals import COUNTED, NARROW, WIDE, Totals
 from streams.plan.physical import Linear
 from streams.trace import limbs
 from streams.trace.columns import Ints, combined, group, int64, key_form
+from streams.trace.diffs import products, sum_by
 from streams.trace.kernel import EvaluationFailed, Kernel
-from streams.trace.updates import flatten, sum_by
+from streams.trace.updates import flatten
 
 FEWEST = 1 << 14
 """Rows from which on it pays: of fewer, most of the cost is that of a statement."""
@@ -110,7 +111,7 @@ def _weighted(found: pa.Table, of: Shape, kernel: Kernel) -> pa.RecordBatch:
     groups = group([*(key_form(key, kernel) for key in keys), times], found.num_rows)
 
     def counted(name: str) -> Ints:
-        return sum_by(groups, int64(whole[name]) * diffs)
+        return sum_by(groups, products(int64(whole[name]), diffs))
 
     digits: list[totals.Sum] = []
     for index, slot in enumerate(of.slots):

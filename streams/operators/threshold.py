@@ -27,6 +27,7 @@ from streams.operators.moments import of_rows as moments_of
 from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace import keyed
 from streams.trace.columns import Ints, int64
+from streams.trace.diffs import check_running
 from streams.trace.kernel import arrow_schema, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -95,7 +96,9 @@ def step(
     moments, groups = moments_of(rows.columns[:width], int64(rows.column("time")), kernel)
     changes = np.zeros((len(parts), groups.count), np.int64)
     which = np.repeat(np.arange(len(parts)), [part.num_rows for part in parts])
-    np.add.at(changes, (which, groups.ids), int64(rows.column("diff")))
+    diffs = int64(rows.column("diff"))
+    check_running(changes, diffs)
+    np.add.at(changes, (which, groups.ids), diffs)
     names = runs.get(_COUNTS, [])
     found = keyed.find(files, names, moments.forms, moments.hashes, shape, kernel)
     old = _read(found, len(parts))
@@ -123,6 +126,7 @@ def _read(found: keyed.Found, inputs: int) -> Ints:
 
 def _followed(old: Ints, changes: Ints, moments: Moments) -> tuple[Ints, Ints]:
     """The counts before and after each moment."""
+    check_running(old, changes)
     first, _ = moments.bounds
     running = np.cumsum(changes, axis=1)
     start = running[:, first] - changes[:, first]

@@ -17,7 +17,7 @@ from streams.errors import InvalidUsage
 from streams.plan.physical import Aggregate
 from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Groups, Ints, int64
-from streams.trace.updates import sum_by
+from streams.trace.diffs import check_running, sum_by
 
 Sum = limbs.Digits | floats.Entries | None
 
@@ -323,6 +323,10 @@ def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
             sums.append(limbs.carry(run(before, change)))
         else:
             sums.append(None)
+    for before, change in zip(
+        (*old.counts, old.rows), (*changes.counts, changes.rows), strict=True
+    ):
+        check_running(before, change)
     counts = tuple(run(o, c) for o, c in zip(old.counts, changes.counts, strict=True))
     return Totals(run(old.rows, changes.rows), counts, tuple(sums))
 

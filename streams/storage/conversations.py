@@ -43,7 +43,14 @@ from streams.storage.events import (
     write_capability,
 )
 from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
-from streams.storage.limits import LONGEST_STAGE, MOST_CHUNKS
+from streams.storage.limits import (
+    LARGEST_DESCRIPTION,
+    LONGEST_NAME,
+    LONGEST_STAGE,
+    MOST_CHUNKS,
+    MOST_COLUMNS,
+    check_size,
+)
 from streams.storage.outcomes import (
     Appended,
     ChunksReclaimed,
@@ -431,11 +438,16 @@ class Conversations:
 
 
 def check_new(id_: CollectionId, description: Description, start: int, group: str) -> None:
-    """Errors: InvalidUsage for what no collection can be."""
+    """Errors: InvalidUsage for what no collection can be; TooLarge."""
     if not id_ or not group:
         raise InvalidUsage(
             f"create: expected the names of a collection and a group, actual {id_!r} and"
             f" {group!r}"
         )
+    check_size("characters of the collection's id", LONGEST_NAME, len(id_))
+    check_size("characters of the group's name", LONGEST_NAME, len(group))
+    check_size("columns of the description", MOST_COLUMNS, len(description.columns))
+    size = len(dumps(description).encode(errors="replace"))
+    check_size("bytes of the description", LARGEST_DESCRIPTION, size)
     bound(start)
     check_columns(description)

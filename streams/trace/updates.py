@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.columns import (
-    Groups,
     Ints,
     batch,
     canonical,
@@ -26,6 +25,7 @@ from streams.trace.columns import (
     int64,
     key_form,
 )
+from streams.trace.diffs import sum_by
 from streams.trace.kernel import Kernel
 
 TIME, DIFF = "time", "diff"
@@ -90,18 +90,13 @@ def hash_columns(
     return hash_keys(key_columns(rows, positions, kernel)[1], rows.num_rows)
 
 
-def sum_by(groups: Groups, values: Ints) -> Ints:
-    """The sum of the values of each group."""
-    totals = np.zeros(groups.count, np.int64)
-    np.add.at(totals, groups.ids, values)
-    return totals
-
-
 def consolidate(updates: pa.RecordBatch, kernel: Kernel) -> pa.RecordBatch:
     """One update for each (row, time), and none whose diff is zero; same contents at every t.
 
     Rows are equal when their bytes are: whoever retracts a row repeats its bytes, and so the
     result does not depend on which of -0.0 and 0.0 came first.
+
+    Errors: DiffOverflow.
     """
     width = updates.num_columns - 2
     diffs = int64(updates.column(DIFF))

@@ -16,6 +16,7 @@ from streams.storage.capabilities import (
 )
 from streams.storage.description import Description
 from streams.storage.lifecycle import NotBound
+from streams.storage.limits import TooLarge
 from streams.storage.read import LAST
 from streams.storage.written import OutsideInterval, WrongRows
 from tests.support.storages import T1, TABLE, table, write
@@ -116,3 +117,31 @@ def test_a_closed_storage_says_so(storage: Storage) -> None:
     for command in (lambda: storage.heartbeat(read), lambda: storage.subscribe_at(read)):
         with pytest.raises(InvalidUsage, match="storage is closed"):
             command()
+
+
+@pytest.mark.parametrize(
+    ("id_", "group", "columns", "why"),
+    [
+        ("t" * 201, "g", (("a", "INTEGER"),), "characters of the collection's id: expected"),
+        ("t", "g" * 201, (("a", "INTEGER"),), "characters of the group's name: expected"),
+        (
+            "t",
+            "g",
+            tuple((f"a{n}", "INTEGER") for n in range(1601)),
+            "columns of the desc",
+        ),
+        (
+            "t",
+            "g",
+            (("a" * (1 << 18), "INTEGER"),),
+            "bytes of the description: expected",
+        ),
+    ],
+)
+def test_what_is_created_has_bounds(
+    storage: Storage, id_: str, group: str, columns: tuple[tuple[str, str], ...], why: str
+) -> None:
+    with pytest.raises(TooLarge, match=why):
+        storage.create(CollectionId(id_), Description(columns, kind="table"), group=group)
+    with pytest.raises(NotBound):
+        storage.acquire_capabilities(T1)

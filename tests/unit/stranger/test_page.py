@@ -3,12 +3,18 @@
 import re
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from schemas import stream
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.kafka import log
+from streams.storage import limits
+from streams.storage.accepted import is_accepted
+from streams.storage.capabilities import LONGEST_LEASE_MS, LONGEST_TOKEN
 from streams.storage.commands import service
-from streams.storage.commands.wire import Status
+from streams.storage.commands.wire import LONGEST_ID, Status
+from streams.trace.kernel import arrow_type
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PAGE = (SCHEMAS / "CLIENTS.md").read_text(encoding="utf-8")
@@ -64,3 +70,88 @@ def test_no_code_is_explained_that_there_is_not() -> None:
     first = re.findall(r"^\| ((?:`\w+`(?:, )?)+)", section("5. Errors"), re.MULTILINE)
     named = set(re.findall(r"`(\w+)`", " ".join(first)))
     assert named <= known | {"ReusedId", "Defect"}
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of the table under a heading."""
+    lines = [line for line in section(title).splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[1:]]
+
+
+def test_the_limits_are_those_of_the_code() -> None:
+    told = " ".join(" ".join(row[1:]) for row in rows("Limits"))
+    numbers = set(map(int, re.findall(r"\b\d+\b", told)))
+    assert numbers >= {
+        LONGEST_ID,
+        LONGEST_TOKEN,
+        LONGEST_LEASE_MS,
+        limits.LARGEST_COUNTED,
+        limits.LARGEST_DESCRIPTION,
+        limits.LARGEST_ROWS,
+        limits.LONGEST_NAME,
+        limits.MOST_CHUNKS,
+        limits.MOST_COLUMNS,
+        limits.MOST_DIFF,
+        limits.MOST_PIECES,
+        limits.MOST_SHARES,
+        stream.MOST_BATCHES,
+    }
+
+
+WRITTEN: dict[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    **{f"{u}int{n}": getattr(pa, f"{u}int{n}")() for u in ("", "u") for n in (8, 16, 32, 64)},
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+    "utf8": pa.utf8(),
+    "binary": pa.binary(),
+    "date32": pa.date32(),
+    "time64[us]": pa.time64("us"),
+    **{f"timestamp[{unit}]": pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")},
+    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+    "month_day_nano_interval": pa.month_day_nano_interval(),
+}
+
+
+def test_plain_types_are_written_as_the_page_says() -> None:
+    compared = set()
+    for names, written, *_ in rows("Types"):
+        pairs = zip(
+            re.findall(r"`(.*?)`", names), re.findall(r"`(.*?)`", written), strict=False
+        )
+        for duckdb, arrow in pairs:
+            if arrow in WRITTEN and "(" not in duckdb:
+                assert is_same(duckdb, WRITTEN[arrow]), duckdb
+                compared.add(duckdb)
+    assert len(compared) >= 20
+
+
+def is_same(duckdb: str, arrow: pa.DataType) -> bool:
+    """Whether a DuckDB type is written so; JSON and UUID are types of extensions over it."""
+    found = arrow_type(duckdb)
+    storage = found.storage_type if isinstance(found, pa.BaseExtensionType) else found
+    return bool(storage == arrow) and is_accepted(arrow, found)
+
+
+@pytest.mark.parametrize(
+    ("duckdb", "kind"),
+    [
+        ("HUGEINT", pa.opaque(pa.binary(16), "hugeint", "DuckDB")),
+        ("UHUGEINT", pa.opaque(pa.binary(16), "uhugeint", "DuckDB")),
+        ("DECIMAL(7, 2)", pa.decimal128(7, 2)),
+        ("ENUM('a')", pa.utf8()),
+        ("JSON", pa.json_(pa.utf8())),
+        ("UUID", pa.uuid()),
+        ("TIMETZ", pa.opaque(pa.binary(8), "time_tz", "DuckDB")),
+        ("BIT", pa.opaque(pa.binary(), "bit", "DuckDB")),
+        ("BIGNUM", pa.opaque(pa.binary(), "bignum", "DuckDB")),
+        ("INTEGER[]", pa.list_(pa.int32())),
+        ("INTEGER[3]", pa.list_(pa.int32(), 3)),
+        ("STRUCT(a INTEGER)", pa.struct([("a", pa.int32())])),
+        ("MAP(VARCHAR, INTEGER)", pa.map_(pa.utf8(), pa.int32())),
+    ],
+)
+def test_other_types_are_written_as_the_page_says(duckdb: str, kind: pa.DataType) -> None:
+    assert arrow_type(duckdb) == kind
+    named = re.findall(r"`([A-Z]+)", section("Types"))
+    assert duckdb.partition("(")[0].partition("[")[0] in {*named, "INTEGER"}
