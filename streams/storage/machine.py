@@ -35,7 +35,16 @@ from streams.storage.events import (
     Transfer,
 )
 from streams.storage.maps import Map
-from streams.storage.outcomes import Decision, Stale, WrongGroup
+from streams.storage.outcomes import (
+    Decision,
+    Fenced,
+    Stale,
+    TokenMismatch,
+    UnknownCapability,
+    UnknownCollection,
+    UnknownStage,
+    WrongGroup,
+)
 from streams.storage.state import (
     LAST_MS,
     Collections,
@@ -51,6 +60,9 @@ MAX_TICK_MS = 30_000
 end everybody's lease (rule 11).
 """
 
+LONGEST_TEXT = 256
+"""Characters of a text in a remembered outcome."""
+
 
 def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
     """Fold one event.
@@ -65,10 +77,30 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
     if known is not None:
         return state, known
     state, outcome = decide(state, event, offset)
-    decided = Decided(event.id, offset, outcome)
+    decided = Decided(event.id, offset, shortened(outcome))
     if event.id.startswith(COMMAND):
         return state.moved(kept=state.kept.record(decided)), outcome
     return state.moved(window=state.window.record(decided)), outcome
+
+
+def shortened(outcome: Decision) -> Decision:
+    """The outcome as it is remembered: without the long texts that refused events brought.
+
+    It stands in the state, and in each Rollup, thousands of times over.
+    """
+    match outcome:
+        case TokenMismatch(text) if len(text) > LONGEST_TEXT:
+            return TokenMismatch(text[:LONGEST_TEXT])
+        case UnknownCapability(text) if len(text) > LONGEST_TEXT:
+            return UnknownCapability(text[:LONGEST_TEXT])
+        case UnknownStage(text) if len(text) > LONGEST_TEXT:
+            return UnknownStage(text[:LONGEST_TEXT])
+        case UnknownCollection(id_) if len(id_) > LONGEST_TEXT:
+            return UnknownCollection(CollectionId(id_[:LONGEST_TEXT]))
+        case Fenced(text, id_) if len(text) > LONGEST_TEXT:
+            return Fenced(text[:LONGEST_TEXT], id_)
+        case _:
+            return outcome
 
 
 def recall(state: State, event: Event, offset: Offset) -> Decision | None:

@@ -4,6 +4,7 @@ Events are drawn from the schemas themselves: every field takes the numbers and 
 careless or hostile client could send.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,6 +84,21 @@ def test_a_lease_for_ever_leaves_a_state_that_can_be_written(bodies: tuple[Body,
     ends = [each.expires_ms for each in state.collections[U1].capabilities.values()]
     ends += [each.expires_ms for each in state.stages.values()]
     assert all(end is None or end == LAST_MS for end in ends)
+
+
+def test_refusals_keep_no_copy_of_what_was_presented() -> None:
+    """300 wrong presentations of 50 KB made a state of 15 MB."""
+    long = "x" * 50_000
+    fenced = Acquire(collection=U1, capability=CapabilityId("f"), right=Right.READ, token=long)
+    part = Part(collection=U1, capability=W, lower=frontier(0), upper=frontier(1))
+    wrong: list[Body] = [
+        Downgrade(collection=U1, capability=CapabilityId("f"), frontier=frontier(0)),
+        Downgrade(collection=U1, capability=CapabilityId(long), frontier=frontier(0)),
+        Downgrade(collection=CollectionId(long), capability=W, frontier=frontier(0)),
+        Append((replace(part, stages=(long,)),)),
+    ]
+    body = rollup.encode(folded(CREATE, fenced, *(wrong * 75)))
+    assert len(body) < len(long) + 300 * 500
 
 
 NUMBERS = st.sampled_from(
