@@ -34,6 +34,8 @@ def is_idle(collection: CollectionState, body: Advance) -> bool:
     held = collection.capabilities.get(system)
     if held is None or held.right is not Right.WRITE or held.frontier.time > body.lower:
         return False
+    if len(collection.capabilities) == 1:
+        return True
     return all(
         each.frontier.time >= body.upper
         for id_, each in collection.capabilities.items()

@@ -108,7 +108,7 @@ def renewed(state: State, renewal: Renewal) -> State:
     if held.lease_ms is None:
         return state
     later = replace(held, expires_ms=state.expiry(held.lease_ms))
-    capabilities = {**collection.capabilities, renewal.capability: later}
+    capabilities = collection.capabilities.set(renewal.capability, later)
     return with_collection(state, replace(collection, capabilities=capabilities))
 
 
@@ -208,13 +208,14 @@ def advance(
 
     A capability at the empty frontier is gone; the collection is sealed with its last one.
     """
-    capabilities = dict(collection.capabilities)
+    capabilities = collection.capabilities
     if upper.is_empty:
-        del capabilities[id_]
+        capabilities = capabilities.remove(id_)
     else:
         old = capabilities[id_]
-        capabilities[id_] = Capability(
-            old.right, upper, old.plan, old.lease_ms, old.expires_ms, old.token
+        capabilities = capabilities.set(
+            id_,
+            Capability(old.right, upper, old.plan, old.lease_ms, old.expires_ms, old.token),
         )
     moved = settled(collection, capabilities, collection.batches.add(batch), batch.source)
     return seal_if_last(moved) if upper.is_empty else moved
@@ -222,7 +223,7 @@ def advance(
 
 def seal_if_last(collection: CollectionState) -> CollectionState:
     """The collection with an empty upper when nobody may write to it (rule 3)."""
-    if any(each.right is Right.WRITE for each in collection.capabilities.values()):
+    if collection.capabilities.earliest(Right.WRITE) is not None:
         return collection
     sealed = replace(collection, upper=EMPTY)
     return settled(sealed, sealed.capabilities, sealed.batches, sealed.source)

@@ -170,14 +170,15 @@ def clock_at(state: State, at_ms: int) -> int:
 
 def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
     """The collection without leases that have run out. Its frontiers stay (rule 4)."""
-    live = {
-        id_: each
+    over = [
+        id_
         for id_, each in collection.capabilities.items()
-        if each.expires_ms is None or each.expires_ms > clock_ms
-    }
-    if len(live) == len(collection.capabilities):
+        if each.expires_ms is not None and each.expires_ms <= clock_ms
+    ]
+    if not over:
         return collection
-    return settled(collection, live, collection.batches, collection.source)
+    left = collection.capabilities.remove(*over)
+    return settled(collection, left, collection.batches, collection.source)
 
 
 def first_expiry(

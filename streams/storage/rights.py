@@ -4,11 +4,10 @@ A capability belongs to whoever presents its id, and its token if it has one; re
 dataflow share one. It moves forward only, and never comes back once dropped or expired.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import assert_never
 
-from streams.ids import CapabilityId, Offset, Timestamp
+from streams.ids import Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.appends import advance, seal_if_last, with_collection
 from streams.storage.batches import Batch, Trace
@@ -36,7 +35,14 @@ from streams.storage.outcomes import (
     UnknownCapability,
     UnknownCollection,
 )
-from streams.storage.state import Capability, CollectionState, State, forgotten, settled
+from streams.storage.state import (
+    Capabilities,
+    Capability,
+    CollectionState,
+    State,
+    forgotten,
+    settled,
+)
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
@@ -61,7 +67,7 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
         since=start,
         upper=start,
         batches=Trace(),
-        capabilities=capabilities,
+        capabilities=Capabilities(capabilities),
     )
     bound = with_collection(replace(state, group=group), created)
     return with_expiry(bound, expires), Created()
@@ -113,7 +119,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     expires = state.expiry(lease_ms)
     plan = later_plan(old, body.plan)
     made = Capability(body.right, start, plan, lease_ms, expires, body.token)
-    capabilities = {**collection.capabilities, body.capability: made}
+    capabilities = collection.capabilities.set(body.capability, made)
     state = with_collection(
         state, settled(collection, capabilities, collection.batches, collection.source)
     )
@@ -141,7 +147,7 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
     token = old.token if lease_ms is None else ""
     # its holder begins to read later: what the original's plan protects is not the clone's
     made = Capability(old.right, old.frontier, None, lease_ms, expires, token)
-    capabilities = {**collection.capabilities, body.clone: made}
+    capabilities = collection.capabilities.set(body.clone, made)
     # nothing moves: a second capability where one stood already
     moved = replace(collection, capabilities=capabilities)
     return with_expiry(with_collection(state, moved), expires), Cloned(old.frontier)
@@ -157,8 +163,8 @@ def transfer(
     if body.to in collection.capabilities:
         return state, Refused(Misuse.TAKEN_NAME)
     expires = state.expiry(old.lease_ms)
-    capabilities = {**collection.capabilities, body.to: replace(old, expires_ms=expires)}
-    del capabilities[body.capability]
+    rest = collection.capabilities.remove(body.capability)
+    capabilities = rest.set(body.to, replace(old, expires_ms=expires))
     moved = replace(collection, capabilities=capabilities)
     return with_expiry(with_collection(state, moved), expires), Transferred(old.frontier)
 
@@ -179,10 +185,10 @@ def downgrade(
     token = old.token if body.new_token is None else body.new_token
     expires = state.expiry(old.lease_ms)
     plan = later_plan(old, body.plan)
-    capabilities: Mapping[CapabilityId, Capability] = {
-        **collection.capabilities,
-        body.capability: Capability(old.right, target, plan, old.lease_ms, expires, token),
-    }
+    capabilities = collection.capabilities.set(
+        body.capability,
+        Capability(old.right, target, plan, old.lease_ms, expires, token),
+    )
     moved = replace(collection, capabilities=capabilities)
     if old.right is Right.WRITE and target != old.frontier:
         # nothing happened in between: a batch says so, and batches stay contiguous (rule 9)
@@ -219,7 +225,7 @@ def drop(
         # who has released the collection has lost the capability by it
         is_over = collection.is_released or not body.whole
         return state, Dropped() if is_over else UnknownCapability(body.capability)
-    rest = {id_: each for id_, each in collection.capabilities.items() if each is not old}
+    rest = collection.capabilities.remove(body.capability)
     left = settled(collection, rest, collection.batches, collection.source)
     left = seal_if_last(left) if old.right is Right.WRITE else left
     left = replace(left, is_released=True) if body.whole else left
@@ -228,8 +234,7 @@ def drop(
 
 def ended_if_last(state: State, collection: CollectionState, offset: Offset) -> State:
     """The state without a collection that was released and that nobody holds for reading."""
-    held = collection.capabilities.values()
-    if not collection.is_released or any(each.right is Right.READ for each in held):
+    if not collection.is_released or collection.capabilities.earliest(Right.READ) is not None:
         return state
     return drop_collection(state, collection, offset)
 

@@ -33,6 +33,7 @@ from streams.storage.records import (
     to_offsets,
 )
 from streams.storage.state import (
+    Capabilities,
     Capability,
     Collections,
     CollectionState,
@@ -274,7 +275,7 @@ def to_collection(record: Record) -> CollectionState:
         since=to_frontier(record["since"]),
         upper=to_frontier(record["upper"]),
         batches=batches,
-        capabilities=capabilities,
+        capabilities=Capabilities(capabilities),
         source=to_offsets(record["source"]),
         fingerprint=record["fingerprint"],
         fenced=frozenset(record["fenced"]),

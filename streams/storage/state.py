@@ -12,16 +12,17 @@ Replace, a Drop or a newer Rollup took out; they are named until every reader's 
 (rule 10).
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from itertools import chain
 
-from streams.ids import CapabilityId, CollectionId, Offset
+from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Trace
+from streams.storage.earliest import Heap, current, heap_of, pushed
 from streams.storage.events import Offsets, Right, Rollup
-from streams.storage.maps import Map
+from streams.storage.maps import SMALL, Map
 from streams.storage.window import Kept, Window
 
 BEFORE_THE_LOG = Offset(-1)
@@ -49,6 +50,92 @@ class Capability:
     token: str = ""
 
 
+class Capabilities(Mapping[CapabilityId, Capability]):
+    """The live capabilities of a collection, by name; never changed but by `set` and `remove`.
+
+    Where there are many, a heap of each right says which frontier is the earliest. An entry is
+    at or before the frontier of its name; it is put right when it comes first, which changes
+    nothing that can be seen.
+    """
+
+    __slots__ = ("_entries", "_heaps", "_held")
+
+    def __init__(
+        self,
+        held: Mapping[CapabilityId, Capability] | None = None,
+        heaps: Mapping[Right, Heap] | None = None,
+        entries: int = 0,
+    ) -> None:
+        self._held = held if isinstance(held, Map) else Map(held)
+        self._heaps = None if heaps is None or len(self._held) <= SMALL else dict(heaps)
+        self._entries = entries
+
+    def __getitem__(self, name: CapabilityId) -> Capability:
+        return self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[CapabilityId]:
+        return iter(self._held)
+
+    def items(self) -> ItemsView[CapabilityId, Capability]:
+        """All of them, as of a dict."""
+        return self._held.items()
+
+    def values(self) -> ValuesView[Capability]:
+        """All of them."""
+        return self._held.values()
+
+    def set(self, name: CapabilityId, capability: Capability) -> "Capabilities":
+        """The capabilities with one more, or one that is another now."""
+        old, heaps = self._held.get(name), self._heaps
+        is_entered = (
+            old is not None
+            and old.right is capability.right
+            and old.frontier.precedes(capability.frontier)
+        )
+        if heaps is not None and not is_entered:
+            heap = pushed(heaps[capability.right], capability.frontier.time, name)
+            heaps = {**heaps, capability.right: heap}
+        entries = self._entries + (not is_entered)
+        return Capabilities(self._held.set(name, capability), heaps, entries)
+
+    def remove(self, *names: CapabilityId) -> "Capabilities":
+        """The capabilities without some, which need not be there."""
+        held = self._held
+        for name in names:
+            held = held.remove(name)
+        return Capabilities(held, self._heaps, self._entries)
+
+    def earliest(self, right: Right) -> Timestamp | None:
+        """The earliest frontier of this right; None when there is none. O(log n), mostly."""
+        if len(self._held) <= SMALL:
+            times = [each.frontier.time for each in self._held.values() if each.right is right]
+            return min(times, default=None)
+        # what was dropped stays in a heap until it comes first, so heaps are made anew at times
+        if self._heaps is None or self._entries > 2 * len(self._held) + SMALL:
+            self._heaps = {
+                each: heap_of(
+                    (held.frontier.time, name)
+                    for name, held in self._held.items()
+                    if held.right is each
+                )
+                for each in Right
+            }
+            self._entries = len(self._held)
+        heap = current(self._heaps[right], lambda name: self._time(name, right))
+        self._heaps[right] = heap
+        return None if heap is None else Timestamp(heap.time)
+
+    def _time(self, name: str, right: Right) -> Timestamp | None:
+        held = self._held.get(CapabilityId(name))
+        return held.frontier.time if held is not None and held.right is right else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionState:
     """One collection.
@@ -64,7 +151,7 @@ class CollectionState:
     since: Antichain
     upper: Antichain
     batches: Trace
-    capabilities: Mapping[CapabilityId, Capability]
+    capabilities: Capabilities
     source: Offsets | None = None
     fingerprint: str = ""
     fenced: frozenset[str] = frozenset()
@@ -85,13 +172,13 @@ def forgotten(id_: CollectionId) -> CollectionState:
         since=EMPTY,
         upper=EMPTY,
         batches=Trace(),
-        capabilities={},
+        capabilities=Capabilities(),
     )
 
 
 def settled(
     collection: CollectionState,
-    capabilities: Mapping[CapabilityId, Capability],
+    capabilities: Capabilities,
     batches: Trace,
     source: Offsets | None,
 ) -> CollectionState:
@@ -101,12 +188,12 @@ def settled(
     holders allow: otherwise no time could be read (rule 5).
     """
     since, upper = collection.since, collection.upper
-    writes = [each.frontier.time for each in capabilities.values() if each.right is Right.WRITE]
-    reads = [each.frontier.time for each in capabilities.values() if each.right is Right.READ]
-    if writes:
-        upper = upper.join(frontier(min(writes)))
-    if reads:
-        newest = min(reads) if upper.is_empty else min(upper.time - 1, *reads)
+    written = capabilities.earliest(Right.WRITE)
+    read = capabilities.earliest(Right.READ)
+    if written is not None:
+        upper = upper.join(frontier(written))
+    if read is not None:
+        newest = read if upper.is_empty else min(upper.time - 1, read)
         since = since.join(frontier(newest))
     # spelled out, here and in `State.moved`: `replace` is three times slower, and this is the
     # path of every event

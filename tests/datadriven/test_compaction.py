@@ -16,7 +16,7 @@ from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.batches import Batch, trace_of
-from streams.storage.state import CollectionState
+from streams.storage.state import Capabilities, CollectionState
 from tests.support import datadriven
 from tests.support.datadriven import Case
 
@@ -49,7 +49,7 @@ def handle(case: Case) -> str:
         since=to_frontier(case["since"]),
         upper=to_frontier(case["upper"]) if case.get("upper") else last,
         batches=trace_of(batches),
-        capabilities={},
+        capabilities=Capabilities(),
     )
     merges = plan.whole(state) if "whole" in case.arguments else plan.geometric(state)
     return "\n".join(map(shown, merges)) or "nothing"

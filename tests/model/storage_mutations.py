@@ -135,7 +135,7 @@ def transfer(patch: Patch) -> None:
         moved = after.collections[collection.id]
         if kept is None:
             return after, outcome
-        both = {**moved.capabilities, body.capability: kept}
+        both = moved.capabilities.set(body.capability, kept)
         return appends.with_collection(after, replace(moved, capabilities=both)), outcome
 
     patch.setattr(rights, "transfer", passed_on)

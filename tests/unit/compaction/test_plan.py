@@ -27,7 +27,7 @@ from streams.storage.events import (
     Right,
 )
 from streams.storage.outcomes import Decision, Replaced
-from streams.storage.state import CollectionState, State
+from streams.storage.state import Capabilities, CollectionState, State
 
 LAW = settings(max_examples=150, deadline=None)
 
@@ -48,7 +48,7 @@ def collection(
         since=frontier(since),
         upper=frontier(last) if upper is None else upper,
         batches=trace_of(batches),
-        capabilities={},
+        capabilities=Capabilities(),
     )
 
 

@@ -20,7 +20,13 @@ from streams.storage.policy import (
     due_ms,
     wish,
 )
-from streams.storage.state import Capability, CollectionState, State, collections_of
+from streams.storage.state import (
+    Capabilities,
+    Capability,
+    CollectionState,
+    State,
+    collections_of,
+)
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")
 U1 = CollectionId("u1")
@@ -38,7 +44,7 @@ def collection(held: int, upper: Antichain, reader: int | None = None) -> Collec
         since=frontier(since),
         upper=upper,
         batches=Trace(),
-        capabilities=capabilities,
+        capabilities=Capabilities(capabilities),
     )
 
 
@@ -73,9 +79,8 @@ def test_a_move_waits_until_it_is_worth_a_record() -> None:
 def test_nothing_moves_without_a_hold() -> None:
     policy = LagBehindUpper(0)
     assert downgrade(collection(0, frontier(10)), CapabilityId("other"), policy, 0) is None
-    writer = replace(
-        collection(0, frontier(10)), capabilities={HOLD: Capability(Right.WRITE, frontier(10))}
-    )
+    writes = Capabilities({HOLD: Capability(Right.WRITE, frontier(10))})
+    writer = replace(collection(0, frontier(10)), capabilities=writes)
     assert downgrade(writer, HOLD, policy, 0) is None
 
 

@@ -22,6 +22,7 @@ from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.description import Description, dumps
 from streams.storage.events import Right
 from streams.storage.state import (
+    Capabilities,
     Capability,
     CollectionState,
     State,
@@ -64,7 +65,9 @@ def collection(
         since=since,
         upper=upper,
         batches=batches,
-        capabilities={CapabilityId(name): each for name, each in capabilities.items()},
+        capabilities=Capabilities(
+            {CapabilityId(name): each for name, each in capabilities.items()}
+        ),
     )
 
 
@@ -127,10 +130,10 @@ def test_what_is_held_back_is_what_the_fold_would_move(readers, writers, data) -
         **{CapabilityId(f"w{n}"): capability(Right.WRITE, t) for n, t in enumerate(writers)},
     }
     made = collection(frontier(0), frontier(1))
-    made = settled(made, capabilities, made.batches, None)
+    made = settled(made, Capabilities(capabilities), made.batches, None)
     gone = data.draw(st.sampled_from(sorted(capabilities)))
     rest = {name: each for name, each in capabilities.items() if name != gone}
-    after = settled(made, rest, made.batches, None)
+    after = settled(made, Capabilities(rest), made.batches, None)
     moved = (
         after.since.time - made.since.time
         if gone.startswith("r")

@@ -1,0 +1,122 @@
+"""Many capabilities, collections and dropped ids: the same frontiers, at the cost of few."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.progress import frontier
+from streams.storage.events import (
+    Acquire,
+    Append,
+    Body,
+    Create,
+    Drop,
+    Event,
+    Part,
+    Right,
+    write_capability,
+)
+from streams.storage.machine import step
+from streams.storage.maps import SMALL, Map
+from streams.storage.outcomes import Appended, Decision
+from streams.storage.state import Capabilities, Capability, State
+
+NAMES = st.integers(0, 2 * SMALL).map(lambda number: CapabilityId(f"c{number}"))
+CHANGES = st.tuples(
+    st.sampled_from(["move", "move", "set", "drop"]),
+    NAMES,
+    st.integers(0, 9),
+    st.sampled_from(list(Right)),
+)
+
+
+class Log:
+    def __init__(self) -> None:
+        self.state = State()
+
+    def add(self, body: Body) -> Decision:
+        offset = Offset(self.state.upto + 1)
+        event = Event(EventId(f"e{offset}"), "g", Offset(offset - 1), body)
+        self.state, outcome = step(self.state, event, offset, 1_000)
+        return outcome
+
+
+def create(number: int) -> Create:
+    id_, start = CollectionId(f"c{number}"), Timestamp(0)
+    write = write_capability(id_)
+    return Create(collection=id_, description="{}", frontier=start, write=write)
+
+
+def held(of: int, number: int) -> Acquire:
+    return Acquire(
+        collection=CollectionId(f"c{of}"),
+        capability=CapabilityId(f"r{number}"),
+        right=Right.READ,
+        lease_ms=900_000,
+    )
+
+
+def test_an_append_looks_at_no_other_collection_and_no_other_capability(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each append copied, and looked at, all that its group had ever held."""
+    log = Log()
+    for number in range(600):
+        log.add(create(number))
+        log.add(Drop(CollectionId(f"c{number}")) if number % 2 else held(0, number))
+    looks = []
+    honest = Map._merged
+
+    def merged(of: Map[Any, Any]) -> dict[Any, Any]:
+        looks.append(len(of))
+        return honest(of)
+
+    monkeypatch.setattr(Map, "_merged", merged)
+    for time in range(20):
+        part = Part(
+            collection=CollectionId("c0"),
+            capability=CapabilityId("c0.write"),
+            lower=frontier(time),
+            upper=frontier(time + 1),
+        )
+        assert isinstance(log.add(Append((part,))), Appended)
+    assert sum(looks) < 20 * 2 * SMALL
+
+
+def least(held: dict[CapabilityId, Capability], right: Right) -> int | None:
+    times = [each.frontier.time for each in held.values() if each.right is right]
+    return min(times, default=None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2 * SMALL), st.lists(CHANGES, max_size=120), st.integers(0, 119))
+def test_the_earliest_frontier_is_that_of_all(
+    count: int, changes: list[tuple[str, CapabilityId, int, Right]], branch: int
+) -> None:
+    expected = {
+        CapabilityId(f"c{number}"): Capability(Right.READ, frontier(number % 7))
+        for number in range(count)
+    }
+    found = Capabilities(expected)
+    aside, beside = found, dict(expected)
+    for number, (kind, name, time, right) in enumerate(changes):
+        old = expected.get(name)
+        if kind == "drop":
+            found = found.remove(name)
+            expected.pop(name, None)
+        else:
+            made = Capability(right, frontier(time))
+            if kind == "move" and old is not None:
+                made = Capability(old.right, frontier(old.frontier.time + time))
+            found = found.set(name, made)
+            expected[name] = made
+        assert found == expected
+        for each in Right:
+            assert found.earliest(each) == least(expected, each)
+        if number == branch:
+            aside, beside = found, dict(expected)
+    for each in Right:  # a state that was gone on from answers as it did
+        assert aside.earliest(each) == least(beside, each)
