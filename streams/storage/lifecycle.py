@@ -27,6 +27,7 @@ from enum import Enum
 
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
+from streams.storage.description import Description, loads
 from streams.storage.state import CollectionState
 
 
@@ -152,6 +153,16 @@ REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {
     (Command.UPDATE, Phase.FORGOTTEN): Forgotten,
     (Command.USE, Phase.FORGOTTEN): Forgotten,
 }
+
+
+def described(collection: CollectionState) -> Description:
+    """The description of a collection, of which nothing is left when it was dropped meanwhile.
+
+    Errors: Forgotten.
+    """
+    if collection.is_dropped:
+        raise Forgotten(collection.id)
+    return loads(collection.description)
 
 
 def phase_of(collection: CollectionState | None) -> Phase:

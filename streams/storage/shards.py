@@ -20,10 +20,11 @@ from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind, Topics, TopicSpec, is_name
 from streams.storage.bootstrap import recover
-from streams.storage.description import Description, dumps, loads
+from streams.storage.description import Description, dumps
 from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import MADE_ANEW, Group, Names, lost, names_of
+from streams.storage.lifecycle import described
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
@@ -349,7 +350,7 @@ class Shards:
     def _chunks_of(
         self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
     ) -> ChunkWrite:
-        names = loads(self.state(collection).description).names
+        names = described(self.state(collection)).names
         bodies = chunk.encode(updates, names, errors)
         # more than one row is never so large
         largest = max((len(body) for body, _ in bodies), default=0)

@@ -16,9 +16,10 @@ from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.capabilities import Capability, NotForward, WriteCapability
-from streams.storage.description import Description, loads
+from streams.storage.description import Description
 from streams.storage.events import Append, Body, Downgrade, Part, Renewal
 from streams.storage.foreign import check_refs, staged
+from streams.storage.lifecycle import described
 from streams.storage.limits import LARGEST_COUNTED, check_size
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
@@ -205,7 +206,7 @@ class Writing:
             return None, []
         if write.is_heartbeat:
             raise NothingBetween(write.capability)
-        description = loads(self.shards.state(id_).description)
+        description = described(self.shards.state(id_))
         rows = None if is_empty else conform(id_, write.updates, description)
         if rows is not None:
             check_times(id_, rows, lower, write.upper)
@@ -217,7 +218,7 @@ class Writing:
         Errors: NegativeMultiplicity.
         """
         for id_, tables in fresh.items():
-            types = loads(self.shards.state(id_).description).types
+            types = described(self.shards.state(id_)).types
             past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
             every = flatten([past, *tables], arrow_schema(types))
             with self.checking:

@@ -19,10 +19,11 @@ from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability
 from streams.storage.events import Reclaim
+from streams.storage.lifecycle import Forgotten
 from streams.storage.options import Options
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.shards import Shards
-from tests.support.storages import T1, T2, TABLE, Place, contents, table, write
+from tests.support.storages import T1, T2, TABLE, Place, contents, end, table, write
 
 ROUNDS = 60
 Told = dict[tuple[object, ...], int]
@@ -200,3 +201,16 @@ def test_a_write_overtaken_by_a_collector_is_written_anew() -> None:
     assert everything(place.client(), read, 5) == {("a", 1, 3): 1}
     floor = collector.shards.group_state(T1).floor
     assert floor
+
+
+def test_a_write_that_meets_a_drop_says_that_the_collection_is_gone(place: Place) -> None:
+    """Between the look at the capability and the rows nothing may be left of it."""
+    storage, other = place.client(), place.client()
+    _, held = storage.create(T1, TABLE)
+    other.shards.open(T1)
+    end(other, T1)
+    storage.shards.sync(T1)
+    with pytest.raises(Forgotten):
+        storage.shards.write_all([(T1, table(("a", 1, 3, 1)))])
+    with pytest.raises(Forgotten):
+        storage.update_and_downgrade(held, table(("a", 1, 3, 1)), 10)
