@@ -51,7 +51,8 @@ def encode_command(message: CommandMessage) -> bytes:
 def decode_command(value: bytes) -> CommandMessage:
     """The command of a record. Errors: Corrupt when it is none."""
     name, record = codec.decode(value)
-    return CommandMessage(record["nonce"], record["sequence"], _command(name, record))
+    command = _command(name, record)  # first: what is none has no nonce either
+    return CommandMessage(record["nonce"], record["sequence"], command)
 
 
 def encode_response(message: ResponseMessage) -> bytes:
@@ -68,9 +69,8 @@ def encode_response(message: ResponseMessage) -> bytes:
 def decode_response(value: bytes) -> ResponseMessage:
     """The response of a record. Errors: Corrupt when it is none."""
     name, record = codec.decode(value)
-    return ResponseMessage(
-        record["nonce"], record["replica"], record["sequence"], _response(name, record)
-    )
+    response = _response(name, record)  # first: what is none has no nonce either
+    return ResponseMessage(record["nonce"], record["replica"], record["sequence"], response)
 
 
 def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  one arm a kind

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 
+from schemas import codec
 from streams.compute.codec import (
     decode_command,
     decode_response,
@@ -57,3 +58,12 @@ def test_a_response_is_no_command() -> None:
     value = encode_response(ResponseMessage("n", "r1", 4, Reconciled(0, 0, 0)))
     with pytest.raises(Corrupt, match="expected a compute command, got"):
         decode_command(value)
+
+
+@pytest.mark.parametrize("decode", [decode_command, decode_response])
+def test_a_record_of_another_protocol_is_neither(decode) -> None:
+    value = codec.encode(
+        "sink_progress", {"sink": "u3", "frontier": 1, "until": None, "written": 0}
+    )
+    with pytest.raises(Corrupt, match="got a record of schema sink_progress"):
+        decode(value)
