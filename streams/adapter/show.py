@@ -126,7 +126,7 @@ def _progress(condition: Condition) -> str:
 
 
 def _state(reported: str, observed: Observed) -> str:
-    if not observed.replicas:
+    if observed.is_deserted:
         return "no replica"
     return reported or "starting"
 

@@ -15,6 +15,7 @@ from streams.compute.description import (
     SinkDescription,
 )
 from streams.compute.protocol import (
+    Alive,
     AllowCompaction,
     AllowWrites,
     Command,
@@ -135,6 +136,8 @@ def _response_fields(response: Response) -> tuple[str, Record]:
         case Hydration(id, done, total, seconds_left):
             fields = {"id": id, "done": done, "total": total, "seconds_left": seconds_left}
             return "compute_hydration", fields
+        case Alive():
+            return "compute_alive", {}
         case _:
             assert_never(response)
 
@@ -164,6 +167,8 @@ def _response(name: str, record: Record) -> Response:
                 record["total"],
                 record["seconds_left"],
             )
+        case "compute_alive":
+            return Alive()
         case _:
             raise Corrupt(f"expected a compute response, got a record of schema {name}")
 

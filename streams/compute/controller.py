@@ -12,6 +12,7 @@ imports come before those who import them.
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -71,22 +72,24 @@ class Controller:
         instance: str,
         epoch: int,
         new_id: Callable[[], str],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._logs, self._settings, self._new_id = logs, settings, new_id
+        self._clock = clock
         self._commands = command_topic(settings.namespace, instance)
         self._writer = CommandWriter(logs, self._commands, epoch)
         self._lock = threading.RLock()
         self._history: list[Command] = []
         self._reduced_to = 0
         self._last_hello = last_hello(logs, self._commands)
-        self._observed = Observed()
+        self._observed = Observed().begin(clock())
         self._response_topic = response_topic(settings.namespace, instance)
         self._responses = ResponseReader(logs, self._response_topic, nonce="")
         self._forgotten = self._responses.position
 
     @property
     def observed(self) -> Observed:
-        """What the replicas have said so far."""
+        """What the replicas have said so far, as of the last `poll`."""
         return self._observed
 
     def start(
@@ -134,9 +137,11 @@ class Controller:
             self._write([])
         messages = self._responses.poll(wait_ms)
         with self._lock:
+            now = self._clock()
             for message in messages:
                 self._note(message.response)
-                self._observed = self._observed.step(message)
+                self._observed = self._observed.step(message, now)
+            self._observed = self._observed.at(now)
         self._truncate_responses()
         return bool(messages)
 
@@ -193,7 +198,7 @@ class Controller:
     def _begin(self, commands: Sequence[Command]) -> None:
         nonce = self._new_id()
         self._responses.restart(nonce)
-        self._observed = self._observed.begin()
+        self._observed = self._observed.begin(self._clock())
         hello = self._writer.begin(nonce, commands)
         log.info("compute iteration", extra={"nonce": nonce, "commands": len(commands)})
         if self._last_hello is not None:

@@ -2,24 +2,39 @@
 
 Several replicas may serve one instance: a dataflow's frontier is the furthest that any of them
 reported, and a report of less changes nothing. Statuses are for people; the last one counts.
+
+A replica is there while its last response is less than `SILENCE_S` old. Its successor, another
+process of the same name, replaces it at once.
+
+Times are seconds of the clock of whoever listens, which never goes back.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from streams.compute.protocol import (
+    Alive,
     Frontiers,
     Hydration,
     Reconciled,
+    Response,
     ResponseMessage,
     Status,
+    replica_of,
 )
 from streams.ids import CollectionId
 from streams.progress import Antichain
 
 HYDRATING = "hydrating"
 """The state of a `Status` to which a `Hydration` belongs."""
+
+SILENCE_S = 10.0
+"""A replica that was not heard for so long is taken to be gone; it writes more often."""
+
+REPLACED = -math.inf
+"""When a process was last heard whose successor has spoken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +52,37 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All dataflows. `replicas` are those that reconciled in the current iteration.
+    """All dataflows. `dropped` are the exports of which a replica has confirmed the end.
 
-    `dropped` are the exports whose dataflow a replica has confirmed to be gone.
+    `heard` says when each replica process spoke last in the current iteration, which began at
+    `since`; all that was said until `now` is known.
     """
 
     conditions: Mapping[CollectionId, Condition] = field(default_factory=dict)
     dropped: frozenset[CollectionId] = frozenset()
-    replicas: frozenset[str] = frozenset()
+    heard: Mapping[str, float] = field(default_factory=dict)
+    since: float = 0.0
+    now: float = 0.0
 
-    def step(self, message: ResponseMessage) -> "Observed":
-        """What is known after a response."""
-        match message.response:
-            case Reconciled():
-                return replace(self, replicas=self.replicas | {message.replica})
+    @property
+    def replicas(self) -> frozenset[str]:
+        """The replica processes that live."""
+        return frozenset(each for each, at in self.heard.items() if self.now - at < SILENCE_S)
+
+    @property
+    def is_deserted(self) -> bool:
+        """Whether no replica lives; not before they had the time to answer."""
+        return not self.replicas and self.now - self.since >= SILENCE_S
+
+    def step(self, message: ResponseMessage, now: float) -> "Observed":
+        """What is known after a response that is heard now."""
+        heard = _heard(self.heard, message.replica, now)
+        return replace(self._said(message.response), heard=heard, now=now)
+
+    def _said(self, response: Response) -> "Observed":
+        match response:
+            case Reconciled() | Alive():
+                return self
             case Frontiers(key, write, output):
                 return self._moved(key, write, output)
             case Status(key) as status:
@@ -61,11 +93,15 @@ class Observed:
                 before = self.conditions.get(key, Condition())
                 return self._with(key, replace(before, hydration=hydration))
             case _:
-                assert_never(message.response)
+                assert_never(response)
 
-    def begin(self) -> "Observed":
+    def at(self, now: float) -> "Observed":
+        """What is known when all responses until now were heard."""
+        return replace(self, now=now)
+
+    def begin(self, now: float) -> "Observed":
         """What is known when a new iteration begins: replicas have to answer again."""
-        return replace(self, replicas=frozenset())
+        return replace(self, heard={}, since=now, now=now)
 
     def forget(self, key: CollectionId) -> "Observed":
         """What is known when nobody asks for an export any more."""
@@ -87,6 +123,18 @@ class Observed:
 
     def _with(self, key: CollectionId, condition: Condition) -> "Observed":
         return replace(self, conditions={**self.conditions, key: condition})
+
+
+def _heard(before: Mapping[str, float], process: str, now: float) -> Mapping[str, float]:
+    """A process has spoken: at its first word it replaces those of the same name.
+
+    Should two of one name live, against the rules, both are listed from their next words on.
+    """
+    if process in before:
+        return {**before, process: now}
+    name = replica_of(process)
+    replaced = {each: REPLACED for each in before if replica_of(each) == name}
+    return {**before, **replaced, process: now}
 
 
 def _furthest(before: Antichain | None, now: Antichain | None) -> Antichain | None:

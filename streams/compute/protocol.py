@@ -20,7 +20,8 @@ stand there. Effects are eventual, and both sides bear messages that cross.
 kind monotone; nothing is written to a shard or a topic before `AllowWrites`.
 `InitializationComplete` answers with `Reconciled`: from then on the replica runs exactly what
 the iteration asked for. `AllowCompaction` with the empty frontier drops the dataflow, and is
-answered with empty `Frontiers` when it no longer runs, also when it never did.
+answered with empty `Frontiers` when it no longer runs, also when it never did. A replica that
+has nothing else to say for some seconds writes `Alive`.
 
 Bytes are in `streams.compute.codec`.
 """
@@ -141,7 +142,12 @@ class Hydration:
     seconds_left: int | None = None
 
 
-Response = Reconciled | Frontiers | Status | Hydration
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The process that writes it lives. Every response says so; this one says nothing else."""
+
+
+Response = Reconciled | Frontiers | Status | Hydration | Alive
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +167,13 @@ class ResponseMessage:
     replica: str
     sequence: int
     response: Response
+
+
+def process_name(replica: str, start: str) -> str:
+    """How a process of a replica signs; `start` tells its starts apart and has no hyphen."""
+    return f"{replica}-{start}"
+
+
+def replica_of(process: str) -> str:
+    """The replica that a process belongs to, by the name that it signs with."""
+    return process.rpartition("-")[0] or process

@@ -1,7 +1,8 @@
 """What a replica tells its controller: how far each dataflow is, and in what condition.
 
 Frontiers are told when they have moved, but not more often than the controller has a use for;
-conditions when they change. A new iteration of the protocol is told everything anew.
+conditions when they change. A new iteration of the protocol is told everything anew. A replica
+that has nothing to tell says now and then that it lives.
 """
 
 import logging
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from streams.compute.protocol import Frontiers, Hydration, Reconciled, Response, Status
+from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Offset, Topic
 from streams.progress import EMPTY, Antichain
@@ -21,6 +22,8 @@ from streams.replica.scheduler import Scheduler
 log = logging.getLogger(__name__)
 
 FRONTIERS_EVERY_S = 1.0
+ALIVE_EVERY_S = 2.0
+"""Of several signs of life that a controller waits for, all but one may be late."""
 BLOCKED_MS = 10_000
 
 Told = tuple[Antichain | None, Antichain | None]
@@ -38,6 +41,7 @@ class Answers:
     hydrations: dict[CollectionId, Hydration] = field(default_factory=dict)
     paces: dict[CollectionId, Pace] = field(default_factory=dict)
     next_frontiers: float = 0.0
+    next_alive: float = 0.0
 
     def begin(self, nonce: str) -> None:
         """A new iteration: forget what was told."""
@@ -48,17 +52,17 @@ class Answers:
 
     def reconciled(self, answer: Reconciled) -> None:
         """Answer InitializationComplete."""
-        self.writer.write(self.nonce, [answer])
+        self._write([answer])
 
     def dropped(self, export: CollectionId) -> None:
         """Say that a dataflow no longer runs."""
         self.frontiers.pop(export, None)
         self.status.pop(export, None)
-        self.writer.write(self.nonce, [Frontiers(export, EMPTY, EMPTY)])
+        self._write([Frontiers(export, EMPTY, EMPTY)])
 
     def refused(self, export: CollectionId, message: str) -> None:
         """Say that a dataflow cannot run here: its plan is not understood."""
-        self.writer.write(self.nonce, [Status(export, Phase.FAILED.value, message)])
+        self._write([Status(export, Phase.FAILED.value, message)])
 
     def passed_over(self, topic: Topic, offset: Offset, reason: str) -> None:
         """Say that a command was not carried out, under the name of the command topic."""
@@ -66,7 +70,7 @@ class Answers:
         if self.nonce:
             message = f"command at offset {offset} is passed over: {reason}"
             status = Status(CollectionId(topic), Phase.FAILED.value, message)
-            self.writer.write(self.nonce, [status])
+            self._write([status])
 
     def tell(self, scheduler: Scheduler, of_sinks: Sequence[Response]) -> None:
         """Write what is new."""
@@ -82,7 +86,17 @@ class Answers:
             if self.clock() >= self.next_frontiers:
                 self.next_frontiers = self.clock() + FRONTIERS_EVERY_S
                 responses.extend(self._moved(flows, scheduler))
+        self._write(responses)
+
+    def alive(self) -> None:
+        """Say that this process lives, if nothing was written for a while; from any thread."""
+        if self.nonce and self.clock() >= self.next_alive:
+            self._write([Alive()])
+
+    def _write(self, responses: Sequence[Response]) -> None:
         self.writer.write(self.nonce, responses)
+        if responses:
+            self.next_alive = self.clock() + ALIVE_EVERY_S
 
     def _conditions(self, flows: list[Flow], now_ms: int) -> list[Status]:
         found = [condition(flow, now_ms) for flow in flows]

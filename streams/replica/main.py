@@ -21,7 +21,7 @@ from typing import assert_never
 from pyspark.sql import SparkSession
 
 from streams.compute.description import DataflowDescription
-from streams.compute.protocol import Reconciled
+from streams.compute.protocol import Reconciled, process_name
 from streams.compute.reader import CommandReader, Heard, Unread
 from streams.compute.session import (
     Action,
@@ -44,6 +44,7 @@ from streams.replica.causes import cause_of
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.machinery import Machinery, assemble
+from streams.replica.pulse import pulse
 from streams.replica.spark import spark_session
 
 log = logging.getLogger(__name__)
@@ -79,10 +80,11 @@ class Replica:
             self.has_begun = True
             if not self._await_instance(broker.topics):
                 return
-            name = f"{config.name}-{uuid.uuid4().hex[:8]}"
+            name = process_name(config.name, uuid.uuid4().hex[:8])
             answers = Answers(ResponseWriter(broker.logs, config.responses, name))
             reader = CommandReader(broker.logs, config.commands)
             stack.callback(reader.close)
+            stack.enter_context(pulse(answers))
             server = _Server(config, store, broker, spark, answers)
             stack.callback(server.close)
             log.info("replica serves", extra={"replica": name})

@@ -2,13 +2,14 @@
 
 import itertools
 import threading
+import time
 from collections.abc import Sequence
 
 import pyarrow as pa
 
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.description import DataflowDescription
-from streams.compute.protocol import Frontiers, Reconciled, Response, Status
+from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Status
 from streams.compute.reader import CommandReader, Unread
 from streams.compute.session import Action, Create, Drop, Reconcile, Session
 from streams.compute.writer import ResponseWriter
@@ -21,6 +22,7 @@ from streams.storage.shards import Shards
 from streams.trace.kernel import arrow_schema
 
 _names = itertools.count()
+ALIVE_EVERY_S = 2.0
 
 
 class FakeReplica:
@@ -46,7 +48,11 @@ class FakeReplica:
         self._thread.join()
 
     def _run(self) -> None:
+        due = 0.0
         while not self._stopped.is_set():
+            if self.session.nonce and time.monotonic() >= due:
+                self.say(Alive())
+                due = time.monotonic() + ALIVE_EVERY_S
             for heard in self._reader.poll(20):
                 assert not isinstance(heard.command, Unread), heard
                 self.session, actions = self.session.step(heard.command)

@@ -23,7 +23,7 @@ class Scripted:
 
     is_alive = True
     epoch = 3
-    observed = Observed(replicas=frozenset({"r1"}))
+    observed = Observed(heard={"r1": 0.0})
 
     def __init__(self) -> None:
         self.closed = threading.Event()

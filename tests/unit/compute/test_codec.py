@@ -9,6 +9,7 @@ from streams.compute.codec import (
     encode_response,
 )
 from streams.compute.protocol import (
+    Alive,
     CommandMessage,
     CreateDataflow,
     Frontiers,
@@ -47,6 +48,7 @@ def test_sources_and_sinks_come_back_as_they_were(description) -> None:
         Status(CollectionId("u1"), "hydrating", "", "3 of 8 slices"),
         Hydration(CollectionId("u1"), 0, 10, None),
         Hydration(CollectionId("u1"), 3 << 40, 8 << 40, 12),
+        Alive(),
     ],
 )
 def test_every_response_comes_back_as_it_was(response) -> None:

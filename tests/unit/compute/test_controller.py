@@ -1,5 +1,5 @@
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -40,10 +40,14 @@ def logs() -> Logs:
     return broker.logs
 
 
-def controller(logs: Logs, epoch: int = 1) -> Controller:
+def controller(
+    logs: Logs, epoch: int = 1, clock: Callable[[], float] = lambda: 0.0
+) -> Controller:
     numbers = itertools.count()
     settings = CreateInstance("sw", 2)
-    return Controller(logs, settings, "default", epoch, lambda: f"n{epoch}.{next(numbers)}")
+    return Controller(
+        logs, settings, "default", epoch, lambda: f"n{epoch}.{next(numbers)}", clock
+    )
 
 
 class Replica:
@@ -171,7 +175,7 @@ def test_responses_that_were_heard_are_deleted_in_time(logs, monkeypatch) -> Non
 def observe(*responses) -> Observed:
     observed = Observed()
     for number, (replica, response) in enumerate(responses):
-        observed = observed.step(ResponseMessage("n", replica, number, response))
+        observed = observed.step(ResponseMessage("n", replica, number, response), 0.0)
     return observed
 
 
@@ -189,7 +193,7 @@ def test_the_last_status_counts() -> None:
     observed = observe(("a", Status(U1, "hydrating")), ("a", late), ("a", Reconciled(0, 1, 0)))
     assert observed.conditions[U1].status == late
     assert observed.replicas == {"a"}
-    assert observed.begin().replicas == frozenset()
+    assert observed.begin(0.0).replicas == frozenset()
     assert observed.forget(U1).conditions == {}
 
 
