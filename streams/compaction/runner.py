@@ -6,8 +6,9 @@ round leaves nothing half done that matters, so it may be killed anywhere and ru
     1. the read policy moves the catalog's holds, and since follows if nobody holds less
     2. what the planner names is merged, again until nothing is left to merge
     3. the log is rolled up and truncated where that is due
-    4. garbage is reclaimed; the topics of a group go when all in it was dropped long ago
-    5. a data topic that has come to hold much gets more partitions
+    4. an idle log with leases that are overdue gets a record, so that its clock moves
+    5. garbage is reclaimed; the topics of a group go when all in it was dropped long ago
+    6. a data topic that has come to hold much gets more partitions
 
 What is in a log or a topic may come from anybody. So whatever fails, with whatever exception,
 fails alone: a collection's planning and merge, a group's Rollup, a group's reclaiming. The
@@ -22,6 +23,7 @@ from typing import Protocol
 
 from streams.compaction import partitions, plan, removal
 from streams.compaction.collector import Collector
+from streams.compaction.leases import Sight, sight_of
 from streams.compaction.plan import Merge
 from streams.compaction.rests import Rests
 from streams.compaction.work import (
@@ -37,7 +39,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.storage import policy, upkeep
-from streams.storage.events import Body, Right
+from streams.storage.events import Body, Reclaim, Right
 from streams.storage.outcomes import RolledUp
 from streams.storage.policy import Policy, catalog_hold, downgrade
 from streams.storage.shards import Shards
@@ -116,7 +118,8 @@ class Compaction:
 
     One thread; or one for merges and one for the rest, which know nothing of one another but
     what the log says.
-    `grown` has the partitions that data topics were seen to have, beyond one.
+    `grown` has the partitions that data topics were seen to have, beyond one; `sights` what was
+    seen of the groups that have leases.
     """
 
     shards: Shards
@@ -126,6 +129,7 @@ class Compaction:
     hold_of: Callable[[CollectionId], CapabilityId] = catalog_hold
     rests: Rests = field(init=False)
     grown: dict[str, int] = field(default_factory=dict, init=False)
+    sights: dict[str, Sight] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rests", Rests(self.now_ms))
@@ -270,6 +274,7 @@ class Compaction:
             if wish.collections is None or any(map(wish.covers, self._collections(group))):
                 duties: dict[str, Callable[[], None]] = {
                     "rollup": partial(self._roll_up, group, done),
+                    "leases": partial(self._pass_time, group),
                     "garbage": partial(self._reclaim, group, wish, done),
                     "partitions": partial(self._grow, group),
                     "removal": partial(self._remove, group, done),  # the last: it is gone then
@@ -281,6 +286,24 @@ class Compaction:
         is_due = upkeep.due(self.shards.group_state(group))
         if is_due and isinstance(upkeep.roll_up(self.shards, group), RolledUp):
             done.rolled_up.append(group)
+
+    def _pass_time(self, group: str) -> None:
+        """Append a record that changes nothing, if only that can end leases."""
+        now = self.now_ms()
+        if self._sight(group, now).needs_record(now):
+            self.shards.sync_group(group)  # what is on its way may be a renewal
+            if self._sight(group, now).needs_record(now):
+                self.shards.submit([(group, Reclaim({}))])
+                self._sight(group, now)
+
+    def _sight(self, group: str, now_ms: int) -> Sight:
+        """What is seen of the group's leases now; kept if there are any."""
+        sight = sight_of(self.sights.get(group), self.shards.group_state(group), now_ms)
+        if sight.overdue_ms:
+            self.sights[group] = sight
+        else:
+            self.sights.pop(group, None)
+        return sight
 
     def _remove(self, group: str, done: Round) -> None:
         if removal.remove(self.shards, group, self.now_ms()):
