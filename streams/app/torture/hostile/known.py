@@ -1,6 +1,6 @@
 """What an attacker knows of the environment: names, capabilities of its own, real records."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from streams.app.torture.hostile.asking import Fields
@@ -42,6 +42,12 @@ class Known:
     def a_victim(self, rng: Random) -> Victim:
         """Any of the attacker's collections."""
         return rng.choice(self.victims)
+
+    def pool_of(self, victim: Victim) -> Pool:
+        """What fields of an event are filled with, so that it may count in the victim's log."""
+        pool = self.pool(names_others=False)
+        mine = {"group": [victim.group], "collection": [victim.collection]}
+        return replace(pool, named={**pool.named, **mine})
 
     def pool(self, *, names_others: bool = True) -> Pool:
         """What fields are filled with; collections of others only if they are to be named."""

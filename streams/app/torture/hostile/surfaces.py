@@ -141,7 +141,7 @@ def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """A record in the log of a collection of the attacker's."""
     victim = known.a_victim(rng)
-    pool = known.pool(names_others=False)
+    pool = known.pool_of(victim)
     roll = rng.random()
     if roll < 0.2 or not known.events:  # noqa: PLR2004  a fifth
         value = any_bytes(rng, known.events)
