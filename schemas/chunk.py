@@ -17,7 +17,7 @@ nullable: `decode` hands out one type whatever the writer chose (`uniform`).
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import pyarrow as pa
@@ -41,13 +41,20 @@ MOST_BYTES = 2 << 30
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 COLUMNS = ("data", "time", "diff", "error")
-ZSTD_LEVELS = (1, 9, 19, 22)
+QUICK = (1,)
+"""Levels of zstd at which a row is tried that does not fit as lz4: what a writer waits for."""
+
+THOROUGH = (1, 9, 19, 22)
+"""The same where a row was a chunk once, and has to be one again, however long that takes."""
 
 ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
 
 
 def encode(
-    updates: pa.Table, names: Sequence[str], errors: pa.Table | None = None
+    updates: pa.Table,
+    names: Sequence[str],
+    errors: pa.Table | None = None,
+    levels: Sequence[int] = QUICK,
 ) -> list[tuple[bytes, int]]:
     """Chunks that hold the given updates and errors, each with the number of its rows.
 
@@ -61,7 +68,7 @@ def encode(
     if errors is not None:
         whole = errors.select(["error", "time", "diff"])
         sheets += [wire_errors(batch, schema) for batch in whole.to_batches() if batch.num_rows]
-    return list(pack(sheets, schema))
+    return list(pack(sheets, schema, levels))
 
 
 def wire_schema(data: pa.DataType) -> pa.Schema:
@@ -93,13 +100,15 @@ def wire_errors(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def pack(sheets: Sequence[pa.RecordBatch], schema: pa.Schema) -> Iterator[tuple[bytes, int]]:
+def pack(
+    sheets: Sequence[pa.RecordBatch], schema: pa.Schema, levels: Sequence[int] = QUICK
+) -> Iterator[tuple[bytes, int]]:
     """Streams of at most about `LIMIT` bytes each."""
-    chunk = Open.start(schema)
+    chunk = Open.start(schema, levels)
     for piece in (piece for sheet in sheets for piece in slices(sheet)):
         if chunk.pieces and chunk.sink.tell() + piece.nbytes > LIMIT:
             yield chunk.close()
-            chunk = Open.start(schema)
+            chunk = Open.start(schema, levels)
         chunk.add(piece)
     if chunk.pieces:
         yield chunk.close()
@@ -128,13 +137,14 @@ class Open:
 
     sink: pa.BufferOutputStream
     writer: pa.ipc.RecordBatchStreamWriter
-    pieces: list[pa.RecordBatch]
+    levels: Sequence[int]
+    pieces: list[pa.RecordBatch] = field(default_factory=list)
 
     @staticmethod
-    def start(schema: pa.Schema) -> "Open":
+    def start(schema: pa.Schema, levels: Sequence[int]) -> "Open":
         """A chunk without rows."""
         sink = pa.BufferOutputStream()
-        return Open(sink, pa.ipc.new_stream(sink, schema, options=OPTIONS), [])
+        return Open(sink, pa.ipc.new_stream(sink, schema, options=OPTIONS), levels)
 
     def add(self, piece: pa.RecordBatch) -> None:
         """Write a piece."""
@@ -146,17 +156,17 @@ class Open:
         self.writer.close()
         body = self.sink.getvalue().to_pybytes()
         if len(body) > LARGEST:
-            body = next(smaller(self.pieces), body)
+            body = next(smaller(self.pieces, self.levels), body)
         return body, sum(piece.num_rows for piece in self.pieces)
 
 
-def smaller(pieces: Sequence[pa.RecordBatch]) -> Iterator[bytes]:
+def smaller(pieces: Sequence[pa.RecordBatch], levels: Sequence[int]) -> Iterator[bytes]:
     """The stream compressed as well as it takes to fit a record; none when it does not.
 
     A row cannot be cut. Whoever wrote it beforehand may have chosen zstd, at any level; so what
     was a chunk once can be written again.
     """
-    for level in ZSTD_LEVELS:
+    for level in levels:
         codec = pa.Codec("zstd", compression_level=level)
         sink = pa.BufferOutputStream()
         options = pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)

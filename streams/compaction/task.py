@@ -199,7 +199,7 @@ def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:
     Errors: as `Chunks.write`.
     """
     updates, errors = part.tables
-    bodies = chunk.encode(updates, task.names, errors)
+    bodies = chunk.encode(updates, task.names, errors, chunk.THOROUGH)
     if not bodies:
         return ()
     refs = chunks.write(task.topic, bodies, task.headers)
