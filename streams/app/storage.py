@@ -32,6 +32,7 @@ from streams.app.up import (
 from streams.errors import SlackwaterError
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
+from streams.kafka.positions import KafkaMarks
 from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.transactions import Fenced, Transactions
@@ -138,6 +139,8 @@ def run(service: Service, stopping: threading.Event) -> int:
         stack.callback(records.close)
         writer = Transactions(service.kafka, names.transactional_id)
         stack.callback(writer.close)
+        marks = KafkaMarks(service.kafka, names.transactional_id)
+        stack.callback(marks.close)
         wiring = Wiring(
             names=names,
             shards=shards,
@@ -146,6 +149,7 @@ def run(service: Service, stopping: threading.Event) -> int:
             follow=broker.committed,
             records=records,
             writer=writer,
+            marks=marks,
             reached=Crash(service.points, Path(service.directory)),
         )
         try:

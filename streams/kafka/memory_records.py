@@ -13,7 +13,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.log import Truncated
 from streams.kafka.memory_store import Partition, Store
-from streams.kafka.positions import Position
+from streams.kafka.positions import Mark, Position
 from streams.kafka.raw import RAW_SCHEMA, Range
 from streams.kafka.transactions import Fenced, OutRecord
 
@@ -75,6 +75,24 @@ class MemoryPositions:
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
         """Note positions."""
         self._noted.setdefault(topic, {}).update(positions)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class MemoryMarks:
+    """What was begun; the twin of `positions.KafkaMarks`."""
+
+    def __init__(self) -> None:
+        self._marks: dict[Topic, Mark] = {}
+
+    def load(self, topic: Topic) -> Mark | None:
+        """The newest mark of a topic."""
+        return self._marks.get(topic)
+
+    def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:  # noqa: ARG002  all are kept
+        """Replace a topic's mark."""
+        self._marks[topic] = mark
 
     def close(self) -> None:
         """Nothing to release."""

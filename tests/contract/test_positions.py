@@ -6,8 +6,8 @@ import pytest
 
 from streams.ids import Offset, Topic
 from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryPositions
-from streams.kafka.positions import KafkaPositions, Position
+from streams.kafka.memory_records import MemoryMarks, MemoryPositions
+from streams.kafka.positions import KafkaMarks, KafkaPositions, Mark, Position
 from streams.kafka.topics import TopicKind
 
 _numbers = itertools.count()
@@ -42,3 +42,35 @@ def test_what_one_process_noted_the_next_one_finds(clients, make) -> None:
     first.save(topic, {0: Position(Offset(3), 6)})
     assert clients().load(topic, 3) == {**noted, 0: Position(Offset(3), 6)}
     assert clients().load(topic, 1) == {0: Position(Offset(3), 6)}
+
+
+@pytest.fixture
+def markers(storage):
+    """As `clients`, of marks."""
+    if isinstance(storage, MemoryBroker):
+        shared = MemoryMarks()
+        yield lambda: shared
+        return
+    made: list[KafkaMarks] = []
+    group = f"marks-{next(_numbers)}"
+
+    def client() -> KafkaMarks:
+        made.append(KafkaMarks(storage.settings, group))
+        return made[-1]
+
+    yield client
+    for each in made:
+        each.close()
+
+
+def test_the_newest_mark_is_found_by_the_next_process(markers, make) -> None:
+    topic: Topic = make(TopicKind.COMMANDS)
+    first = markers()
+    assert first.load(topic) is None
+    for mark in (Mark(Offset(7), Offset(9), 1), Mark(Offset(0), Offset(1 << 40), 2)):
+        first.save(topic, mark, is_waited_for=True)
+        assert markers().load(topic) == mark
+    first.save(topic, Mark(Offset(4), Offset(5), 0), is_waited_for=False)
+    first.save(topic, Mark(Offset(5), Offset(6), 1), is_waited_for=False)
+    first.close()  # what is on its way arrives
+    assert markers().load(topic) == Mark(Offset(5), Offset(6), 1)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from schemas import codec
 from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader, MemoryTransactions
+from streams.kafka.memory_records import MemoryMarks, MemoryRawReader, MemoryTransactions
 from streams.storage.commands.service import CommandService, Names, Wiring
 from streams.storage.shards import Shards
 from streams.storage.storage import Storage
@@ -45,6 +45,7 @@ class World:
 
     now_ms: int = 1_000
     broker: MemoryBroker = field(init=False)
+    marks: MemoryMarks | None = None
     ids: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -73,6 +74,7 @@ class World:
             follow=lambda topic, start: broker.logs.tail({topic: start}),
             records=MemoryRawReader(broker.store),
             writer=MemoryTransactions(broker.store, NAMES.transactional_id, self.tick),
+            marks=self.marks,
             reached=reached,
         )
         return CommandService(wiring)

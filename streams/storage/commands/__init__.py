@@ -22,6 +22,8 @@ One outcome a command, however often it is delivered, the service is killed, or 
    `BATCH` of them a log. With three services in the middle of one, for the name to be forgotten
    `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look; then the copy is stale.
 
+A command at which services end is answered as FAILED: `streams.storage.commands.marks`.
+
 A refusal without an event needs no name. Most of what is refused before the log is asked stays
 so for ever (an id that is bound, a capability that is gone), and the service looks once more
 whether the command was carried out before. What may change by a later command (bound, then

@@ -102,11 +102,12 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A record that is not carried out, and what is said of it."""
+    """A record that is not carried out, and what is said of it, to command `id` if to any."""
 
     offset: Offset
     checksum: int
     outcome: Outcome
+    id: str = ""
 
 
 Sorted = Request | Report
@@ -117,7 +118,7 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
     fresh: dict[str, int] = {}
     done: list[Sorted] = []
     for each in records:
-        if isinstance(each, Request):
+        if each.id:
             known = ledger.find(each.id)
             known = fresh.get(each.id) if known is None else known
             fresh.setdefault(each.id, each.checksum)
@@ -127,7 +128,7 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
     return done
 
 
-def again(request: Request, known: int) -> Report:
+def again(request: Request | Report, known: int) -> Report:
     """What is said of an id that was used before."""
     if known == request.checksum:
         outcome = Outcome(status=Status.REPEATED)

@@ -37,6 +37,7 @@ from streams.storage.commands.ledger import (
     sort,
     waves,
 )
+from streams.storage.commands.marks import Careful, Marks
 from streams.storage.commands.wire import (
     Malformed,
     Outcome,
@@ -118,6 +119,7 @@ class Wiring:
     follow: Callable[[Topic, Offset], Tail]
     records: Records
     writer: Writer
+    marks: Marks | None = None
     reached: Callable[[str], None] = lambda _: None
 
 
@@ -130,6 +132,7 @@ class CommandService:
         self._alone = 0  # so many records are taken one by one
         self._tries: dict[Offset, int] = {}
         self._hopeless: dict[Offset, Outcome] = {}
+        self._careful: Careful | None = None  # from the first session on
 
     def run(self, stopping: threading.Event) -> None:
         """Answer until told to stop.
@@ -154,13 +157,16 @@ class CommandService:
         """
         entries: Sequence[Entry] = ()
         try:
-            session = self._opened()
-            entries = session.take(1 if self._alone else BATCH, wait_ms)
+            session, careful = self._opened()
+            entries = session.take(1 if self._alone else BATCH, wait_ms, careful.is_suspect)
             if entries:
-                session.answer(entries, self._hopeless)
+                session.answer(entries, self._hopeless, careful.begin(entries))
         except (Determinate, Indeterminate, Corrupt) as failure:
             self._give_up(entries, failure)
             return False
+        except Fenced:
+            self._release()
+            raise
         self._alone = max(0, self._alone - len(entries))
         if entries:
             self._tries, self._hopeless = {}, {}
@@ -172,15 +178,23 @@ class CommandService:
             self._session.close()
             self._session = None
 
-    def _opened(self) -> "_Session":
+    def _opened(self) -> tuple["_Session", Careful]:
         if self._session is None:
             self._session = _Session(self._wiring)
-        return self._session
+        if self._careful is None:
+            self._careful = Careful(self._wiring.marks, self._wiring.names.commands)
+            self._careful.start(*self._session.backlog)
+        return self._session, self._careful
+
+    def _release(self) -> None:
+        if self._careful is not None:
+            self._careful.release()
 
     def _give_up(self, entries: Sequence[Entry], failure: Exception) -> None:
         """End the session. A command that failed alone has had one of its tries."""
         log.warning("commands will be tried again", extra={"cause": str(failure)})
         self.close()
+        self._release()
         self._alone = BATCH if entries else self._alone
         if len(entries) == 1:
             (entry,) = entries
@@ -210,7 +224,8 @@ class _Session:
         self._looked = Offset(0)
         self._ledger = Ledger(self._origin)
         self._recover()
-        self._tail = wiring.follow(names.commands, self._start())
+        self.backlog = self._unanswered()
+        self._tail = wiring.follow(names.commands, self.backlog.low)
         self._waiting: list[Entry] = []
         self._answering = Answering(wiring.shards, self._origin, self._check, wiring.reached)
         log.info("answering commands", extra={"offset": self._ledger.position})
@@ -232,26 +247,36 @@ class _Session:
             is_all = found.num_rows < _AT_ONCE
             self._looked = high if is_all else Offset(found.column("offset")[-1].as_py() + 1)
 
-    def _start(self) -> Offset:
-        low, _ = self._wiring.logs.bounds(self._wiring.names.commands)
+    def _unanswered(self) -> Range:
+        low, high = self._wiring.logs.bounds(self._wiring.names.commands)
         position = self._ledger.position
         if 0 < position < low:
             log.error(
                 "commands were deleted unanswered", extra={"from": position, "before": low}
             )
-        return max(low, position)
+        return Range(max(low, position), high)
 
-    def take(self, most: int, wait_ms: int) -> Sequence[Entry]:
-        """The next records, waited for."""
+    def take(
+        self, most: int, wait_ms: int, is_suspect: Callable[[Offset], bool]
+    ) -> Sequence[Entry]:
+        """The next records, waited for; a suspect one by itself."""
         if not self._waiting:
             self._waiting = list(self._tail.poll(wait_ms))
+        if self._waiting and is_suspect(self._waiting[0].offset):
+            most = 1
         sizes = itertools.accumulate(len(each.value) for each in self._waiting[:most])
         fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= BATCH_BYTES, sizes))
         return self._waiting[: max(1, fitting)]
 
-    def answer(self, entries: Sequence[Entry], hopeless: Mapping[Offset, Outcome]) -> None:
+    def answer(
+        self,
+        entries: Sequence[Entry],
+        hopeless: Mapping[Offset, Outcome],
+        unread: Mapping[Offset, Report],
+    ) -> None:
         """Carry out commands and commit their responses. Errors: as `Answering`, Fenced."""
-        todo = sort(self._ledger, [read(entry) for entry in entries])
+        records = [unread.get(entry.offset) or read(entry) for entry in entries]
+        todo = sort(self._ledger, records)
         self._wiring.reached("read")
         for wave in waves(todo):
             self._answer(wave, hopeless)
@@ -275,7 +300,7 @@ class _Session:
 
     def _response(self, each: Request | Report, outcomes: Mapping[Offset, Outcome]) -> Response:
         if isinstance(each, Report):
-            return Response("", self._origin, each.offset, each.checksum, each.outcome)
+            return Response(each.id, self._origin, each.offset, each.checksum, each.outcome)
         outcome = outcomes[each.offset]
         return Response(each.id, self._origin, each.offset, each.checksum, outcome)
 

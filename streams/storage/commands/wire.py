@@ -171,6 +171,30 @@ def decode(offset: Offset, value: bytes) -> Request:
     return Request(record["id"], offset, zlib.crc32(value), make(record))
 
 
+def id_of(value: bytes) -> str:
+    """The id of the command in a record, without a look at what follows; "" when there is none.
+
+    It is the first field of every command: a length in zigzag, which is one byte up to 63, and
+    UTF-8.
+    """
+    if codec.name_of(value) not in DECODERS:
+        return ""
+    body = value[codec.HEADER_SIZE : codec.HEADER_SIZE + 2 + 4 * LONGEST_ID]
+    length, taken = 0, 0
+    for taken, byte in enumerate(body[:2], 1):
+        length |= (byte & 0x7F) << 7 * (taken - 1)
+        if byte < 1 << 7:
+            break
+    size = length >> 1
+    found = body[taken : taken + size]
+    try:
+        text = found.decode()
+    except UnicodeDecodeError:
+        return ""
+    is_whole = length % 2 == 0 and len(found) == size
+    return text if is_whole and len(text) <= LONGEST_ID else ""
+
+
 def to_capability(record: Record) -> Capability:
     """A capability from its fields."""
     kind = ReadCapability if record["right"] == "READ" else WriteCapability
