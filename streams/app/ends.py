@@ -1,7 +1,8 @@
 """How a process ended, and whether it is started again: decided here, done by its supervisor.
 
 A process that ends is started again after a pause that grows. One that ends in the same way
-three times in a row, each time soon after its start, would end so for ever: it is given up.
+three times in a row, each time soon after its start, would end so for ever: it is given up. One
+that is killed has not ended by itself, and is started again however often that happens.
 """
 
 import re
@@ -50,7 +51,8 @@ class Ends:
     def note(self, end: End) -> bool:
         """Take note of an end; whether it is one too many. `pause_s` is then the pause."""
         soon = end.lasted_s < STABLE_S
-        self.alike = self.alike + 1 if soon and self.last == end.way else int(soon)
+        by_itself = soon and end.code != -signal.SIGKILL
+        self.alike = self.alike + 1 if by_itself and self.last == end.way else int(by_itself)
         self.last = end.way
         longer_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.pause_s = max(longer_s, FIRST_PAUSE_S) if soon else FIRST_PAUSE_S

@@ -15,6 +15,7 @@ from streams.kafka.embedded import EmbeddedBroker
 pytestmark = pytest.mark.integration
 
 TARGETS = {
+    "create": {"create_s_p50": 0.3},
     "append": {"append_ms_p50": 10, "append_ms_p99": 40},
     "listen": {"listen_ms_p50": 15},
     "bulk": {

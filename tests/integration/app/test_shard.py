@@ -206,7 +206,8 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
         topics={"data.partitions": "2"},
     )
     service.write(config)
-    command = [sys.executable, "-m", "streams.app.main", "coordinator", "--config", str(config)]
+    program = [sys.executable, "-m", "streams.app.main"]
+    command = [*program, "coordinator", "--config", str(config), "--supervised"]
     client = Client(f"http://127.0.0.1:{service.port}")
     with (
         log.open("w") as said,
@@ -215,7 +216,7 @@ def test_a_coordinator_makes_topics_as_chosen(broker, kafka, namespace, tmp_path
             stdin=subprocess.PIPE,
             stdout=said,
             stderr=said,
-            start_new_session=True,  # it ends with all its process group
+            start_new_session=True,  # it ends with its input, and takes its process group along
         ) as process,
     ):
         eventually(client.is_healthy, 60)

@@ -94,3 +94,10 @@ def test_pauses_grow_until_it_ran_long_enough() -> None:
     assert pauses[:3] == [0.2, 0.4, 0.8]
     assert pauses[7] == LONGEST_PAUSE_S
     assert pauses[8] == 0.2
+
+
+def test_who_is_killed_has_not_ended_by_itself() -> None:
+    ends = Ends()
+    assert not any(ends.note(End(-9, "", 1.0)) for _ in range(10 * ENOUGH))
+    assert ends.pause_s == LONGEST_PAUSE_S
+    assert [ends.note(End(1, "no java", 1.0)) for _ in range(ENOUGH)] == [False, False, True]
