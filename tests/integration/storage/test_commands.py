@@ -192,6 +192,7 @@ def check_expiry(client: Client, read: dict[str, Any]) -> None:
     assert client.refused("heartbeat", capability=brief) == "InvalidCapability"
     one, two = client.done("acquire_capabilities", collection="t1")
     assert (one["frontier"], two["frontier"]) == (11, 30)
+    client.done("drop", collection="t1", capability=one)
     client.done("drop", collection="t1", capability=two)
     held = client.done("acquire_capabilities", collection="t1", critical=True, token="me")
     (taken,) = client.done("downgrade", capability=held[0], new_frontier=12, new_token="you")
@@ -210,9 +211,13 @@ def check_sealed_and_forgotten(
     assert reader.snapshot("g", "t1", 1 << 40)["e", 5] == 1
     write = [{"capability": held, "updates": None, "new_frontier": 40}]
     assert client.refused("update_and_downgrade", writes=write) == "Sealed"
-    assert client.done("acquire_capabilities", collection="t1")[1]["frontier"] is None
+    late, sealed = client.done("acquire_capabilities", collection="t1")
+    assert sealed["frontier"] is None
     assert client.refused("drop", collection="t1") == "InvalidCapability"
     client.done("drop_2", collection="t1", capability=read, whole=True)
+    assert client.refused("subscribe_at", capability=read) == "InvalidCapability"
+    assert client.ask("subscribe_at", capability=late)["status"] == "DONE"
+    client.done("drop", collection="t1", capability=late)  # the last reader
     assert client.refused("subscribe_at", capability=read) == "Unreadable"
     assert client.refused("update_and_downgrade", writes=write) == "Forgotten"
     assert client.refused("clone", capability=read) == "Forgotten"
