@@ -14,7 +14,7 @@ from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.integration
 
-TARGETS = {
+TARGETS: dict[str, dict[str, float]] = {
     "create": {"create_s_p50": 0.3},
     "append": {"append_ms_p50": 10, "append_ms_p99": 40},
     "listen": {"listen_ms_p50": 15},
