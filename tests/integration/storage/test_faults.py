@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from streams.ids import CollectionId, Timestamp
-from streams.kafka import clients, tail
+from streams.kafka import clients, lookout
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage, following
 from streams.storage.capabilities import ReadCapability, WriteCapability
@@ -52,7 +52,7 @@ def outage_ms(monkeypatch: pytest.MonkeyPatch, is_full_minute: bool) -> int:
         return 60_000
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 3.0)
     monkeypatch.setattr(following, "PATIENCE_MS", 5_000)
-    monkeypatch.setattr(tail, "_LOOK_SHARE", 0)  # a silence is known before it ends
+    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)  # a silence is known before it ends
     return 6_000
 
 
