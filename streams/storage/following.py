@@ -27,6 +27,7 @@ from streams.storage.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
 from streams.storage.healing import Found, Healer
 from streams.storage.homes import Homes
 from streams.storage.outcomes import Outcome, WrongGroup
+from streams.storage.quiet import Quiet
 from streams.storage.status import Status
 from streams.storage.waiting import Callback, Callbacks, Groups, Waiting
 
@@ -69,6 +70,7 @@ class Following:
         self.changed = threading.RLock()  # guards what follows
         self._waiting = Waiting(self.changed)
         self._homes = Homes()
+        self._quiet = Quiet()
         self.defect: Exception | None = None
         self.groups: dict[str, Group] = {}
         self._by_log: dict[Topic, Group] = {}
@@ -93,6 +95,7 @@ class Following:
             self.groups[group.names.group] = group
             self._by_log[group.names.log] = group
             self._homes.came(group)
+            self._quiet.moved((group.names.group,), time.monotonic())
             self._moves.append((group.names.log, Offset(group.state.upto + 1)))
             self._waiting.everything()
 
@@ -236,8 +239,18 @@ class Following:
                 entries = ()
             if entries:
                 self._fold(entries)
+        guarded(self._pack_quiet)
         self._healer.try_due()
         self._tell()
+
+    def _pack_quiet(self) -> None:
+        """Take a step to pack a group that is quiet; many are packed in as many polls."""
+        with self.changed:
+            name = self._quiet.due(time.monotonic())
+            group = None if name is None else self.groups.get(name)
+        if group is not None and not group.is_ill and group.pack(self.changed):
+            with self.changed:
+                self._quiet.again(group.names.group)
 
     def close(self) -> None:
         """Follow nothing any more; waiters return."""
@@ -308,6 +321,7 @@ class Following:
         with self.changed:
             moved = frozenset(self._fold_each(entries))
             self._waiting.moved(moved)
+            self._quiet.moved(moved, time.monotonic())
         self._call_back(moved)
 
     def _call_back(self, moved: frozenset[str]) -> None:

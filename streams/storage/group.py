@@ -7,12 +7,14 @@ folded ourselves (rule 8). After that the group stays failed, and other groups g
 
 import logging
 from collections import deque
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry, Truncated
-from streams.storage import records, rollup
+from streams.storage import packing, records, rollup
 from streams.storage.events import Event, Rollup
 from streams.storage.machine import recall, step, tick
 from streams.storage.outcomes import Decision, RolledUp, WrongGroup
@@ -65,7 +67,8 @@ class Group:
 
     `topic_id` is the log topic's when we began. `uuid` is what the group's events carry: the
     first Create's, or what ours will carry when there is none yet. `retained` are the states
-    at the ends of stretches, for checking Rollups. `left_behind` says why we cannot read on,
+    at the ends of stretches, for checking Rollups, `hashes` those of older ones, by offset; it
+    was `packed` through an offset. `left_behind` says why we cannot read on,
     since `left_at_s` by the monotonic clock, before that is a failure; `successor` is the same
     group as it was opened again. `skips` are passed over; the fold `began` after an offset.
     """
@@ -77,6 +80,8 @@ class Group:
     retained: deque[State] = field(
         default_factory=lambda: deque(maxlen=WINDOW // ROLLUP_STRIDE + 1)
     )
+    hashes: dict[Offset, str] = field(default_factory=dict)
+    packed: int = -1
     failure: Exception | None = None
     left_behind: SlackwaterError | None = None
     left_at_s: float = 0.0
@@ -107,6 +112,7 @@ class Group:
         self.state, self.uuid = state, state.group or self.topic_id
         self.skips, self.began = skips, state.upto
         self.retained.clear()
+        self.hashes.clear()
 
     def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
         """Fold one record; None when it was folded already, or says nothing of collections.
@@ -185,15 +191,51 @@ class Group:
             self._check_rollup(entry, event.body)
 
     def _check_rollup(self, entry: Entry, body: Rollup) -> None:
-        mine = next((state for state in self.retained if state.upto == body.upto), None)
-        if mine is None:
-            return  # we began after it
-        actual = rollup.hash_of(rollup.encode(mine))
-        if actual != body.hash:
+        actual = self._hash_at(body.upto)
+        if actual is not None and actual != body.hash:  # None: we began after it
             raise Corrupt(
                 f"log {entry.topic}/0@{entry.offset}: expected a rollup of the state at"
                 f" {body.upto} with hash {actual}, actual {body.hash}"
             )
+        while self.retained and self.retained[0].upto <= body.upto:
+            self.retained.popleft()  # no Rollup up to there can count any more
+
+    def _hash_at(self, upto: Offset) -> str | None:
+        """The hash of the state that was retained at an offset."""
+        mine = next((state for state in self.retained if state.upto == upto), None)
+        return self.hashes.get(upto) if mine is None else rollup.hash_of(rollup.encode(mine))
+
+    def pack(self, lock: AbstractContextManager[object]) -> bool:
+        """Take a step to hold less of a quiet group; whether there is one more to take.
+
+        All but the newest of the retained states become hashes, then outcomes become bytes.
+        Whoever folds holds the `lock`; what is long in a step, some 15 ms, is done without it.
+        """
+        with lock:
+            state, retained = self.state, tuple(self.retained)
+        if state.upto - self.packed < packing.WORTH:
+            return False
+        if len(retained) > 1:
+            hash_ = rollup.hash_of(rollup.encode(retained[0]))
+            with lock:
+                self._only_hash(retained[0], hash_)
+            return True
+        *older, newest = packing.packed([*retained, state])
+        with lock:
+            self._take_packed(state, newest, older)
+        return False
+
+    def _only_hash(self, oldest: State, hash_: str) -> None:
+        if self.retained and self.retained[0] is oldest:
+            self.hashes[self.retained.popleft().upto] = hash_
+        since = self.state.upto - WINDOW
+        self.hashes = {upto: each for upto, each in self.hashes.items() if upto >= since}
+
+    def _take_packed(self, was: State, state: State, retained: Sequence[State]) -> None:
+        if self.state is was:  # else there were records meanwhile: it is not quiet
+            self.state, self.packed = state, state.upto
+            self.retained.clear()
+            self.retained.extend(retained)
 
     def newest_retained(self) -> State | None:
         """The latest state that a Rollup may be made of, if it is newer than the last one."""

@@ -7,7 +7,6 @@ is a hash of the state, and one that differs says that somebody folded wrongly.
 """
 
 import hashlib
-import itertools
 from collections.abc import Sequence
 from functools import cache
 from operator import attrgetter
@@ -16,7 +15,7 @@ from schemas import codec
 from schemas.chunk import LIMIT
 from schemas.codec import Record
 from streams.errors import Corrupt
-from streams.ids import CollectionId, EventId, Offset
+from streams.ids import CollectionId, Offset
 from streams.storage import decided
 from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.events import Right, Rollup
@@ -42,7 +41,7 @@ from streams.storage.state import (
     Superseded,
     collections_of,
 )
-from streams.storage.window import Decided, Earlier, Kept, Window
+from streams.storage.window import Decided, Earlier, Kept, Window, earlier_of
 
 SCHEMA = "shard_state"
 WIDER = "shard_state_2"
@@ -52,9 +51,6 @@ oldest that holds a state is taken, so that equal states go on having equal byte
 
 KEEPING = "shard_state_3"
 """The form of a state that keeps outcomes of commands; it has all that `WIDER` has."""
-
-QUICK_LOOKS = 32
-"""Ids that are looked for in a state's bytes before the ids in it are read."""
 
 OUTCOMES = frozenset({"decided", "kept"})
 """The fields of a state that are read when somebody asks for an outcome."""
@@ -191,26 +187,14 @@ def decode(body: bytes) -> State:
 
 
 def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
-    """The outcomes that the body remembers in a field, to be read when somebody asks.
-
-    The bytes of an id that is among them are in the body: that is a quick look, but one at the
-    whole state. Who asks often is answered by the ids.
-    """
-    asked = itertools.count()
+    """The outcomes that the body remembers in a field, to be read when somebody asks."""
 
     @cache
     def read() -> tuple[Decided, ...]:
         _, record = codec.decode(body)
         return tuple(decided.from_record(each) for each in record.get(field, ()))
 
-    @cache
-    def ids() -> frozenset[EventId]:
-        return frozenset(each.id for each in read())
-
-    def may_hold(id_: EventId) -> bool:
-        return id_ in ids() if next(asked) >= QUICK_LOOKS else id_.encode() in body
-
-    return Earlier(upto, read, may_hold)
+    return earlier_of(upto, read, lambda id_: id_.encode() in body)
 
 
 def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:

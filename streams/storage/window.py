@@ -14,7 +14,8 @@ are opened would read millions of outcomes.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
+from functools import cache
+from itertools import chain, count
 
 from streams.ids import EventId, Offset
 from streams.storage.outcomes import Decision
@@ -38,6 +39,9 @@ COMMAND = "command:"
 KEPT = 4096
 """How many outcomes of such events a fold keeps, however long ago they were decided."""
 
+QUICK_LOOKS = 32
+"""Ids that are looked for in the bytes of outcomes before the ids in them are read."""
+
 Block = dict[EventId, Decided]
 Numbered = dict[EventId, tuple[int, Decided]]
 
@@ -59,6 +63,28 @@ class Earlier:
             return None
         found = enumerate(reversed(self.read()))
         return next((place for place in found if place[1].id == id_), None)
+
+
+def earlier_of(
+    upto: Offset,
+    read: Callable[[], tuple[Decided, ...]],
+    is_in_bytes: Callable[[EventId], bool],
+) -> Earlier:
+    """Outcomes that lie in bytes, to be read when somebody asks.
+
+    The bytes of an id that is among them are in those: that is a quick look, but one at all of
+    them. Who asks often is answered by the ids.
+    """
+    asked = count()
+
+    @cache
+    def ids() -> frozenset[EventId]:
+        return frozenset(each.id for each in read())
+
+    def may_hold(id_: EventId) -> bool:
+        return id_ in ids() if next(asked) >= QUICK_LOOKS else is_in_bytes(id_)
+
+    return Earlier(upto, read, may_hold)
 
 
 @dataclass(frozen=True, slots=True)

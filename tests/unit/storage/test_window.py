@@ -12,6 +12,7 @@ from streams.storage.state import State
 from streams.storage.window import (
     COMMAND,
     KEPT,
+    QUICK_LOOKS,
     WINDOW,
     Decided,
     Earlier,
@@ -170,4 +171,4 @@ def test_who_asks_a_rollup_often_does_not_read_all_of_it_each_time() -> None:
     for number in range(200):
         assert not earlier.may_hold(EventId(f"other{number}"))
     assert earlier.may_hold(EventId("known"))
-    assert Body.looks == rollup.QUICK_LOOKS
+    assert Body.looks == QUICK_LOOKS
