@@ -7,7 +7,7 @@ STAMP := $(VENV)/.synced
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-integration check format lint types lock up bench clean
+.PHONY: help setup demo test test-unit test-integration test-long check format lint types lock up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -24,15 +24,18 @@ $(STAMP): requirements.lock pyproject.toml
 demo: setup ## run the main job on an embedded Kafka, with real data, and check it
 	$(RUN)/slackwater demo
 
-test: setup ## all tests that need no container engine
+test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
 	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(WHOLE) test-unit test-integration
 
-test-unit: setup ## the fast tests only
-	$(RUN)/python -m pytest -m "not integration and not e2e"
+test-unit: setup ## the tests of `make test` without broker and Spark
+	$(RUN)/python -m pytest -m "not integration and not e2e and not long"
 
-test-integration: setup ## the tests on a real broker and real Spark
-	$(RUN)/python -m pytest -m "integration"
+test-integration: setup ## the tests of `make test` on a real broker and real Spark
+	$(RUN)/python -m pytest -m "integration and not long"
+
+test-long: setup ## before a release: searches, kill matrices and soaks at full length
+	$(RUN)/python -m pytest -m "long"
 
 check: lint types ## linters and types
 

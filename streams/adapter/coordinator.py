@@ -34,6 +34,8 @@ from streams.adapter.results import Columns, Complete, Failed, Notice, Result, f
 from streams.adapter.rows import text_rows
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.upkeep import Upkeep
+from streams.adapter.workers.pool import Workers
+from streams.adapter.workers.requests import Check, Declare, Explain, Query
 from streams.compute.controller import Controller, create_topics
 from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
@@ -43,7 +45,6 @@ from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
-from streams.plan.compile import drawn, explain
 from streams.plan.functions import function_of
 from streams.plan.limits import too_deep
 from streams.plan.physical import Column
@@ -51,7 +52,6 @@ from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
-from streams.trace.kernel import Kernel
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,10 @@ def catalog_topic(namespace: str) -> Topic:
 
 
 class Coordinator:
-    """One environment's coordinator. `execute` may be called from any thread."""
+    """One environment's coordinator. `execute` may be called from any thread.
+
+    The workers are the caller's, who closes them.
+    """
 
     def __init__(
         self,
@@ -96,8 +99,8 @@ class Coordinator:
         *,
         now_ms: Callable[[], int],
         new_id: Callable[[], str],
+        workers: Workers,
         crash: Crash = lambda _: None,
-        new_kernel: Callable[[], Kernel] = Kernel,
     ) -> None:
         self._settings, self._cluster, self._crash = settings, cluster, crash
         self._definitions = threading.RLock()
@@ -117,7 +120,7 @@ class Coordinator:
         )
         self.guards = Guards()
         self.sessions = Sessions(time.monotonic)
-        self._reads = Reads(self.shards, self.guards, new_kernel, self._unmade)
+        self._reads = Reads(self.shards, self.guards, workers, self._unmade)
         self._objects = Objects(
             self.catalog, self.shards, cluster.topics, namespace, now_ms, crash
         )
@@ -178,6 +181,7 @@ class Coordinator:
     def _execute(  # noqa: C901, PLR0912 - one case a statement
         self, statement: sql.Statement, text: str, session: Session
     ) -> Iterator[Result]:
+        yield from self._tried(statement)
         match statement:
             case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
                 with self._definitions:
@@ -200,15 +204,12 @@ class Coordinator:
                     done = self._drop_function(statement)
                 yield from done
             case sql.ShowFunctions():
-                found = show.function_rows(self.catalog.state)
-                yield Columns(show.FUNCTION_COLUMNS)
-                yield text_rows(found)
-                yield Complete(f"SHOW {len(found)}")
+                yield from self._show_functions()
             case sql.Show(kind):
                 yield from self._show(kind)
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
-                items = {each.name: each for each in catalog.ordered() if each.kind != "sink"}
+                items = [each for each in catalog.ordered() if each.kind != "sink"]
                 known = tuple(catalog.functions.values())
                 yield from self._reads.select(query, When(as_of, session), items, known)
             case sql.Subscribe(name, as_of):
@@ -220,12 +221,32 @@ class Coordinator:
                 assert_never(statement)
 
     def _explain(self, query: str, *, picture: bool) -> Iterator[Result]:
-        catalog = self.catalog.state
-        known = relations(catalog.ordered()), tuple(catalog.functions.values())
+        chunks: list[bytes] = []
+        yield from self._reads.evaluate(Explain(self._meant(query), picture), chunks.append)
+        plan = b"".join(chunks).decode()
         yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
-        plan = drawn(query, *known) if picture else explain(query, *known)
         yield text_rows([(each,) for each in ([plan] if picture else plan.splitlines())])
         yield Complete("EXPLAIN")
+
+    def _meant(self, query: str) -> Query:
+        """The text of a query with what its names mean now."""
+        catalog = self.catalog.state
+        functions = tuple(catalog.functions.values())
+        return Query(query, relations(catalog.ordered()), functions)
+
+    def _tried(self, statement: sql.Statement) -> Iterator[Result]:
+        """Let a worker evaluate a definition first: what it cannot bear, we could not.
+
+        Errors: InvalidStatement.
+        """
+        catalog = self.catalog.state
+        match statement:
+            case sql.CreateMaterializedView(name=name) if catalog.find(name) is None:
+                yield from self._reads.evaluate(Check(self._meant(statement.query)))
+            case sql.CreateFunction() if statement.name.casefold() not in catalog.functions:
+                yield from self._reads.evaluate(Declare(statement))
+            case _:
+                pass
 
     def _unmade(self, item: Item) -> str:
         """Why an object cannot be read yet; empty when it can.
@@ -334,6 +355,12 @@ class Coordinator:
         found = [each for each in self.conditions() if each.item.kind == wanted]
         yield Columns(show.COLUMNS)
         yield text_rows([show.row(each) for each in found])
+        yield Complete(f"SHOW {len(found)}")
+
+    def _show_functions(self) -> Iterator[Result]:
+        found = show.function_rows(self.catalog.state)
+        yield Columns(show.FUNCTION_COLUMNS)
+        yield text_rows(found)
         yield Complete(f"SHOW {len(found)}")
 
     def conditions(self) -> tuple[show.Shown, ...]:

@@ -29,10 +29,11 @@ from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
+from streams.storage.directory import Directory
 from streams.storage.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.outcomes import Acquired, Unavailable
 from streams.storage.policy import catalog_hold
-from streams.storage.sending import unread
+from streams.storage.sending import Unread, unread
 from streams.storage.shards import Shards, write_capability
 from streams.storage.state import CollectionState
 
@@ -86,6 +87,7 @@ class Objects:
     ) -> None:
         self._namespace = namespace
         self._catalog, self._shards, self._topics = catalog, shards, topics
+        self._directory = Directory(shards)
         self._now_ms, self.crash = now_ms, crash
 
     def attach(self, items: Sequence[Item]) -> None:
@@ -156,23 +158,40 @@ class Objects:
             if read is not None and self._exists(read.id) and self._is_ours(read):
                 self._release(item.id, read.id)
         self.crash("after-release")
-        if item.kind != "sink" and self._exists(item.id):
+        if item.kind != "sink":
             self._abolish_shard(item)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
         log.info("object is gone", extra={"id": item.id, "object": item.name})
 
     def _abolish_shard(self, item: Item) -> None:
+        is_there = self._exists(item.id)
+        if is_there and not self._end_shard(item):
+            log.warning("shard of another catalog stays", extra={"id": item.id})
+            return
+        self.crash("after-drop")
+        self._retire(item)
+        self.crash("after-retire")
+        if is_there:
+            self._shards.delete(item.id)
+
+    def _end_shard(self, item: Item) -> bool:
+        """Drop what the shard holds; False when another catalog made it."""
         try:
             if self._has_shard(item.id):
                 if not self._is_ours(item):
-                    log.warning("shard of another catalog stays", extra={"id": item.id})
-                    return
+                    return False
                 self._shards.drop(item.id)
         except (Corrupt, Truncated) as cause:  # its topics go all the same
             log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
-        self.crash("after-drop")
-        self._shards.delete(item.id)
+        return True
+
+    def _retire(self, item: Item) -> None:
+        """Have clients told that the object was dropped once its topics are gone."""
+        try:
+            self._directory.retire(item.id, [item.id])
+        except (Corrupt, Truncated, Unread) as cause:  # a registry that failed keeps no topics
+            log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
 
     def refuse_taken(self, id_: CollectionId) -> None:
         """Errors: InvalidStatement when there is a shard already under the id of a new object.

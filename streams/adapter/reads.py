@@ -1,58 +1,58 @@
 """SELECT and SUBSCRIBE: reads of collections at one common time, from their shards.
 
-A SELECT is DuckDB's, over tables that hold exactly what the collections hold at the chosen
-time. A SUBSCRIBE is the contents at its as_of and then every change, in intervals, each
-followed by a progress. Both wait until what they read is final, and while they wait or send,
-nothing that they read may be compacted (`streams.adapter.guards`).
+A SELECT is what a view of it holds at the chosen time (`streams.adapter.selecting`). A
+SUBSCRIBE is the contents at its as_of and then every change, in intervals, each followed by a
+progress. Both wait until what they read is final, and while they wait or send, nothing that
+they read may be compacted (`streams.adapter.guards`).
 
 Waiting is cut into beats: at each one the caller gets to see that we are still there, and we
 that it is. An answer is a generator; closing it ends the read.
 """
 
-import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from tempfile import SpooledTemporaryFile
+from typing import IO, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.adapter.catalog import Item, unknown
-from streams.adapter.contents import contents, nothing, refuse_errors
+from streams.adapter.catalog import Item
+from streams.adapter.contents import refuse_errors
 from streams.adapter.guards import Guard, Guards
-from streams.adapter.objects import bounds_of
-from streams.adapter.results import Columns, Complete, Notice, Progress, Result
+from streams.adapter.objects import bounds_of, relations
+from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
 from streams.adapter.rows import rows
 from streams.adapter.sessions import Session
 from streams.adapter.timestamps import LAST, Bounds, ReadAt, Unreadable, choose
+from streams.adapter.wanted import Allowance, Wanted
+from streams.adapter.workers.frames import DATA, receive, send
+from streams.adapter.workers.pool import Workers
+from streams.adapter.workers.process import WorkerLost
+from streams.adapter.workers.requests import Compute, Ended, Plan, Planned, Query, Request
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
-from streams.plan.binder import binder
-from streams.plan.mutual import split
 from streams.plan.physical import Column
-from streams.plan.refusals import is_carried
 from streams.progress import Antichain, frontier
 from streams.storage.read import (
+    EVERYTHING,
     Loaded,
+    Selecting,
     SinceViolation,
     end,
     is_complete,
     load_stable,
     snapshot,
+    snapshot_pieces,
 )
 from streams.storage.shards import Shards
 from streams.storage.soundness import first_error
 from streams.storage.state import CollectionState
 from streams.trace.columns import int64
-from streams.trace.functions import Function, without_hash
-from streams.trace.kernel import (
-    AnswerTooLarge,
-    EvaluationFailed,
-    Kernel,
-    KernelFailed,
-    StatementRefused,
-    arrow_schema,
-)
+from streams.trace.functions import Function
+from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000
@@ -62,14 +62,13 @@ PATIENT_BEATS = 3
 MADE_MS = 60_000
 """For how long a read waits until what it reads is made."""
 
-MOST_ANSWERED = 512 << 20
-"""Bytes of an answer, in Arrow: the coordinator holds it whole, and serves others beside it."""
+SPOOLED = 1 << 20
+"""Bytes of an answer that are kept in memory until its reader takes them; more go to disk."""
+
+_Returned = TypeVar("_Returned")
 
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
-
-
-_NO_TABLE = re.compile(r"Catalog Error: Table with name (.*) does not exist!$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,48 +90,91 @@ class When:
 
 
 class Reads:
-    """Reads on behalf of users. Any thread may read; each read has a kernel of its own."""
+    """Reads on behalf of users. Any thread may read."""
 
     def __init__(
         self,
         shards: Shards,
         guards: Guards,
-        new_kernel: Callable[[], Kernel],
+        workers: Workers,
         unmade: Callable[[Item], str],
     ) -> None:
-        self._shards, self._guards, self._new_kernel = shards, guards, new_kernel
-        self._unmade = unmade
+        self._shards, self._guards = shards, guards
+        self._workers, self._unmade = workers, unmade
 
     def select(
         self,
         query: str,
         when: When,
-        items: Mapping[str, Item],
+        items: Sequence[Item],
         functions: Sequence[Function] = (),
     ) -> Iterator[Result]:
-        """The answer to a query over the named items, which may call Python functions.
+        """The answer to a query over the items, which may call Python functions.
 
         Errors: InvalidStatement; TimeoutError when an item is not made in time.
         """
-        kernel = self._new_kernel()
-        text = query.casefold()
-        kernel.name([each for each in functions if each.name.casefold() in text])
-        read = [items[name] for name in referenced(query, items)]
-        columns = bind(kernel, query, read, items.values())
-        ids = [item.id for item in read]
-        with self._guards.reading(ids, Timestamp(0)) as guard:
-            time = yield from self._readable(read, when, guard)
-            tables = [
-                contents(item.name, item.columns, self._snapshot(item, time), time, kernel)
-                for item in read
-            ]
-            answer = evaluate(kernel, query, read, tables)
-        yield Columns(columns)
-        yield from rows(answer, [each.type for each in columns], kernel)
+        plan, planned = yield from self._planned(query, items, functions)
+        by_id = {str(item.id): item for item in items}
+        read = [(by_id[each], columns) for each, columns in planned.imports]
+        sources = [item for item, _ in read]
+        with SpooledTemporaryFile(SPOOLED) as spool:
+            with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
+                time = yield from self._readable(sources, when, guard)
+                with (yield from beating(self._workers.lend())) as worker:
+                    snapshots = self._snapshots(read, time)
+                    take = partial(_spool, spool)
+                    computed = worker.ask(Compute(plan, time), snapshots, take)
+                    ended = yield from beating(computed)
+            yield Columns(tuple(Column(*each) for each in planned.shown))
+            yield from _spooled(spool)
         facts: dict[str, str | int] = {"as_of": time} if read else {}
         if when.session.is_named and when.session.time is not None:
             facts["session_time"] = when.session.time
-        yield Complete(f"SELECT {answer.num_rows}", facts)
+        yield Complete(f"SELECT {ended.facts['rows']}", facts)
+
+    def _planned(
+        self, query: str, items: Sequence[Item], functions: Sequence[Function]
+    ) -> Generator[Result, None, tuple[bytes, Planned]]:
+        """The plan of a SELECT over the items. Errors: InvalidStatement."""
+        text = query.casefold()
+        near = [each for each in items if _spelled(each.name) in text]
+        called = [each for each in functions if each.name.casefold() in text]
+        blocks: list[bytes] = []
+        request = Plan(Query(query, relations(near), tuple(called)))
+        try:
+            ended = yield from self.evaluate(request, blocks.append)
+        except WorkerLost:
+            raise
+        except InvalidStatement:
+            if len(near) == len(items) and len(called) == len(functions):
+                raise
+            # to tell what else there is
+            request = Plan(Query(query, relations(items), tuple(functions)))
+            ended = yield from self.evaluate(request, blocks.append)
+        return b"".join(blocks), Planned.told(ended.facts)
+
+    def evaluate(
+        self, request: Request, take: Callable[[bytes], object] = bytes
+    ) -> Generator[Result, None, Ended]:
+        """Have a worker answer a request without tables; `take` gets the data.
+
+        Errors: as `Worker.ask`.
+        """
+        with (yield from beating(self._workers.lend())) as worker:
+            return (yield from beating(worker.ask(request, (), take)))
+
+    def _snapshots(
+        self, read: Sequence[tuple[Item, frozenset[int]]], time: Timestamp
+    ) -> list[pa.Table]:
+        """What a SELECT reads of its imports. Errors: InvalidStatement."""
+        allowance = Allowance(self._workers.limits.rows)
+        snapshots = []
+        for item, columns in read:
+            allowance.expect(self._fetched(item, time))
+            updates, errors = self._snapshot(item, time, Wanted(columns, allowance))
+            refuse_errors(item.name, errors, time)
+            snapshots.append(updates)
+        return snapshots
 
     def subscribe(self, item: Item, when: When) -> Iterator[Result]:
         """The contents of an object and then its changes, for ever; ends when it is sealed.
@@ -143,7 +185,7 @@ class Reads:
 
         Errors: InvalidStatement.
         """
-        kernel = self._new_kernel()
+        kernel = Kernel()
         with self._guards.reading([item.id], Timestamp(0)) as guard:
             time = yield from self._readable([item], when, guard)
             yield Columns((TIME, DIFF, *item.columns))
@@ -216,10 +258,18 @@ class Reads:
             waited_ms += BEAT_MS
             yield Progress(frontier(0))
 
-    def _snapshot(self, item: Item, time: Timestamp) -> Loaded:
+    def _snapshot(
+        self, item: Item, time: Timestamp, selection: Selecting = EVERYTHING
+    ) -> Loaded:
         """The contents at a time. Errors: InvalidStatement when since has passed it."""
         with refusing(item.name):
-            return snapshot(self._shards, item.id, time)
+            return snapshot(self._shards, item.id, time, selection=selection)
+
+    def _fetched(self, item: Item, time: Timestamp) -> int:
+        """The bytes of the chunks that hold the contents at a time, as they are stored."""
+        with refusing(item.name):
+            found = snapshot_pieces(self._shards.state(item.id), time)
+        return sum(piece.ref.size for piece in found)
 
     def _changes(self, item: Item, lower: Timestamp, upper: Timestamp) -> Loaded:
         """The updates in [lower, upper). Errors: InvalidStatement when since has passed."""
@@ -271,79 +321,34 @@ class Reads:
             yield Progress(frontier(min(least, time)))
 
 
-def referenced(query: str, items: Mapping[str, Item]) -> tuple[str, ...]:
-    """The names of items that a query mentions, as they are spelled in `items`.
-
-    Errors: InvalidStatement when the query does not parse.
-    """
-    if split(query).query != query:
-        raise InvalidStatement(
-            "a SELECT is answered by DuckDB, which knows neither WITH MUTUALLY RECURSIVE nor a"
-            " recursion limit",
-            hint="make a materialized view of it, and read that",
-        )
-    with binder({}) as bound:
-        statements = bound.syntax(query)
-    if len(statements) != 1:
-        raise InvalidStatement(f"expected one query, got {len(statements)}")
-    mentioned = {
-        node.text("table_name").casefold()
-        for node in statements[0].walk()
-        if node.fields.get("type") == "BASE_TABLE"
-    }
-    return tuple(name for name in items if name.casefold() in mentioned)
-
-
-def bind(
-    kernel: Kernel, query: str, read: Sequence[Item], items: Iterable[Item]
-) -> tuple[Column, ...]:
-    """The columns of the answer: nobody waits for a query that does not bind.
-
-    Errors: InvalidStatement in DuckDB's words, but for a table: of those it knows its own.
-    """
-    empty = [nothing(item.columns) for item in read]
+def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _Returned]:
+    """Beats for the user while work goes on; what the work returns."""
     try:
-        described = evaluate(kernel, f"DESCRIBE {query}", read, empty)
-    except InvalidStatement as error:
-        missing = _NO_TABLE.match(error.detail)
-        raise (unknown(missing[1], items) if missing else error) from error
-    names = described.column("column_name").to_pylist()
-    types = described.column("column_type").to_pylist()
-    columns = tuple(
-        Column(without_hash(name), kind) for name, kind in zip(names, types, strict=True)
-    )
-    for each in columns:
-        if not is_carried(each.type):
-            raise InvalidStatement(
-                f"column {each.name} of type {each.type} cannot be shown",
-                hint="cast it to VARCHAR, or take the parts that you need",
-            )
-    return columns
+        while True:
+            next(work)
+            yield Progress(frontier(0))
+    except StopIteration as done:
+        returned: _Returned = done.value
+        return returned
+    finally:
+        work.close()
 
 
-def evaluate(
-    kernel: Kernel, query: str, read: Sequence[Item], tables: Sequence[pa.Table]
-) -> pa.Table:
-    """DuckDB's answer over the items' contents, read as the types that the items declare.
+def _spool(spool: IO[bytes], block: bytes) -> None:
+    """Put a block of rows by."""
+    send(spool, DATA, block)
 
-    Errors: InvalidStatement in DuckDB's words.
-    """
-    typed = {
-        item.name: (table, [each.type for each in item.columns])
-        for item, table in zip(read, tables, strict=True)
-    }
-    try:
-        return kernel.query_as(query, typed, most_bytes=MOST_ANSWERED)
-    except AnswerTooLarge as error:
-        raise InvalidStatement(
-            "the answer is too large",
-            f"expected at most {MOST_ANSWERED >> 20} MiB, got more",
-            "take fewer rows or columns, or make a materialized view and a sink of it",
-        ) from error
-    except (EvaluationFailed, StatementRefused, KernelFailed) as error:
-        lines = [each for each in without_hash(str(error)).splitlines() if each]
-        hint = lines[1] if len(lines) > 1 and not lines[1].startswith("LINE") else ""
-        raise InvalidStatement("the query failed", lines[0], hint) from error
+
+def _spooled(spool: IO[bytes]) -> Iterator[Rows]:
+    """The rows that were put by."""
+    spool.seek(0)
+    while (frame := receive(spool)) is not None:
+        yield Rows(tuple(frame[1].decode().split("\n")))
+
+
+def _spelled(name: str) -> str:
+    """The part of a text that a name is sure to be, quoted or not."""
+    return name.casefold().replace('"', '""')
 
 
 def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Result]:

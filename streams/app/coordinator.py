@@ -2,11 +2,13 @@
 
 import logging
 import os
+import shutil
 import threading
 from pathlib import Path
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import serve
+from streams.adapter.workers.pool import Workers
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms
 from streams.kafka.broker import KafkaBroker
@@ -33,7 +35,11 @@ def run(service: Service, stopping: threading.Event) -> int:
     directory = Path(service.directory)
     directory.mkdir(parents=True, exist_ok=True)
     crash = Crash(service.points, directory, os.getpgrp())
-    coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id, crash=crash)
+    workers = Workers(directory=_emptied(directory / "coordinator-workers"))
+    workers.start()
+    coordinator = Coordinator(
+        settings, cluster, now_ms=now_ms, new_id=new_id, workers=workers, crash=crash
+    )
     coordinator.start()
     server = serve(coordinator, service.port)
     threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
@@ -41,6 +47,7 @@ def run(service: Service, stopping: threading.Event) -> int:
     while not stopping.wait(_LOOK_EVERY_S) and coordinator.is_alive:
         pass
     server.shutdown()
+    workers.close()
     failure = coordinator.failure
     if failure is not None:
         log.error("coordinator must end: %s", failure)
@@ -50,3 +57,10 @@ def run(service: Service, stopping: threading.Event) -> int:
     coordinator.stop()
     broker.close()
     return 0
+
+
+def _emptied(directory: Path) -> Path:
+    """The directory, without what a coordinator that was killed has left there."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory

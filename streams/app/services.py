@@ -7,7 +7,6 @@ serves until it is asked to end, whatever its standard input is.
 
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -18,6 +17,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from streams.app import signals
 from streams.app.processes import end_with_input
 from streams.app.reaching import reachable
 from streams.app.service import FAILED, Service, read_service
@@ -75,10 +75,7 @@ def until_signalled(*, supervised: bool = False) -> threading.Event:
     if supervised:
         end_with_input()
     configure_logging()
-    stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
-    return stopping
+    return signals.until_signalled()
 
 
 def configured(config: Path) -> Service:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.choices import topic_choices
@@ -177,8 +178,10 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
 
 def _run(settings: Settings, console: Console) -> None:
     """The environment, until told to stop. Errors: InvalidUsage, Determinate."""
-    stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    stopping = signals.until_signalled()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also while processes start
+    if stopping.is_set():
+        raise KeyboardInterrupt
     with Environment(
         settings, say=lambda text: console.print(f"[dim]{text}[/]")
     ) as environment:

@@ -7,13 +7,14 @@ held, would stay for ever, and everybody would follow them. They may go when
     nothing was appended to its log for `QUIET_MS`
     the registry of ids gave each of them to this very log
 
-The registry is what remembers: who asks for an id whose log is gone, or was made anew, is told
-that it was dropped (`streams.storage.directory`). What it does not know, such as the catalog's
-objects, is deleted by whoever made it. A group may be used again, by other ids. A Create of
-another id that comes at the very moment fails, and its id is then used up.
+The registry is what remembers: it is told first that the ids were dropped, so who asks for one
+hears that, and not that its log is lost (`streams.storage.directory`). What it does not know,
+such as the catalog's objects, is deleted by whoever made it. A group may be used again, by
+other ids. A Create of another id that comes at the very moment fails, and its id is then used
+up.
 """
 
-from streams.storage.directory import REGISTRY, Directory, entry_of
+from streams.storage.directory import REGISTRY, Directory, Entry
 from streams.storage.shards import Shards
 from streams.storage.state import State
 
@@ -27,14 +28,17 @@ Units: milliseconds, from the broker's last append time to this process's clock.
 def remove(shards: Shards, group: str, now_ms: int) -> bool:
     """Delete the topics of the group if nothing in it can ever be used again.
 
-    Errors: as `Shards.sync_group` and `Shards.delete`.
+    Whoever dies in between is followed by whoever calls this next.
+
+    Errors: as `Shards.sync_group`, `Directory.retire` and `Shards.delete`.
     """
     if not is_over(shards.group_state(group), now_ms) or group == REGISTRY:
         return False
     shards.sync_group(group)
-    state = shards.group_state(group)
-    if not is_over(state, now_ms) or not is_remembered(shards, group, state):
+    state, directory = shards.group_state(group), Directory(shards)
+    if not is_over(state, now_ms) or not is_remembered(directory, group, state):
         return False
+    directory.retire(group, state.collections)
     shards.delete(group)
     return True
 
@@ -45,12 +49,8 @@ def is_over(state: State, now_ms: int) -> bool:
     return is_quiet and state.collections.are_over
 
 
-def is_remembered(shards: Shards, group: str, state: State) -> bool:
-    """Whether the registry says of each id of the group that it was in this log."""
-    if shards.identity(REGISTRY) is None:
-        return False
-    shards.open(REGISTRY)
-    shards.sync_group(REGISTRY)
-    here, directory = f"{group} {shards.identity(group)}", Directory(shards)
-    entries = (directory.folded(entry_of(id_)) for id_ in state.collections)
-    return all(each is not None and each.description == here for each in entries)
+def is_remembered(directory: Directory, group: str, state: State) -> bool:
+    """Whether the registry says of each id of the group that it was in this log, or retired."""
+    here = Entry(group, directory.shards.identity(group) or "")
+    entries = directory.all_registered(state.collections)
+    return all(each is not None and (each.is_retired or each == here) for each in entries)

@@ -9,6 +9,10 @@ in time *and* in offsets, whoever wrote them.
     time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
     hence upper > lower, whatever the wall clock did (rule 27)
 
+Now is by the earlier of two clocks, ours and the broker's: a time once taken is not given back,
+and of a source that is ahead of the others every join waits. While it is not known how far the
+two differ nothing is bound to a time at all.
+
 Ingestion is not a deterministic dataflow: two replicas read the same topic at other moments
 and bind it otherwise. So nothing is clipped and nothing linked again. The loser throws away
 its chunks and its keyed state, for these were computed against a binding that never was, and
@@ -49,13 +53,18 @@ class Ends:
 class Clock:
     """The wall clock as this writer sees it.
 
-    An idle source ticks every `tick_ms`; `skew_ms` is our clock less the broker's, as last
-    seen.
+    An idle source ticks every `tick_ms`; `skew_ms` is our clock less the broker's, None while
+    it is not known.
     """
 
     now_ms: int
     tick_ms: int
-    skew_ms: int = 0
+    skew_ms: int | None
+
+    @property
+    def earlier_ms(self) -> int:
+        """The time by the earlier of the two clocks, as far as it is known."""
+        return self.now_ms - max(0, self.skew_ms or 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to do until messages come or `until_ms`; None: the wall clock is off."""
+    """Nothing to do until messages come or `until_ms`; None: until the clock is right."""
 
     until_ms: int | None
 
@@ -136,8 +145,10 @@ def next_interval(
     broken = _broken(shard.offsets, topic)
     if broken is not None:
         return broken
+    if clock.skew_ms is None:
+        return Pause(None)
     lower = shard.frontier
-    time = Timestamp(max(clock.now_ms, lower.time))
+    time = Timestamp(max(clock.earlier_ms, lower.time))
     upper = Antichain((Timestamp(time + 1),))
     limit = None if not shard.offsets else budget
     reached = _reached(shard.offsets, topic, limit)
@@ -146,7 +157,7 @@ def next_interval(
     if abs(clock.skew_ms) > MAX_SKEW_MS:
         return Pause(None)
     due_ms = lower.time + clock.tick_ms
-    return Tick(lower, upper, shard.offsets) if clock.now_ms >= due_ms else Pause(due_ms)
+    return Tick(lower, upper, shard.offsets) if clock.earlier_ms >= due_ms else Pause(due_ms)
 
 
 def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:

@@ -1,8 +1,8 @@
-"""Brokers that do not answer are waited for: the same calls, until somebody answers.
+"""Retries while no broker answers: each call is repeated until a broker answers or time is up.
 
-Only what may be asked twice is: reads, chunks (under fresh keys: a lost answer leaves an
-orphan), tombstones, truncation, topics. Appends to a log pass through; whether one counts is
-known to whoever reads the log back (`streams.storage.sending`).
+Only idempotent calls are retried: reads, chunks (under a fresh key each time, so a lost answer
+leaves an orphan), tombstones, truncation, topics. Appends to a log are not: their sender reads
+the log back to learn whether they counted (`streams.storage.sending`).
 """
 
 import time
@@ -27,19 +27,19 @@ from streams.kafka.topics import TopicInfo, Topics, TopicSpec
 T = TypeVar("T")
 
 SILENCE_MS = 180_000
-"""How long brokers that do not answer are waited for."""
+"""How long a call is retried while no broker answers, in milliseconds."""
 
 _IN_DOUBT: tuple[type[SlackwaterError], ...] = (Unanswered, Indeterminate)
 
 
 def is_worth_waiting(tail: Tail) -> bool:
-    """Whether no broker answers, but not for so long that hope is lost."""
+    """Whether no broker answers, and the silence is shorter than `SILENCE_MS`."""
     return 0 < tail.silent_ms() < SILENCE_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to ask again, and how soon."""
+    """For how long a call is retried, and the pause between two tries, in milliseconds."""
 
     limit_ms: int = SILENCE_MS
     pause_ms: int = 200
@@ -49,9 +49,9 @@ class Patience:
         call: Callable[[], T],
         again: tuple[type[SlackwaterError], ...] = (Unanswered,),
     ) -> T:
-        """What the call returns, once it does not end in one of these errors any more.
+        """The result of the call, which is retried when it raises one of the errors in `again`.
 
-        Errors: the call's own; the last of them when patience ends.
+        Errors: the call's own; the last one raised when `limit_ms` is over.
         """
         deadline = time.monotonic() + self.limit_ms / 1000
         while True:

@@ -28,7 +28,7 @@ from streams.operators.context import Ports, Scope, Stepped
 from streams.plan.physical import Arrange, Lookup
 from streams.trace import multiset
 from streams.trace.columns import Ints, int64
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
 
@@ -95,20 +95,21 @@ def _lookup(
     asked = join.changed(rows, node.keys, keeper, kernel)
     past = join.arranged(runs.get(ROWS, []), asked.hashes, types[1], keeper.keys, scope)
     schema = arrow_schema(made)
-    found = [join.pairs(asked, past, *match, schema) for match in join.matches(asked, past)]
+    met = join.matches(asked, past, kernel)
+    found = [join.pairs(asked, past, *match, schema) for match in met]
     assert asked.times is not None, "updates have times"
     latest = asked.times - 1 if node.strict else asked.times
     if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
         present = join.changed(news, keeper.keys, keeper, kernel)
-        found += _seen(asked, latest, present, schema)
+        found += _seen(asked, latest, present, schema, kernel)
     return Stepped(flatten(found, schema))
 
 
 def _seen(
-    asked: join.Side, latest: Ints, present: join.Side, schema: pa.Schema
+    asked: join.Side, latest: Ints, present: join.Side, schema: pa.Schema, kernel: Kernel
 ) -> Iterator[pa.RecordBatch]:
     """What was asked beside the changes of this interval up to the latest time it sees."""
     assert present.times is not None, "updates have times"
-    for one, two in join.matches(asked, present):
+    for one, two in join.matches(asked, present, kernel):
         seen = present.times[two] <= latest[one]
         yield join.pairs(asked, present, one[seen], two[seen], schema)

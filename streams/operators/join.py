@@ -17,6 +17,7 @@ pairs lie together, and changes go into the state as they are.
 
 Cost: O(changes + rows they match), and a search in the state for each key that changed. With
 residual predicates at most `MOST_PAIRS` pairs, or those of one row, are in memory at a time.
+Where the kernel bounds its answers, pairs that would take more bytes are not made.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,8 @@ from streams.trace.updates import flatten, key_columns, permuted
 
 SIDES = ("left", "right")
 MOST_PAIRS = 1 << 20
+LEAST_OF_PAIR = 32
+"""Bytes that a pair takes at least: the places of its rows, a time and a diff."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,13 +119,16 @@ def product(
     """The pairs of each term, of which one side at least has times, and the errors of pairs."""
     parts: list[pa.RecordBatch] = []
     errors: list[pa.RecordBatch] = []
+    size = 0
     for left, right in terms:
-        for match in matches(left, right, in_portions=bool(node.residual)):
+        for match in matches(left, right, kernel, in_portions=bool(node.residual)):
             paired = pairs(left, right, *match, arrow_schema(made))
             judged = _judged(paired, node.residual, made, kernel)
             errors += judged.errors
             if judged.output is not None:
                 parts.append(judged.output)
+                size += judged.output.nbytes
+                kernel.allow(size)
     return flatten(parts, arrow_schema(made)), tuple(errors)
 
 
@@ -182,9 +188,12 @@ def _judged(
 
 
 def matches(
-    left: Side, right: Side, *, in_portions: bool = False
+    left: Side, right: Side, kernel: Kernel, *, in_portions: bool = False
 ) -> Iterator[tuple[Ints, Ints]]:
-    """The pairs of rows of equal keys, by place; in portions if they are to be judged."""
+    """The pairs of rows of equal keys, by place; in portions if they are to be judged.
+
+    Errors: AnswerTooLarge.
+    """
     if not left.rows.num_rows or not right.rows.num_rows:
         return
     swapped = left.rows.num_rows > right.rows.num_rows
@@ -193,6 +202,7 @@ def matches(
     counts = searched(held, asked, after=True) - starts
     for begin, end in _portions(counts) if in_portions else [(0, len(asked))]:
         here = counts[begin:end]
+        kernel.allow(int(here.sum()) * LEAST_OF_PAIR)
         one = np.repeat(np.arange(begin, end), here)
         two = spans(starts[begin:end], here)
         yield _of_equal_keys(left, right, *((two, one) if swapped else (one, two)))

@@ -46,6 +46,7 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
+from streams.plan.reading import columns_read
 from streams.trace.columns import int64
 from streams.trace.kernel import arrow_schema
 from streams.trace.runs import RunName
@@ -116,7 +117,7 @@ def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Step
         case Linear():
             return linear.step(node, rows, types, made, kernel, known)
         case Unnest():
-            return unnest.step(node, rows, types, made, kernel)
+            return unnest.step(node, rows, types, made, columns_read(dataflow, number), kernel)
         case _:
             return Stepped(rows)
 

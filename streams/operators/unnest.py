@@ -1,10 +1,12 @@
 """Unnest: each row once for each element of its lists. Linear: no state, no exchange.
 
 DuckDB takes the lists apart, and continues the shorter ones by NULL. The lists are columns,
-so nothing can fail here. Cost: one call of DuckDB for all rows of an interval.
+so nothing can fail here. Cost: one call of DuckDB for all rows of an interval. A list that
+nobody reads behind this node is NULL there: n elements, each beside the list, are n^2 values.
 """
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ def step(
     rows: pa.RecordBatch,
     types: Sequence[str],
     made: Sequence[str],
+    read: AbstractSet[int],
     kernel: Kernel,
 ) -> Stepped:
     """The updates of the elements.
@@ -29,12 +32,14 @@ def step(
         rows: the input's updates.
         types: the DuckDB types of the input's columns.
         made: those of the output.
+        read: the places of the output's columns that somebody reads.
         kernel: the worker's DuckDB.
     """
     if not rows.num_rows:
         return Stepped(None)
     width = len(types)
-    columns = [f"c{i}" for i in range(width)]
+    unread = set(node.lists) - read
+    columns = [f"NULL::{types[i]} AS c{i}" if i in unread else f"c{i}" for i in range(width)]
     columns += [f"unnest(c{at}) AS c{width + i}" for i, at in enumerate(node.lists)]
     text = f"SELECT {', '.join([*columns, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     found = kernel.prepare(text, t=rows.schema).run(rows)

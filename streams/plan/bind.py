@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from streams.ids import CollectionId
 from streams.plan import bind_join, bind_recursive, bind_table
 from streams.plan.bind_group import bind_distinct, bind_group, storable
+from streams.plan.bind_order import Ordered, bind_limit, bind_ordered
 from streams.plan.bind_scalar import bind_scalar, row_scope
-from streams.plan.bind_window import bind_limit, bind_window
+from streams.plan.bind_window import bind_window
 from streams.plan.ir import (
     Distinct,
     Filter,
@@ -61,12 +62,23 @@ class _Scope:
 
 def bind(
     plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
-) -> Relational:
-    """The logical plan of a bound query, whose recursions have this limit.
+) -> Ordered:
+    """The logical plan of a bound query, whose recursions have this limit, in no order.
 
     Errors: InvalidStatement for an operator that we do not maintain.
     """
-    return _node(plan, _Scope(relations, limit))
+    rows = _node(plan, _Scope(relations, limit))
+    return Ordered(rows, len(columns(rows)))
+
+
+def bind_shown(
+    plan: Record, relations: Relations, limit: Limit = bind_recursive.DEFAULT_LIMIT
+) -> Ordered:
+    """As `bind`, with the order in which the query shows its rows."""
+    scope = _Scope(relations, limit)
+    while plan.text("type") == "LOGICAL_MATERIALIZED_CTE":
+        plan = _defined(plan, scope)
+    return bind_ordered(plan, lambda child: _node(child, scope))
 
 
 def _node(record: Record, scope: _Scope) -> Relational:
@@ -257,6 +269,11 @@ def _nothing(record: Record, _: _Scope) -> Relational:
 
 
 def _cte(record: Record, scope: _Scope) -> Relational:
+    return _node(_defined(record, scope), scope)
+
+
+def _defined(record: Record, scope: _Scope) -> Record:
+    """What a common table expression stands before, with it in the scope."""
     definition, body = record.records("children")
     number = record.number("table_index")
     source, kind = None, definition.text("type")
@@ -265,7 +282,7 @@ def _cte(record: Record, scope: _Scope) -> Relational:
     found = _node(definition, scope) if source is None else _projected(definition, source)
     readers = [n for n in body.walk() if _is_cte(n) and n.number("cte_index") == number]
     scope.ctes[number] = shared(found) if len(readers) > 1 else found
-    return _node(body, scope)
+    return body
 
 
 def _is_cte(record: Record) -> bool:

@@ -216,7 +216,26 @@ def _aggregate(record: Record, source: Relational) -> AggregateCall:
         bind_orders(orders, source),
         condition,
     )
+    _refuse_texts(call)
     return _kind(replace(call, share=_share(call, record)), written)
+
+
+def _refuse_texts(call: AggregateCall) -> None:
+    """Errors: InvalidStatement for distinct texts in the order of what they cannot be read as.
+
+    DuckDB orders by the value that it casts to the text; the text of lists of JSON is no list.
+    """
+    texts = [each for each in (call.argument, *call.more) if _is_text_of_json(each)]
+    if call.distinct and call.orders and texts:
+        hint = "order by the text: x::VARCHAR in a subquery"
+        raise Refusal(f"{call.function} of DISTINCT JSON in lists or structs", hint).raised()
+
+
+def _is_text_of_json(scalar: Scalar | None) -> bool:
+    if not isinstance(scalar, Call) or scalar.form is not Form.CAST:
+        return False
+    source = scalar.arguments[0].type
+    return scalar.type == "VARCHAR" and source != "JSON" and contains(source, "JSON")
 
 
 def _share(call: AggregateCall, record: Record) -> str:
@@ -244,10 +263,17 @@ def _share(call: AggregateCall, record: Record) -> str:
 
 
 def bind_arguments(record: Record, source: Relational) -> tuple[Scalar, ...]:
-    """The arguments of a call; a separator that DuckDB has put aside comes last."""
+    """The arguments of a call; a separator that DuckDB has put aside comes last.
+
+    Errors: InvalidStatement for a call that DuckDB completes from a table's statistics.
+    """
     inside = row_scope(columns(source))
     found = tuple(bind_scalar(e, inside) for e in record.records("children"))
-    if record.has("qname") and record.record("qname").texts("path")[-1] in _SEPARATED:
+    name = record.record("qname").texts("path")[-1] if record.has("qname") else ""
+    if name == "bitstring_agg" and len(found) == 1:
+        hint = "write bitstring_agg(x, least, greatest)"
+        raise Refusal("bitstring_agg without bounds", hint).raised()
+    if name in _SEPARATED:
         separator = record.record("function_data").text("separator")
         text = "'" + separator.replace("'", "''") + "'"
         return (found[0], Literal(text, "VARCHAR", text))
@@ -355,11 +381,21 @@ def bind_distinct(record: Record, source: Relational) -> Relational:
         # It has each row once already, so DuckDB's own references mean nothing to it.
         targets = tuple(map(_of_place, targets, shown.values))
     own = [refs(target) == {place} for place, target in enumerate(targets)]
-    assert len(targets) == len(columns(source)), "DISTINCT compares whole rows"
-    assert all(own), "DISTINCT compares whole rows"
+    if len(targets) != len(columns(source)) or not all(own):
+        # DISTINCT has the columns that are shown, and ORDER BY others: DuckDB takes any row.
+        _refuse_members(source)
+        return TopK(source, targets, (), 0, 1)
     if all(isinstance(target, Ref) for target in targets):
         return Distinct(source)
     return _distinct_by(source, targets)
+
+
+def _refuse_members(source: Relational) -> None:
+    """Errors: InvalidStatement for members of structs: DuckDB compares the first alone."""
+    for output in source.outputs if isinstance(source, Project) else ():
+        if isinstance(output, Call) and output.name.startswith("struct_extract"):
+            hint = "unnest in a subquery, and take the distinct rows outside of it"
+            raise Refusal("DISTINCT of some members of a struct", hint).raised()
 
 
 def _of_place(target: Scalar, column: Scalar) -> Scalar:

@@ -11,7 +11,7 @@ from streams.errors import InvalidStatement
 from streams.plan.literals import literal
 from streams.plan.physical import Column
 from streams.plan.record import Record
-from streams.plan.scalar import Call, Form, Parameter, Ref, Scalar
+from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
 from streams.plan.typenames import type_name
 
 _NUMBER = "BIGINT"  # the type of DuckDB's numbers of rows
@@ -25,6 +25,15 @@ _OPERATORS = {
     "OPERATOR_TRY": Form.TRY,
 }
 _ARITHMETIC = frozenset({"+", "-", "*"})
+_OF_WIDENED = frozenset({"equi_width_bins"})
+"""Functions whose result has the type of arguments that DuckDB has widened: bound again, it
+would have theirs."""
+_OF_VECTORS = frozenset({
+    "list_distance", "list_cosine_distance", "list_cosine_similarity", "list_dot_product",
+    "list_inner_product", "list_negative_dot_product", "list_negative_inner_product", "<->",
+    "<=>",
+})  # fmt: skip
+"""Functions that fail for a NULL in the lists of any row that DuckDB has at hand."""
 _CONJUNCTIONS = {"CONJUNCTION_AND": Form.AND, "CONJUNCTION_OR": Form.OR}
 
 
@@ -95,6 +104,10 @@ def _function(record: Record, scope: Scope) -> Scalar:
     form = _written(name, len(arguments), operator=record.flag("is_operator"))
     if name in _ARITHMETIC and type_.startswith("DECIMAL"):
         return _decimal(form, name, arguments, type_)
+    if name in _OF_VECTORS:
+        return Call(form, name, tuple(map(_without_null, arguments)), type_)
+    if name in _OF_WIDENED:
+        return Call(Form.CAST, "cast", (Call(form, name, arguments, type_),), type_)
     return Call(form, name, arguments, type_, record.texts("named_arguments"))
 
 
@@ -106,6 +119,19 @@ def _decimal(form: Form, name: str, arguments: tuple[Scalar, ...], type_: str) -
     """
     narrow = tuple(map(_unwidened, arguments))
     return Call(Form.CAST, "cast", (Call(form, name, narrow, type_),), type_)
+
+
+def _without_null(scalar: Scalar) -> Scalar:
+    """The list, in which a NULL has failed: it fails for its own row alone."""
+    type_ = scalar.type.removesuffix("[]")
+    element = Parameter("element@v", type_)
+    text = Literal("'a list holds NULL'", "VARCHAR", "'a list holds NULL'")
+    error = Call(Form.FUNCTION, "error", (text,), '"NULL"')
+    is_null = Call(Form.IS_NULL, "is null", (element,), "BOOLEAN")
+    cases = (is_null, Call(Form.CAST, "cast", (error,), type_), element)
+    body = Call(Form.CASE, "case", cases, type_)
+    over = Call(Form.LAMBDA, "lambda", (body,), "LAMBDA", (element.name,))
+    return Call(Form.FUNCTION, "list_transform", (scalar, over), scalar.type)
 
 
 def _unwidened(scalar: Scalar) -> Scalar:

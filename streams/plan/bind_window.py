@@ -1,6 +1,4 @@
-"""Window functions, ORDER BY and LIMIT of a bound plan."""
-
-from collections.abc import Callable
+"""Window functions of a bound plan."""
 
 from streams.plan.bind_group import bind_arguments, bind_orders, refused_or_named, storable
 from streams.plan.bind_scalar import bind_scalar, row_scope
@@ -8,7 +6,6 @@ from streams.plan.ir import (
     Frame,
     Project,
     Relational,
-    TopK,
     Window,
     WindowCall,
     columns,
@@ -17,8 +14,6 @@ from streams.plan.record import Record
 from streams.plan.refusals import Refusal
 from streams.plan.scalar import Ref, Scalar
 from streams.plan.typenames import stored, type_name
-
-Bind = Callable[[Record], Relational]
 
 _FUNCTIONS = {
     "WINDOW_ROW_NUMBER": "row_number",
@@ -32,11 +27,10 @@ _FUNCTIONS = {
     "WINDOW_FIRST_VALUE": "first_value",
     "WINDOW_LAST_VALUE": "last_value",
     "WINDOW_NTH_VALUE": "nth_value",
-    "WINDOW_FILL": "fill",
 }
+_INSTEAD = {"fill": "of rows of one order nothing says which is next: join the two neighbours"}
 _UNBOUNDED = {"UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"}
 _EXCLUDED = {"NO_OTHER": "", "CURRENT_ROW": "CURRENT ROW", "GROUP": "GROUP", "TIES": "TIES"}
-_ALL = 9_223_372_036_854_775_807
 
 
 def bind_window(record: Record, source: Relational) -> Relational:
@@ -67,7 +61,8 @@ def _call(record: Record, source: Relational) -> WindowCall:
     if record.text("type") == "WINDOW_AGGREGATE":
         function = refused_or_named(record.record("qname").texts("path")[-1])
     if not function:
-        raise Refusal(f"window function {record.text('type')}").raised()
+        name = record.text("type").removeprefix("WINDOW_").lower()
+        raise Refusal(f"window function {name}", _INSTEAD.get(name, "")).raised()
     inner = bind_orders(record.records("arg_orders"), source)
     placed = function == "row_number" and not inner  # in the partition, whatever the frame
     return WindowCall(
@@ -90,8 +85,10 @@ def _frame(record: Record, source: Relational) -> Frame | None:
     if (start, end, exclude) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE", ""):
         return None
     kinds = {bound.rpartition("_")[2] for bound in (start, end) if bound not in _UNBOUNDED}
-    kind = kinds.pop() if kinds else "ROWS"
-    if kind == "ROWS" and exclude in {"GROUP", "TIES"}:
+    by_peers = exclude in {"GROUP", "TIES"}
+    # The whole partition is one frame in ROWS and in RANGE, where peers are those of the query.
+    kind = kinds.pop() if kinds else "RANGE" if by_peers else "ROWS"
+    if kind == "ROWS" and by_peers:
         hint = "use GROUPS or RANGE: among rows of one order nothing says which are in ROWS"
         raise Refusal(f"ROWS with EXCLUDE {exclude}", hint).raised()
     one, other = (_offset(record, name, source, kind) for name in ("start_expr", "end_expr"))
@@ -114,52 +111,3 @@ def _offset(record: Record, name: str, source: Relational, kind: str) -> Scalar 
     if kind == "RANGE":
         found = found.records("children")[1]
     return bind_scalar(found, row_scope(columns(source)))
-
-
-def bind_limit(record: Record, bind: Bind) -> Relational:
-    """LIMIT and OFFSET over the order of what lies below."""
-    (child,) = record.records("children")
-    limit, percent = _limit(record.record("limit_val"))
-    offset, _ = _limit(record.record("offset_val"))
-    if not offset and limit is None and percent is None:
-        return bind(child)
-    return _limited(child, bind, (offset or 0, limit, percent))
-
-
-def _limited(
-    record: Record, bind: Bind, bounds: tuple[int, int | None, float | None]
-) -> Relational:
-    kind = record.text("type").removeprefix("LOGICAL_")
-    if kind == "ORDER_BY":
-        (child,) = record.records("children")
-        source = bind(child)
-        return TopK(source, (), bind_orders(record.records("orders"), source), *bounds)
-    if kind == "PROJECTION" and _is_ordered(record):
-        (child,) = record.records("children")
-        below = _limited(child, bind, bounds)
-        inside = row_scope(columns(below))
-        outputs = [storable(bind_scalar(e, inside)) for e in record.records("expressions")]
-        names = tuple(e.text("alias") or "column" for e in record.records("expressions"))
-        return Project(below, tuple(outputs), names)
-    return TopK(bind(record), (), (), *bounds)
-
-
-def _is_ordered(record: Record) -> bool:
-    """Whether rows come out of projections of an ORDER BY: DuckDB keeps its order."""
-    (child,) = record.records("children") or (record,)
-    kind = child.text("type").removeprefix("LOGICAL_")
-    return kind == "ORDER_BY" or (kind == "PROJECTION" and _is_ordered(child))
-
-
-def _limit(record: Record) -> tuple[int | None, float | None]:
-    """A number of rows, or a percentage of them."""
-    match record.text("type"):
-        case "UNSET":
-            return None, None
-        case "CONSTANT_VALUE":
-            count = int(str(record.fields.get("constant_integer", 0)))
-            return (None if count == _ALL else count), None
-        case "CONSTANT_PERCENTAGE":
-            return None, float(str(record.raw("constant_percentage")))
-        case _:
-            raise Refusal("LIMIT by a value that is computed", "write a number").raised()

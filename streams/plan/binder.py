@@ -26,7 +26,7 @@ from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
 from streams.trace.functions import Function, without_hash
-from streams.trace.kernel import create
+from streams.trace.kernel import FAILURES, create
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (
@@ -84,7 +84,7 @@ class Binder:
         answer = self._answer(call, numbered(query))
         try:
             relation = self.connection.sql(query)
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise InvalidStatement("the query cannot be planned", _words(error)) from error
         columns = tuple(
             Column(without_hash(name), stored(str(type_)))
@@ -100,10 +100,15 @@ class Binder:
 
     def computable(self, expression: str) -> bool:
         """Tell whether an expression without columns has a value."""
+        # A value may be a list of millions, of which the optimiser and Python make so many.
+        text = f"SELECT count(v) FROM (SELECT {expression} AS v)"
+        self.connection.execute("PRAGMA disable_optimizer")
         try:
-            self.connection.execute(f"SELECT {expression}").fetchall()
-        except duckdb.Error:
+            self.connection.execute(text).fetchall()
+        except FAILURES:
             return False
+        finally:
+            self.connection.execute("PRAGMA enable_optimizer")
         return True
 
     def check(self, sql: str) -> None:
@@ -113,13 +118,13 @@ class Binder:
         """
         try:
             self.connection.execute(sql).fetchall()
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise InvalidStatement("a constant cannot be computed", _words(error)) from error
 
     def _answer(self, call: str, query: str) -> Record:
         try:
             (text,) = self.connection.execute(call, [query]).fetchall()[0]
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise InvalidStatement("the query cannot be planned", _words(error)) from error
         try:
             answer = parse(str(text))
@@ -220,7 +225,7 @@ def _create(
     body = ", ".join(f"{quoted(column.name)} {column.type}" for column in columns)
     try:
         connection.execute(f"CREATE TEMP TABLE {quoted(name)} ({body})")
-    except duckdb.Error as error:
+    except FAILURES as error:
         raise InvalidStatement(f"the columns of {name} are not valid", _words(error)) from error
 
 
@@ -244,8 +249,10 @@ def known_functions() -> frozenset[str]:
     return frozenset(str(name) for (name,) in rows.fetchall())
 
 
-def _words(error: duckdb.Error) -> str:
+def _words(error: Exception) -> str:
     """DuckDB's first line, without its class."""
+    if isinstance(error, UnicodeDecodeError):
+        return "a constant of text that is not ASCII is not valid where it stands"
     first = without_hash(str(error).splitlines()[0])
     return first.partition(": ")[2] or first
 

@@ -7,7 +7,8 @@ from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
 from streams.plan import ir, mutual, render
 from streams.plan import json as plans
-from streams.plan.bind import bind
+from streams.plan.bind import bind, bind_shown
+from streams.plan.bind_order import Ordered
 from streams.plan.binder import Binder, binder
 from streams.plan.draw import draw
 from streams.plan.explain import explain_logical, explain_physical
@@ -16,6 +17,7 @@ from streams.plan.passes import optimise
 from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
 from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
+from streams.plan.scalar import Ref
 from streams.plan.settle import settle
 from streams.plan.temporal import refuse_elsewhere
 from streams.trace.functions import Function, named, without_hash
@@ -50,6 +52,28 @@ class Compiled:
     columns: tuple[Column, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SortKey:
+    """A term of the order of an answer: the position of a column of the view."""
+
+    position: int
+    descending: bool
+    nulls_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """A SELECT ready to run: what a view of it would hold, and how to show that.
+
+    `columns` of the dataflow are those of `shown` first; those behind them serve the order.
+    """
+
+    dataflow: Dataflow
+    columns: tuple[Column, ...]
+    shown: tuple[Column, ...]
+    order: tuple[SortKey, ...]
+
+
 def compile_view(
     query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
 ) -> Compiled:
@@ -62,6 +86,33 @@ def compile_view(
     not maintained. InvalidUsage for catalog names that differ in case alone.
     """
     settled, columns = _settled(query, catalog, functions)
+    return _compiled(settled.rows, columns, functions)
+
+
+def compile_select(
+    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
+) -> Selected:
+    """Plan a SELECT whose rows are read once: as a view, but in the order it asks for.
+
+    Its columns may share names, since nobody has to tell them apart by these.
+
+    Errors: as `compile_view`.
+    """
+    found, shown = _settled(query, catalog, functions, is_shown=True)
+    behind = ir.columns(found.rows)[found.width :]
+    view = _compiled(found.rows, (*shown, *behind), functions)
+    orders = tuple(map(_sort_key, found.orders))
+    return Selected(view.dataflow, view.columns, shown, orders)
+
+
+def _sort_key(order: ir.Order) -> SortKey:
+    assert isinstance(order.scalar, Ref), "the terms of an order are columns"
+    return SortKey(order.scalar.index, order.descending, order.nulls_first)
+
+
+def _compiled(
+    settled: ir.Relational, columns: tuple[Column, ...], functions: Sequence[Function]
+) -> Compiled:
     refuse_types(columns, ())
     logical = optimise(settled)
     dataflow = lower(logical, columns)
@@ -76,25 +127,30 @@ def bound_plan(
     query: str, catalog: Mapping[str, Relation], functions: Sequence[Function] = ()
 ) -> ir.Relational:
     """The plan of the SELECT before any pass. Errors: as `compile_view`."""
-    return _settled(query, catalog, functions)[0]
+    return _settled(query, catalog, functions)[0].rows
 
 
 def _settled(
-    query: str, catalog: Mapping[str, Relation], functions: Sequence[Function]
-) -> tuple[ir.Relational, tuple[Column, ...]]:
+    query: str,
+    catalog: Mapping[str, Relation],
+    functions: Sequence[Function],
+    *,
+    is_shown: bool = False,
+) -> tuple[Ordered, tuple[Column, ...]]:
+    """The plan before any pass and the query's columns; its order where it is to be shown."""
     _refuse_ambiguous(catalog)
     block = mutual.split(query)
     known = _scope(block, catalog)
     tables = {name: relation.columns for name, relation in known.items()}
     with binder(tables, functions) as bound:
         values = [_value(binding, block, known, bound) for binding in block.bindings]
-        unchecked, columns = _bind(block.query, block, known, bound)
-        _refuse_duplicates(columns)
-        tied = mutual.tie(block, values, unchecked)
+        unchecked, columns = _bind(block.query, block, known, bound, is_shown=is_shown)
+        columns = columns if is_shown else _named_apart(columns)
+        tied = mutual.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
         settled = settle(tied, bound.computable)
         _refuse_failing_rows(settled, bound)
-    return settled, columns
+    return replace(unchecked, rows=settled), columns
 
 
 def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
@@ -121,20 +177,26 @@ def _value(
             f"{binding.name} is declared with {len(binding.columns)} columns,"
             f" its query has {found}"
         )
-    return _bind(binding.cast, block, known, bound)[0]
+    return _bind(binding.cast, block, known, bound)[0].rows
 
 
 def _bind(
-    query: str, block: mutual.Block, known: Mapping[str, Relation], bound: Binder
-) -> tuple[ir.Relational, tuple[Column, ...]]:
+    query: str,
+    block: mutual.Block,
+    known: Mapping[str, Relation],
+    bound: Binder,
+    *,
+    is_shown: bool = False,
+) -> tuple[Ordered, tuple[Column, ...]]:
     refuse(bound, query, _column_names(known))
     answer = bound.bind(query)
     # Words like current_date, and macros, turn into functions only when they are bound.
     refuse_unstable(_functions(answer.plan))
     refuse_today(answer.plan)
     names = {name.lower(): (name, relation.id) for name, relation in known.items()}
-    bound_plan = bind(answer.plan, names, block.limit)
-    return _described(bound_plan, {each.id: each for each in known.values()}), answer.columns
+    found = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
+    rows = _described(found.rows, {each.id: each for each in known.values()})
+    return replace(found, rows=rows), answer.columns
 
 
 def _described(node: ir.Relational, known: Mapping[CollectionId, Relation]) -> ir.Relational:
@@ -200,16 +262,22 @@ def _functions(plan: Record) -> frozenset[str]:
     )
 
 
-def _refuse_duplicates(columns: tuple[Column, ...]) -> None:
-    seen = set()
+def _named_apart(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """The columns by the names that CREATE TABLE AS gives them: `a`, `a_1`, `a_2`.
+
+    Names are compared without case.
+    """
+    uses: dict[str, int] = {}
+    named = []
     for column in columns:
-        if column.name.lower() in seen:
-            raise InvalidStatement(
-                f"column name {column.name} appears more than once in the result",
-                "column names are compared without case",
-                "give each column a name of its own with AS",
-            )
-        seen.add(column.name.lower())
+        name = column.name
+        while name.lower() in uses:
+            number = uses[column.name.lower()]
+            name = f"{column.name}_{number}"
+            uses[column.name.lower()] = number + 1
+        uses[name.lower()] = 1
+        named.append(replace(column, name=name))
+    return tuple(named)
 
 
 def _inner_types(dataflow: Dataflow) -> frozenset[str]:

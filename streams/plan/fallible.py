@@ -23,6 +23,7 @@ _SAFE_FORMS = frozenset(
         Form.CASE,
         Form.TRY_CAST,
         Form.TEMPORAL,
+        Form.LAMBDA,
     }
 )
 _SAFE_FUNCTIONS = frozenset({
@@ -32,7 +33,8 @@ _SAFE_FUNCTIONS = frozenset({
     "isodow", "week", "isnan", "isinf", "isfinite", "struct_extract", "array_extract",
     "list_contains", "row", "struct_pack", "list_value", "greatest", "least",
     "constant_or_null", "hash", "md5", "concat", "concat_ws", "len", "strlen", "reverse",
-    "dayname", "monthname", "dayofyear",
+    "dayname", "monthname", "dayofyear", "list_transform", "normalized_interval",
+    "struct_extract_at", "union_extract", "union_tag", "union_value",
 }) | {"IS DISTINCT FROM", "IS NOT DISTINCT FROM"}  # fmt: skip
 
 _SAFE_WITH_SMALL = frozenset({"substring", "substr", "left", "right"})

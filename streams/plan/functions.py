@@ -8,8 +8,9 @@ from streams.plan.physical import Column
 from streams.plan.refusals import is_carried
 from streams.plan.statements import CreateFunction
 from streams.plan.typenames import contains
+from streams.trace.arrow import is_plain
 from streams.trace.functions import Function, compiled
-from streams.trace.kernel import arrow_type, is_plain
+from streams.trace.kernel import arrow_type
 
 
 def function_of(statement: CreateFunction) -> Function:

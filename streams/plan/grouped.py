@@ -25,9 +25,10 @@ from streams.plan.ir import (
     WindowCall,
     columns,
 )
+from streams.plan.passes.canonical import is_vague, representative
 from streams.plan.render import label, sql
 from streams.plan.scalar import Ref, Scalar, refs
-from streams.plan.typenames import identifier
+from streams.plan.typenames import contains, identifier
 
 Text = Callable[[Scalar], str]
 
@@ -42,7 +43,7 @@ _SUMMED = frozenset({"sum", "avg"})
 _BINNED = frozenset({"histogram", "histogram_exact"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
 _OF_FRAMES = frozenset({"first_value", "last_value", "nth_value"})
-_BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead", "fill"})
+_BY_PLACE = frozenset({"row_number", "ntile", "lag", "lead"})
 _LAST = "ASC NULLS LAST"
 _FLOATS = ("FLOAT", "DOUBLE")
 
@@ -134,7 +135,7 @@ def _row_terms(row: Sequence[Ref], text: Text = sql) -> list[str]:
         terms.append(f"{text(column)} {_LAST}")
         if column.type in _FLOATS:
             terms.append(f"signbit({sql(column)}) {_LAST}")
-        elif column.type == "INTERVAL":
+        elif is_vague(column.type):
             terms.append(f"CAST({sql(column)} AS VARCHAR) {_LAST}")
     return terms
 
@@ -148,8 +149,7 @@ def sort_key(orders: Sequence[Order], row: Sequence[Ref]) -> str:
 
 def _comparable(scalar: Scalar) -> str:
     """What a sort key orders as ORDER BY does, for which 30 days are a month."""
-    text = sql(scalar)
-    return f"normalized_interval({text})" if scalar.type == "INTERVAL" else text
+    return sql(representative(scalar) if contains(scalar.type, "INTERVAL") else scalar)
 
 
 def chosen(node: TopK, row: Sequence[Ref]) -> str:

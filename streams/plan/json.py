@@ -66,7 +66,14 @@ def loads(text: str) -> Dataflow:
     """
     try:
         return _dataflow(Record(json.loads(text)))
-    except (ValueError, KeyError, AssertionError, TypeError, AttributeError) as error:
+    except (
+        ValueError,
+        KeyError,
+        AssertionError,
+        TypeError,
+        AttributeError,
+        RecursionError,  # nested too deep
+    ) as error:
         raise InvalidUsage(f"not a dataflow of this version: {error!r}") from error
 
 

@@ -60,6 +60,7 @@ class _Builder:
     nodes: list[physical.Node] = field(default_factory=list)
     types: list[tuple[str, ...]] = field(default_factory=list)
     placements: list[Placement] = field(default_factory=list)
+    numbers: dict[tuple[physical.Node, tuple[str, ...]], int] = field(default_factory=dict)
     made: dict[ir.Relational, int] = field(default_factory=dict)
 
     def add(self, node: ir.Relational) -> int:
@@ -108,13 +109,13 @@ class _Builder:
                 raise AssertionError("the pass `joins` leaves no product")
 
     def _append(self, node: physical.Node, types: tuple[str, ...], placement: Placement) -> int:
-        for number, existing in enumerate(self.nodes):
-            if existing == node and self.types[number] == types:
-                return number
+        number = self.numbers.setdefault((node, types), len(self.nodes))
+        if number < len(self.nodes):
+            return number
         self.nodes.append(node)
         self.types.append(types)
         self.placements.append(placement)
-        return len(self.nodes) - 1
+        return number
 
     def _get(self, node: ir.Get) -> int:
         index = [part.collection for part in self.imports].index(node.collection)

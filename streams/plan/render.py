@@ -99,6 +99,8 @@ def _call(call: Call, style: Style) -> str:
         return f"{call.form.name}({parts[0]} AS {call.type})"
     if call.form is Form.ROWS and style.bare_literals:
         return f"{call.name}({', '.join(parts)})"
+    if (call.form, call.name) == (Form.INFIX, "/") and not style.bare_literals:
+        return f'"/"({parts[0]}, {parts[1]})'  # of a macro: between operands it would be //
     if call.form is Form.LAMBDA:
         return f"lambda {', '.join(style.variable(name) for name in call.names)}: {parts[0]}"
     return _FORMS[call.form](call, parts)

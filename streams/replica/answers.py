@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from streams.compute.protocol import Alive, Frontiers, Hydration, Reconciled, Response, Status
+from streams.compute.reclocking import MAX_SKEW_MS
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Offset, Topic
 from streams.progress import EMPTY, Antichain
@@ -18,6 +19,7 @@ from streams.replica import pace
 from streams.replica.flow import Flow, Phase
 from streams.replica.pace import Pace
 from streams.replica.scheduler import Scheduler
+from streams.replica.skew import Skew
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +82,7 @@ class Answers:
             flows = list(scheduler.flows.values())
             responses: list[Response] = [
                 *of_sinks,
-                *self._conditions(flows, scheduler.now_ms()),
+                *self._conditions(flows, scheduler.now_ms(), scheduler.skew),
                 *self._hydrating(flows),
             ]
             if self.clock() >= self.next_frontiers:
@@ -98,8 +100,8 @@ class Answers:
         if responses:
             self.next_alive = self.clock() + ALIVE_EVERY_S
 
-    def _conditions(self, flows: list[Flow], now_ms: int) -> list[Status]:
-        found = [condition(flow, now_ms) for flow in flows]
+    def _conditions(self, flows: list[Flow], now_ms: int, skew: Skew) -> list[Status]:
+        found = [condition(flow, now_ms, skew) for flow in flows]
         new = [each for each in found if self.status.get(each.id) != each]
         self.status.update({each.id: each for each in new})
         return new
@@ -139,17 +141,33 @@ class Answers:
         return moved
 
 
-def condition(flow: Flow, now_ms: int) -> Status:
-    """The condition of a flow, for people."""
+def condition(flow: Flow, now_ms: int, skew: Skew) -> Status:
+    """The condition of a flow, for people; `skew` is that of the replica's clock."""
     if _is_blocked(flow, now_ms):
         message = f"waits for {', '.join(sorted(flow.blocked_by))}"
         return Status(flow.id, "stalled", message)
     build, trouble = flow.build, flow.trouble
+    if flow.is_source and trouble is None and skew.is_wrong:
+        return Status(flow.id, "stalled", _of_clock(skew))
     progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
     state = flow.phase.value
     if trouble is not None and flow.phase is not Phase.FAILED:
         state = "stalled" if flow.is_source else "failed"
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
+
+
+def _of_clock(skew: Skew) -> str:
+    """What to say of sources that do not tick (rule 27).
+
+    In whole seconds, so that it is not told anew at each measurement.
+    """
+    assert skew.last_ms is not None
+    seconds = round(abs(skew.last_ms) / 1000)
+    side = "ahead of" if skew.last_ms > 0 else "behind"
+    return (
+        f"expected clocks within {MAX_SKEW_MS // 1000} s of each other, this replica's is"
+        f" {seconds:,} s {side} the broker's: its time moves with messages only; set the clocks"
+    )
 
 
 def _is_blocked(flow: Flow, now_ms: int) -> bool:

@@ -1,21 +1,20 @@
 """The end of a micro-batch: what its tasks wrote is appended, and the flows move on.
 
-One Append for each dataflow, in waves of one flush each: first of those that await nobody, then
-of those whose input was made in this very micro-batch (`streams.replica.chain`) and came to
-count. What awaits something that did not count is void: its state stays where it was.
+Each dataflow sends one Append, in waves of one flush each: first the dataflows that depend on
+no other, then those whose input was written in the same micro-batch (`streams.replica.chain`)
+and counted. If an input did not count, its dependents are void: their state does not move.
 
-An Append's lower is where the shard stands, its upper the step's; the state moves to the step's
-upper whatever of it was left to append (rule 16). Somebody else may have been faster:
+An Append's lower is the shard's upper, its upper is the step's; the state moves to the step's
+upper, however much of it was left to append (rule 16). Another writer may have been first:
 
-    a view       what is still open is appended, with the same chunks: the other computed the
-                 same (rules 16, 18)
-    a source     the attempt is void: its chunks are orphans, its state stays where it was, and
-                 the next decision sees where the shard is now (rule 18)
+    a view       the rest of the interval is appended, with the same chunks: the other writer
+                 computed the same updates (rules 16, 18)
+    a source     the attempt is void: its chunks are orphans, its state does not move, and the
+                 next decision begins at the shard's new upper (rule 18)
 
-A collector may have been faster too (rule 7). Then nothing has happened: the same is done once
-more, which writes its chunks anew. When what a build has staged is not whole any more, for its
-lease ran out or a slice is there twice, the build begins anew. (A slice that was staged by a
-driver which then died is known by that: `builds.resumed`.)
+A collector may also have been first (rule 7). Then nothing counted: the step is repeated and
+writes its chunks again. A build whose stage is incomplete (its lease expired) or has a slice
+twice starts again. (`builds.resumed` recognises slices staged by a driver that has died.)
 """
 
 import logging
@@ -30,7 +29,7 @@ from streams.compute.stepping import Idle, Step, clip
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.replica import report, work
+from streams.replica import measuring, report, work
 from streams.replica.causes import failure_in
 from streams.replica.flow import Build, Flow, OwnState, Phase
 from streams.replica.recording import Recorder
@@ -186,7 +185,7 @@ class Committer:
             if not asked:
                 return
             events = [(attempt.flow.description.group, body) for attempt, body in asked]
-            outcomes = self._submit(events)
+            outcomes = measuring.submit(self.scheduler, events)
             open_ = [
                 attempt
                 for (attempt, _), outcome in zip(asked, outcomes, strict=True)
@@ -242,17 +241,6 @@ class Committer:
         """Whether another version has written a view's shard last (rule 24)."""
         written = self.scheduler.shards.state(flow.id).fingerprint
         return not flow.is_source and written not in {"", flow.fingerprint}
-
-    def _submit(self, events: Sequence[tuple[str, Body]]) -> Sequence[Outcome]:
-        scheduler = self.scheduler
-        before_ms = scheduler.now_ms()
-        outcomes = scheduler.shards.submit(events)
-        after_ms = scheduler.now_ms()
-        group = events[-1][0]
-        if group in scheduler.shards.groups():
-            append_ms = after_ms - scheduler.shards.skew_ms(group)
-            scheduler.skew.measure(before_ms, append_ms, after_ms)
-        return outcomes
 
     def _apply(self, attempts: Sequence[Attempt]) -> None:
         with self.scheduler.lock:

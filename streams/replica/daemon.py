@@ -4,10 +4,17 @@ It imports everything a stage needs before the first fork, so that workers start
 those pages, and then freezes the collector: PySpark's worker loop runs `gc.collect()` after
 every task, 50 to 100 ms with these libraries loaded and not frozen. Nothing here may start a
 thread: the children would inherit its locks without it.
+
+Spark closes the socket of a worker whose task it has no use for any more (a query that ends, a
+task that is killed). PySpark prints a stack trace for that and goes on; here the worker ends.
 """
 
 import gc
 import importlib
+import os
+import socket
+from collections.abc import Callable
+from functools import wraps
 
 PRELOADED = (
     "numpy",
@@ -27,13 +34,39 @@ PRELOADED = (
 )
 
 
+RAISE_ON_FLUSH = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
+"""The variable by which PySpark raises that output cannot be written, and prints no trace."""
+
+Worker = Callable[[socket.socket, bool], int]
+"""Serves one task over a socket, authenticated or not yet; the exit code."""
+
+
+def ending_quietly(worker: Worker) -> Worker:
+    """The worker, whose process ends without a word when Spark has closed the socket.
+
+    It ends at once: unwritten output would fail once more when it is collected.
+    """
+
+    @wraps(worker)
+    def served(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001  PySpark's call
+        try:
+            return worker(connection, authenticated)
+        except (BrokenPipeError, ConnectionResetError):
+            os._exit(0)
+
+    return served
+
+
 def main() -> None:
     """Import, freeze, and serve Spark until it closes our standard input."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()
-    importlib.import_module("pyspark.daemon").manager()
+    os.environ[RAISE_ON_FLUSH] = "1"
+    daemon = importlib.import_module("pyspark.daemon")
+    daemon.worker = ending_quietly(daemon.worker)  # type: ignore[attr-defined]  # untyped
+    daemon.manager()
 
 
 if __name__ == "__main__":

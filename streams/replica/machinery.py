@@ -5,6 +5,7 @@
     lanes       streaming queries, three or four
     starter     finds the state of new dataflows
     idler       appends the intervals in which nothing happens
+    measurer    learns how far our clock is from the broker's
     keeper      holds, lazy records, garbage, dead lanes
 
 Creating and dropping a dataflow changes the scheduler's table of flows and nothing else: no
@@ -35,6 +36,7 @@ from streams.replica.door import Door
 from streams.replica.flow import Flow
 from streams.replica.ingest.watch import Watch
 from streams.replica.lane import Lane
+from streams.replica.measuring import Measurer
 from streams.replica.new_flow import new_flow
 from streams.replica.recording import Recorder
 from streams.replica.scheduler import LANES, Scheduler
@@ -189,11 +191,7 @@ def assemble(
     timings = Timings(config.state / "timings.jsonl" if config.timings else None)
     lanes = tuple(Lane(name, spark, scheduler, committer, door.path, timings) for name in LANES)
     keeper = Keeper(scheduler, store, recorder, lanes)
-    loops = (
-        Looping("starter", Starter(scheduler, store).start_all, scheduler),
-        Looping("idler", Idler(scheduler, committer).move, scheduler),
-        Looping("keeper", keeper.run_once, scheduler),
-    )
+    loops = _loops(scheduler, store, committer, keeper)
     for lane in lanes:
         lane.tend()
     scheduler.is_open = True
@@ -201,6 +199,17 @@ def assemble(
         loop.start()
     sinks = Sinks(instance.namespace, config.kafka, shards, _now_ms, crash)
     return Machinery(config, shards, watch, scheduler, sinks, door, lanes, loops)
+
+
+def _loops(
+    scheduler: Scheduler, store: Store, committer: Committer, keeper: Keeper
+) -> tuple[Looping, ...]:
+    return (
+        Looping("starter", Starter(scheduler, store).start_all, scheduler),
+        Looping("idler", Idler(scheduler, committer).move, scheduler),
+        Looping("measurer", Measurer(scheduler).measure, scheduler),
+        Looping("keeper", keeper.run_once, scheduler),
+    )
 
 
 def _topic_id(topics: Topics, topic: Topic) -> str | None:

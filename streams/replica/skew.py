@@ -1,11 +1,13 @@
 """How far this machine's clock is from the broker's (rule 27).
 
-An Append gives a bound on either side: it was sent after `before_ms` and read back before
+A record gives a bound on either side: it was sent after `before_ms` and read back before
 `after_ms`, both by our clock, and `append_ms` lies between by the broker's. Of the skews that
 this allows the least is taken, so that a slow answer is not mistaken for a wrong clock.
 """
 
 from dataclasses import dataclass
+
+from streams.compute.reclocking import MAX_SKEW_MS
 
 FORGET_MS = 30_000
 """A measurement this old is forgotten, so that a clock that was set right is noticed."""
@@ -13,17 +15,29 @@ FORGET_MS = 30_000
 
 @dataclass(slots=True)
 class Skew:
-    """The last measurement."""
+    """The last measurement: our clock less the broker's, None before the first."""
 
-    skew_ms: int = 0
+    last_ms: int | None = None
     at_ms: int = 0
 
-    def measure(self, before_ms: int, append_ms: int, after_ms: int) -> None:
-        """Take note of one Append."""
-        lowest, highest = before_ms - append_ms, after_ms - append_ms
-        self.skew_ms = max(lowest, min(0, highest))
-        self.at_ms = after_ms
+    @property
+    def is_wrong(self) -> bool:
+        """Whether our clock was too far from the broker's when it was last measured."""
+        return self.last_ms is not None and abs(self.last_ms) > MAX_SKEW_MS
 
-    def known(self, now_ms: int) -> int:
-        """Our clock less the broker's; 0 when nothing recent is known."""
-        return self.skew_ms if abs(now_ms - self.at_ms) < FORGET_MS else 0
+    def measure(self, before_ms: int, append_ms: int, after_ms: int) -> None:
+        """Take note of one record.
+
+        The measurement is as old as the moment at which the record was sent: a clock that was
+        set while it was on its way is not known.
+        """
+        lowest, highest = before_ms - append_ms, after_ms - append_ms
+        self.last_ms = max(lowest, min(0, highest))
+        self.at_ms = before_ms
+
+    def known(self, now_ms: int) -> int | None:
+        """Our clock less the broker's; None when nothing recent is known.
+
+        Nothing is known either of a clock that was set by `FORGET_MS` or more since.
+        """
+        return self.last_ms if abs(now_ms - self.at_ms) < FORGET_MS else None

@@ -82,13 +82,13 @@ class Plan:
 class Limits:
     """Messages a micro-batch takes, bytes of a slice, how often an idle source ticks.
 
-    `skew_ms` is this clock less the broker's.
+    `skew_ms` is this clock less the broker's, None while it is not known.
     """
 
     messages: int
     slice_bytes: int
     tick_ms: int
-    skew_ms: int = 0
+    skew_ms: int | None
 
 
 def plan(
@@ -125,7 +125,7 @@ def plan(
                 own = flow.own.position
                 found = reclocking.next_interval(own, shard, told.ends, clock, limits.messages)
                 decided.append((flow, found))
-    found_plan = _plan(decided, view, topics, now_ms, limits)
+    found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
 
 

@@ -14,7 +14,8 @@ from streams.kafka.chunks import KafkaChunks
 from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
-from streams.trace.kernel import arrow_schema, empty_table
+from streams.trace.arrow import empty_table
+from streams.trace.kernel import arrow_schema
 
 
 def bodies(

@@ -206,7 +206,8 @@ def advance(
 ) -> CollectionState:
     """The collection with one more batch, made by a capability that now stands at `upper`.
 
-    A capability at the empty frontier is gone; the collection is sealed with its last one.
+    A capability at the empty frontier is gone; the collection is sealed with its last one. If
+    others are left it is sealing, until one of them moves.
     """
     capabilities = collection.capabilities
     if upper.is_empty:
@@ -218,6 +219,8 @@ def advance(
             Capability(old.right, upper, old.plan, old.lease_ms, old.expires_ms, old.token),
         )
     moved = settled(collection, capabilities, collection.batches.add(batch), batch.source)
+    if moved.is_sealing is not upper.is_empty:
+        moved = replace(moved, is_sealing=upper.is_empty)
     return seal_if_last(moved) if upper.is_empty else moved
 
 
@@ -225,7 +228,7 @@ def seal_if_last(collection: CollectionState) -> CollectionState:
     """The collection with an empty upper when nobody may write to it (rule 3)."""
     if collection.capabilities.earliest(Right.WRITE) is not None:
         return collection
-    sealed = replace(collection, upper=EMPTY)
+    sealed = replace(collection, upper=EMPTY, is_sealing=False)
     return settled(sealed, sealed.capabilities, sealed.batches, sealed.source)
 
 

@@ -13,6 +13,7 @@ from streams.ids import CapabilityId, CollectionId
 from streams.progress import EMPTY, Antichain
 from streams.storage.events import Right
 from streams.storage.lifecycle import Sealed
+from streams.storage.limits import check_size
 from streams.storage.state import State
 
 LONGEST_LEASE_MS = 366 * 24 * 3_600_000
@@ -102,20 +103,18 @@ def useless_write(id_: CollectionId) -> WriteCapability:
 
 
 def check_lease(lease_ms: int | None) -> None:
-    """Errors: InvalidUsage when no capability can be leased for so long; None is critical."""
-    if lease_ms is not None and not 1 <= lease_ms <= LONGEST_LEASE_MS:
-        raise InvalidUsage(
-            f"lease_ms: expected 1 to {LONGEST_LEASE_MS} (366 days), actual {lease_ms}: renew"
-            " the lease by heartbeats, or make the capability critical"
-        )
+    """None is critical. Errors: InvalidUsage below 1 ms, TooLarge beyond 366 days."""
+    if lease_ms is None:
+        return
+    if lease_ms < 1:
+        raise InvalidUsage(f"lease_ms: expected 1 to {LONGEST_LEASE_MS}, actual {lease_ms}")
+    what = "lease_ms (renew it by heartbeats, or make the capability critical)"
+    check_size(what, LONGEST_LEASE_MS, lease_ms)
 
 
 def check_token(token: str | None) -> None:
-    """Errors: InvalidUsage when it is too long."""
-    if token is not None and len(token) > LONGEST_TOKEN:
-        raise InvalidUsage(
-            f"token: expected at most {LONGEST_TOKEN} characters, actual {len(token)}"
-        )
+    """Errors: TooLarge when it is too long."""
+    check_size("characters of the token", LONGEST_TOKEN, len(token or ""))
 
 
 def not_held(state: State, capability: Capability) -> InvalidUsage:

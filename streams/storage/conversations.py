@@ -296,10 +296,9 @@ class Conversations:
         lease_ms: int,
     ) -> Conversation[None]:
         """Protect chunks until they are linked. Errors: as `Storage.stage`."""
-        if not 1 <= len(name) <= LONGEST_STAGE:
-            raise InvalidUsage(
-                f"stage: expected a name of 1 to {LONGEST_STAGE} characters, actual {len(name)}"
-            )
+        if not name:
+            raise InvalidUsage("stage: expected a name, actual an empty one")
+        check_size("characters of the stage's name", LONGEST_STAGE, len(name))
         if lease_ms:
             check_lease(lease_ms)
         held = f"client:{capability.id}:{name}"
@@ -307,11 +306,9 @@ class Conversations:
         group = self.shards.group_of(capability.id)
         known = self.shards.group_state(group).stages.get(held)
         count = len(chunks) + (len(known.chunks) if known else 0)
-        if count > MOST_CHUNKS and not self.asking.is_decided:
-            raise InvalidUsage(
-                f"stage {name}: expected at most {MOST_CHUNKS} chunks, actual {count}: link"
-                " them, and use another stage"
-            )
+        if not self.asking.is_decided:
+            what = f"chunks of stage {name} (link them, and use another stage)"
+            check_size(what, MOST_CHUNKS, count)
         body = Stage(stage=held, chunks=chunks, lease_ms=lease_ms)
         match (yield from submitted([(group, body)]))[0]:
             case Staged():

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 
+from schemas.stream import brief
 from streams.errors import InvalidUsage
 from streams.trace.kernel import arrow_schema
 
@@ -90,7 +91,7 @@ def loads(text: str) -> Description:
         required = tuple(value.get("required", ()))
         catalog = str(value.get("catalog", ""))
         return Description(columns, tuple(value["keys"]), value["kind"], required, catalog)
-    except (ValueError, KeyError, TypeError) as cause:
+    except (ValueError, KeyError, TypeError, RecursionError) as cause:  # nested too deep
         raise InvalidUsage(
-            f"description: expected columns, keys, kind, actual {text}"
+            f"description: expected columns, keys, kind, actual {brief(text)}"
         ) from cause

@@ -168,7 +168,9 @@ class Following:
             left = since + PATIENCE_MS / 1000 - time.monotonic()
             if self.wait(predicate, max(0, int(left * 1000)), groups):
                 return True
-            if self.is_silence():
+            # who looked for brokers has told nobody yet that they answer again
+            is_returning = bool(self._told.silent_ms) and not self._tail.silent_ms()
+            if self.is_silence() or is_returning:
                 since = time.monotonic()
             elif self._answering_since > since:
                 since = self._answering_since
@@ -283,12 +285,14 @@ class Following:
             return  # the path of every poll: no look at a thousand groups
         with self.changed:
             self._news = False
-            self._told = now = self.status()
+            now = self.status()
+            if told.silent_ms and not now.silent_ms:
+                self._answering_since = time.monotonic()
+            self._told = now
             watchers = tuple(self._watchers)
         if now.silent_ms and not told.silent_ms:
             log.warning("no broker answers: waiting")
         if told.silent_ms and not now.silent_ms:
-            self._answering_since = time.monotonic()
             log.info("the brokers answer again")
         for watcher in watchers:
             guarded(partial(watcher, now))

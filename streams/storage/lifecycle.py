@@ -19,7 +19,10 @@
 A collection is forgotten after its holder has dropped it whole, when its last read capability
 is gone: what others hold is theirs until then. The system may do without either.
 
-A write capability of a sealed collection is gone, and whoever presents it is told `Sealed`.
+A collection is sealed when its last write capability is given up. If its lease ends instead,
+it is only sealed if another writer has finished, by moving its own to the empty frontier, and
+nobody has written since. A write capability of a sealed collection is gone, and whoever
+presents it is told `Sealed`.
 """
 
 from collections.abc import Mapping

@@ -169,7 +169,11 @@ def clock_at(state: State, at_ms: int) -> int:
 
 
 def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
-    """The collection without leases that have run out. Its frontiers stay (rule 4)."""
+    """The collection without leases that have run out.
+
+    With none left its frontiers stay (rule 4): a writer that died has not finished. But one
+    that has finished is not undone by another that died.
+    """
     over = [
         id_
         for id_, each in collection.capabilities.items()
@@ -178,7 +182,8 @@ def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
     if not over:
         return collection
     left = collection.capabilities.remove(*over)
-    return settled(collection, left, collection.batches, collection.source)
+    moved = settled(collection, left, collection.batches, collection.source)
+    return appends.seal_if_last(moved) if moved.is_sealing else moved
 
 
 def first_expiry(

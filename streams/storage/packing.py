@@ -1,12 +1,16 @@
-"""The remembered outcomes of quiet groups as compressed bytes: 1,024 take 27 KiB, not 340.
+"""The remembered outcomes of quiet groups as compressed bytes: 1,024 take 21 KiB, not 340.
 
 A fold remembers a thousand outcomes and more (`streams.storage.window`), and the states at the
 ends of stretches still more. In a group where nothing happens they are mostly read by no one;
 packed ones are unpacked when somebody asks, as those that came with a Rollup are. Nothing that
 a fold answers depends on whether its state was packed, nor do the bytes and hash of a Rollup.
+
+The outcomes of commands are remembered twice, by the window and for longer. Their bytes are
+held once, for names are random and hardly compress. bz2 takes a fifth less than zlib, for 3 ms
+a look.
 """
 
-import zlib
+import bz2
 from collections.abc import Iterator, Sequence
 
 from schemas import codec
@@ -35,18 +39,31 @@ def packed(states: Sequence[State]) -> list[State]:
     """States of one group, in the order of its log, which share the bytes of their outcomes."""
     window = _joined([list(each.window.remembered(each.upto)) for each in states])
     kept = _joined([list(each.kept) for each in states])
+    shared = _shared(window, kept)
+    own = [each for each in window if each.offset not in shared]
     fields = {
-        "decided": [decided.to_record(each) for each in window],
+        "decided": [decided.to_record(each) for each in own],
         "kept": [decided.to_record(each) for each in kept],
     }
-    body = zlib.compress(codec.encode(rollup.KEEPING, {**EMPTY, **fields}))
+    body = bz2.compress(codec.encode(rollup.KEEPING, {**EMPTY, **fields}))
+    start = min(shared, default=None)
     return [
         state.moved(
-            window=Window(earlier=_earlier(body, "decided", state.upto) if window else None),
-            kept=Kept(earlier=_earlier(body, "kept", state.upto) if kept else None),
+            window=Window(earlier=_earlier(state.upto, body, start) if window else None),
+            kept=Kept(earlier=_earlier(state.upto, body) if kept else None),
         )
         for state in states
     ]
+
+
+def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Offset]:
+    """The offsets of the kept outcomes from some offset on, all of which the window has too."""
+    if not window:
+        return frozenset()
+    by_offset = {each.offset: each for each in window}
+    late = [each for each in kept if each.offset >= window[0].offset]
+    are_same = all(by_offset.get(each.offset) == each for each in late)
+    return frozenset(each.offset for each in late) if are_same else frozenset()
 
 
 def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
@@ -58,16 +75,26 @@ def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
     return joined
 
 
-def _earlier(body: bytes, field: str, upto: Offset) -> Earlier:
-    """The outcomes of a field through `upto`, unpacked each time: nothing holds them."""
-    return earlier_of(
-        upto,
-        lambda: tuple(_read(body, field, upto)),
-        lambda id_: id_.encode() in zlib.decompress(body),
-    )
+def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
+    """Outcomes through `upto`, unpacked each time: nothing holds them.
+
+    Without `shared_from` they are the kept ones. With it they are the window's: its own, and
+    those of the kept ones from that offset on, if there is one.
+    """
+
+    def read() -> tuple[Decided, ...]:
+        kept = _read(body, "kept", upto)
+        if not shared_from:
+            return tuple(kept)
+        (start,) = shared_from
+        shared = () if start is None else (each for each in kept if each.offset >= start)
+        own = _read(body, "decided", upto)
+        return tuple(sorted((*own, *shared), key=lambda each: each.offset))
+
+    return earlier_of(upto, read, lambda id_: id_.encode() in bz2.decompress(body))
 
 
 def _read(body: bytes, field: str, upto: Offset) -> Iterator[Decided]:
-    _, record = codec.decode(zlib.decompress(body))
+    _, record = codec.decode(bz2.decompress(body))
     found = map(decided.from_record, record[field])
     return (each for each in found if each.offset <= upto)

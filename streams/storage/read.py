@@ -189,7 +189,11 @@ def clip(table: pa.Table, piece: Piece) -> pa.Table:
 
 
 def snapshot(
-    shards: Shards, collection: CollectionId, as_of: Timestamp, timeout_ms: int = 60_000
+    shards: Shards,
+    collection: CollectionId,
+    as_of: Timestamp,
+    timeout_ms: int = 60_000,
+    selection: Selecting = EVERYTHING,
 ) -> Loaded:
     """The updates that make the contents at `as_of`, their times advanced to it.
 
@@ -202,7 +206,7 @@ def snapshot(
     check_readable(shards.state(collection), as_of)
     await_upper(shards, collection, as_of, timeout_ms)
     interval = (MINIMUM_TIME, Timestamp(as_of + 1))
-    updates, errors = load_stable(shards, collection, interval, as_of)
+    updates, errors = load_stable(shards, collection, interval, as_of, selection)
     return advanced(updates, as_of), advanced(errors, as_of)
 
 

@@ -65,24 +65,26 @@ RELEASING = "shard_state_5"
 one whose `changed` is not what its batches say; it has all that `LAGGING` has.
 """
 
-FORMS = frozenset({SCHEMA, WIDER, KEEPING, LAGGING, RELEASING})
+SEALING = "shard_state_6"
+"""The form of a state with a collection that is sealing; it has all that `RELEASING` has."""
+
+FORMS = frozenset({SCHEMA, WIDER, KEEPING, LAGGING, RELEASING, SEALING})
 
 
 def encode(state: State) -> bytes:
     """The state as bytes: equal for equal states."""
     live, dropped = state.collections.live, sorted(state.collections.dropped)
     collections = [live[id_] for id_ in sorted(live)]
-    kept = [decided.to_record(each) for each in state.kept]
-    is_releasing = bool(dropped) or any(needs_releasing(each) for each in collections)
-    is_lagging = is_releasing or state.appended_ms != state.clock_ms
-    is_wider = is_lagging or bool(kept) or any(needs_wider(each) for each in collections)
     stages = sorted(state.stages.items())
-    record = {
+    record = {  # older forms leave out what they do not have
         "group": state.group,
         "upto": state.upto,
         "clock_ms": state.clock_ms,
-        "collections": [collection_record(each, is_wider=is_wider) for each in collections],
+        "appended_ms": state.appended_ms,
+        "collections": [collection_record(each) for each in collections],
+        "dropped": dropped,
         "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
+        "kept": [decided.to_record(each) for each in state.kept],
         "floor": offset_records(state.floor),
         "stages": [
             {"name": name, "chunks": chunk_records(each.chunks), "expires_ms": each.expires_ms}
@@ -97,15 +99,21 @@ def encode(state: State) -> bytes:
             for each in state.rollups
         ],
     }
-    if is_releasing:
-        newest = {"dropped": dropped, "appended_ms": state.appended_ms, "kept": kept}
-        return codec.encode(RELEASING, {**record, **newest})
-    if is_lagging:
-        later = {"appended_ms": state.appended_ms, "kept": kept}
-        return codec.encode(LAGGING, {**record, **later})
-    if kept:
-        return codec.encode(KEEPING, {**record, "kept": kept})
-    return codec.encode(WIDER if is_wider else SCHEMA, record)
+    return codec.encode(form_of(state), record)
+
+
+def form_of(state: State) -> str:
+    """The oldest form that says all of the state."""
+    collections = state.collections.live.values()
+    if any(each.is_sealing for each in collections):
+        return SEALING
+    if state.collections.dropped or any(needs_releasing(each) for each in collections):
+        return RELEASING
+    if state.appended_ms != state.clock_ms:
+        return LAGGING
+    if any(True for _ in state.kept):
+        return KEEPING
+    return WIDER if any(needs_wider(each) for each in collections) else SCHEMA
 
 
 def needs_wider(collection: CollectionState) -> bool:
@@ -197,7 +205,7 @@ def earlier(body: bytes, field: str, upto: Offset) -> Earlier:
     return earlier_of(upto, read, lambda id_: id_.encode() in body)
 
 
-def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:
+def collection_record(collection: CollectionState) -> Record:
     """One collection's fields."""
     ordered = sorted(collection.batches, key=attrgetter("offset", "part"))
     return {
@@ -214,15 +222,16 @@ def collection_record(collection: CollectionState, *, is_wider: bool) -> Record:
                 "plan": each.plan,
                 "lease_ms": each.lease_ms,
                 "expires_ms": each.expires_ms,
-                **({"token": each.token} if is_wider else {}),
+                "token": each.token,
             }
             for id_, each in sorted(collection.capabilities.items())
         ],
         "source": offset_records(collection.source),
         "fingerprint": collection.fingerprint,
         "fenced": sorted(collection.fenced),
-        "changed": collection.changed,  # here and below: only the newest form writes it
+        "changed": collection.changed,
         "released": collection.is_released,
+        "sealing": collection.is_sealing,
     }
 
 
@@ -265,6 +274,7 @@ def to_collection(record: Record) -> CollectionState:
         fenced=frozenset(record["fenced"]),
         changed=record["changed"] if "changed" in record else last_linked(batches),
         is_released=record.get("released", False),
+        is_sealing=record.get("sealing", False),
     )
 
 

@@ -186,7 +186,10 @@ class Shards:
         self._topics.grow(self.names(group).data, partitions)
 
     def delete(self, group: str) -> None:
-        """Delete a group's topics with all that was in them."""
+        """Delete a group's topics with all that was in them.
+
+        `Directory.retire` comes first, or the ids of the group count as lost.
+        """
         self.following.leave(group)
         names = names_of(self._namespace, group)
         self._topics.delete([names.log, names.data])

@@ -3,7 +3,7 @@
     since   read frontier of a collection: the meet of its live read capabilities; only forward,
             and it stays where it is when none is left (rule 4)
     upper   write frontier: the meet of its live write capabilities; only forward; empty, that
-            is sealed, when the last one is dropped (rules 2, 3)
+            is sealed, when the last one is dropped, or expires while it is sealing (rules 2, 3)
 
 `clock_ms` is the group's own clock, made of append times so that every reader agrees on what
 has expired (rule 11): it is at the first one, and goes on by what passes between two records.
@@ -144,6 +144,8 @@ class CollectionState:
     no more. `changed` is the offset of the last record that linked chunks, or replaced batches
     with chunks: what was read up to there is all there is (rule 28). A collection that
     `is_released` was dropped by its holder, and ends with the last of its read capabilities.
+    One that `is_sealing` has other write capabilities than the one that moved last, which went
+    to the empty frontier: it is sealed with the last of them, even when that expires.
     """
 
     id: CollectionId
@@ -157,6 +159,7 @@ class CollectionState:
     fenced: frozenset[str] = frozenset()
     changed: Offset | None = None
     is_released: bool = False
+    is_sealing: bool = False
 
     @property
     def is_dropped(self) -> bool:
@@ -209,6 +212,7 @@ def settled(
         fenced=collection.fenced,
         changed=collection.changed,
         is_released=collection.is_released,
+        is_sealing=collection.is_sealing,
     )
 
 

@@ -30,11 +30,11 @@ from typing import Self, TypeVar, overload
 
 import pyarrow as pa
 
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.settings import ClientSettings
@@ -172,7 +172,7 @@ class Storage:
         is before 0, or the columns have no such types or one name twice.
         """
         commands = self._commands(critical=critical)
-        return self._ask(commands.create(id_, description, start, group or id_))
+        return self._ask(lambda: commands.create(id_, description, start, group or id_), id_)
 
     def subscribe_at(
         self, capability: ReadCapability, options: Options | None = None
@@ -186,7 +186,7 @@ class Storage:
         columns that are not there.
         """
         self._check_open()
-        collection = self._asking.readable(capability)
+        collection = self._current(lambda: self._asking.readable(capability), [capability.id])
         description = loads(collection.description)
         return Subscription(
             self.shards, capability, description, options or Options(), self._kernels
@@ -222,8 +222,9 @@ class Storage:
 
         With further writes, to collections of the same group, all of them count or none does,
         and the moved capabilities come back in their order. An empty new frontier gives the
-        capability up; the last one seals the collection. With the new frontier equal to the old
-        there must be no updates: it is a heartbeat.
+        capability up; the last one seals the collection, and so does the expiry of the last one
+        that is left if none has written since. With the new frontier equal to the old there
+        must be no updates: it is a heartbeat.
 
         A capability that several hold may have been moved by another: `UpperMismatch` says
         where it stands now, and nothing was written.
@@ -247,15 +248,16 @@ class Storage:
 
         Errors: Recount, Reclaimed after `TRIES` times.
         """
+        commands, ids = self._commands(), [each.capability.id for each in writes]
         for _ in range(TRIES - 1):
             try:
-                return self._ask(self._commands().update(writes))
+                return self._ask(lambda: commands.update(writes), *ids)
             except Recount:
                 continue
             except Reclaimed:
                 if any(each.chunks for each in writes):
                     raise
-        return self._ask(self._commands().update(writes))
+        return self._ask(lambda: commands.update(writes), *ids)
 
     def stage(
         self,
@@ -274,7 +276,10 @@ class Storage:
         Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability; Reclaimed when
         a collector was faster than the first stage of a chunk: it has to be written again.
         """
-        self._ask(self._commands().stage(capability, name, tuple(chunks), lease_ms))
+        commands = self._commands()
+        self._ask(
+            lambda: commands.stage(capability, name, tuple(chunks), lease_ms), capability.id
+        )
 
     def acquire_capabilities(
         self, id_: CollectionId, *, critical: bool = False, token: str = ""
@@ -288,7 +293,8 @@ class Storage:
 
         Errors: NotBound.
         """
-        return self._ask(self._commands(critical=critical).acquire(id_, token))
+        commands = self._commands(critical=critical)
+        return self._ask(lambda: commands.acquire(id_, token), id_)
 
     def clone(self, capability: Held, *, lease_ms: int | None = None) -> Held:
         """A second capability with the same rights, at the same frontier.
@@ -298,14 +304,16 @@ class Storage:
 
         Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
         """
-        return self._ask(self._commands().clone(capability, lease_ms))
+        commands = self._commands()
+        return self._ask(lambda: commands.clone(capability, lease_ms), capability.id)
 
     def transfer(self, capability: Held) -> Held:
         """The same right under a name that only the caller knows; the old one is void.
 
         Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
         """
-        return self._ask(self._commands().transfer(capability))
+        commands = self._commands()
+        return self._ask(lambda: commands.transfer(capability), capability.id)
 
     def downgrade(
         self, capability: Held, new_frontier: Antichain | int, *, token: str | None = None
@@ -318,28 +326,32 @@ class Storage:
         Errors: NotForward when it stands beyond that already, here or in the log; NotBound,
         Forgotten, InvalidCapability, FencedCapability.
         """
-        return self._ask(self._commands().downgrade(capability, bound(new_frontier), token))
+        commands, target = self._commands(), bound(new_frontier)
+        return self._ask(lambda: commands.downgrade(capability, target, token), capability.id)
 
     def drop(self, held: ReadCapability | WriteCapability, *, whole: bool = False) -> None:
         """Give a capability up and, if `whole`, the collection with it.
 
-        With the last write capability the collection is sealed; with the last read capability
-        since stays where it is. A collection that was given up ends when no read capability is
-        left, dropped or expired: what others hold they can read until then. Then its since is
-        empty, and it cannot be read, written or created again. What is gone already is passed
-        over.
+        With the last write capability the collection is sealed. If another is left and expires
+        it is not: whoever has written everything gives its own up by `update_and_downgrade`.
+        With the last read capability since stays where it is. A collection that was given up
+        ends when no read capability is left, dropped or expired: what others hold they can
+        read until then. Then its since is empty, and it cannot be read, written or created
+        again. What is gone already is passed over.
 
         Errors: NotBound, FencedCapability; with `whole` InvalidCapability, and InvalidUsage for
         what SQL has made.
         """
-        self._ask(self._commands().drop(held, whole=whole))
+        commands = self._commands()
+        self._ask(lambda: commands.drop(held, whole=whole), held.id)
 
     def heartbeat(self, capability: Held) -> Held:
         """Renew a lease; returns the capability as it stands now.
 
         Errors: NotBound, Forgotten, InvalidCapability when it has expired, FencedCapability.
         """
-        return self._ask(self._commands().heartbeat(capability))
+        commands = self._commands()
+        return self._ask(lambda: commands.heartbeat(capability), capability.id)
 
     def _check_open(self) -> None:
         if self._is_closed:
@@ -351,8 +363,23 @@ class Storage:
         asking = self._asking
         return Conversations(self.shards, asking.directory, asking, self._writing, lease_ms)
 
-    def _ask(self, conversation: Conversation[T]) -> T:
-        return converse(self.shards, conversation)
+    def _ask(self, command: Callable[[], Conversation[T]], *ids: CollectionId) -> T:
+        """Have a command about these ids carried out."""
+        return self._current(lambda: converse(self.shards, command()), ids)
+
+    def _current(self, act: Callable[[], T], ids: Sequence[CollectionId]) -> T:
+        """Act; once more when the topics of the ids were deleted, which was not known here.
+
+        That is so where nobody has read the logs since: they were dropped meanwhile.
+        """
+        try:
+            return act()
+        except Unanswered:
+            raise
+        except Determinate:  # it had no effect
+            if not self._asking.directory.leave_retired(ids):
+                raise
+        return act()
 
     def status(self) -> Status:
         """Whether the brokers answer, and which groups are followed no more, and why."""

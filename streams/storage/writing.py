@@ -23,6 +23,7 @@ from streams.storage.lifecycle import described
 from streams.storage.limits import LARGEST_COUNTED, check_size
 from streams.storage.read import LAST, load_stable
 from streams.storage.shards import Shards
+from streams.storage.touched import touched
 from streams.storage.written import (
     WrongRows,
     check_counts,
@@ -213,16 +214,17 @@ class Writing:
         return rows, self.staged(write, description)
 
     def count(self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernel: Kernel) -> None:
-        """Look at what each collection comes to with all the updates to it.
+        """Look at how often the rows of the updates come to be there.
 
         Errors: NegativeMultiplicity.
         """
         for id_, tables in fresh.items():
-            types = described(self.shards.state(id_)).types
-            past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST)
-            every = flatten([past, *tables], arrow_schema(types))
+            schema = arrow_schema(described(self.shards.state(id_)).types)
+            own = flatten(tables, schema)
             with self.checking:
-                check_counts(id_, every, kernel)
+                chosen = touched(own, kernel)
+                past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST, chosen)
+                check_counts(id_, flatten([past, own], schema), own.num_rows, kernel)
 
     def is_lost(self, write: Write) -> bool:
         """Whether the capability is gone, or stands beyond the write's frontier already."""

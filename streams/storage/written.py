@@ -136,14 +136,19 @@ class Shortfall:
     count: int
 
 
-def shortfall(updates: pa.RecordBatch, kernel: Kernel) -> Shortfall | None:
+def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | None:
     """The first time at which the sum of the updates holds a row a negative number of times.
 
-    Shape: `updates` has columns c0 .. cn, time, diff, all there ever were.
+    The rows that are looked at are those of the last `own` updates.
+
+    Shape: `updates` has columns c0 .. cn, time, diff, all there ever were of these rows.
     """
     width = updates.num_columns - 2
     keys = [key_form(updates.column(i), kernel) for i in range(width)]
-    ids = group(keys, updates.num_rows).ids
+    groups = group(keys, updates.num_rows)
+    ids = groups.ids
+    is_own = np.zeros(groups.count, np.bool_)
+    is_own[ids[len(ids) - own :]] = True
     times, diffs = int64(updates.column(trace.TIME)), int64(updates.column(trace.DIFF))
     order = np.lexsort((times, ids))
     ids, times = ids[order], times[order]
@@ -154,16 +159,16 @@ def shortfall(updates: pa.RecordBatch, kernel: Kernel) -> Shortfall | None:
     counts = totals - np.repeat(before, np.diff(np.append(starts, len(ids))))
     # only the last update of a row at a time says how often the row is there
     is_last = np.append((ids[1:] != ids[:-1]) | (times[1:] != times[:-1]), True)[: len(ids)]
-    short = np.flatnonzero(is_last & (counts < 0))
+    short = np.flatnonzero(is_last & (counts < 0) & is_own[ids])
     if not len(short):
         return None
     at = short[np.argmin(times[short])]
     return Shortfall(int(order[at]), int(times[at]), int(counts[at]))
 
 
-def check_counts(id_: CollectionId, updates: pa.RecordBatch, kernel: Kernel) -> None:
-    """Errors: NegativeMultiplicity when the updates, all there ever were, go below zero."""
-    found = shortfall(updates, kernel)
+def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: Kernel) -> None:
+    """Errors: NegativeMultiplicity when a row of the last `own` updates goes below zero."""
+    found = shortfall(updates, own, kernel)
     if found is None:
         return
     width = updates.num_columns - 2

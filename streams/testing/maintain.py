@@ -44,11 +44,11 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.operators.context import ERRORS
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.functions import function_of
 from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction, parse
-from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
 from streams.trace.functions import Function

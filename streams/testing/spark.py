@@ -2,7 +2,7 @@
 
     SparkDataflow(dataflow, directory).step(interval, imports)
 
-does what `streams.testing.local` does in a loop, and as a replica does it: a round is a
+does what `streams.operators.local` does in a loop, and as a replica does it: a round is a
 `mapInArrow` over rows (bucket, blob), a blob is a table for one port of one node, and of state
 only the names of run files come back. Kafka alone is missing: the imports' updates come from
 the driver, and the output returns to it.

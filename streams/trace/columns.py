@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.trace.kernel import Kernel
+from streams.trace.nested import exact
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -91,7 +92,7 @@ def key_form(array: pa.Array, kernel: Kernel) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(array), pa.int8())
     if pa.types.is_nested(kind):
-        return sort_keys(array, kernel)
+        return sort_keys(exact(array), kernel)
     return array
 
 

@@ -15,7 +15,7 @@ import itertools
 import re
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,7 +25,9 @@ import pyarrow as pa
 from duckdb import _seam
 
 from streams.errors import SlackwaterError
+from streams.trace.arrow import decoded, empty_table
 from streams.trace.functions import UNFIT, Function, Vectorised, positional, vectorised
+from streams.trace.nested import has_nested, importable
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
@@ -39,6 +41,10 @@ UNBOUNDED = 1 << 62
 
 TAKEN_ROWS = 2048
 """Rows of an answer that are taken at once where its bytes are bounded: DuckDB's vector."""
+
+FAILURES = duckdb.Error, UnicodeDecodeError
+"""What a failure in DuckDB is raised as. The text of some quotes one byte of a character of
+several, so that Python cannot read it: those are failures of an expression over a text."""
 
 OUT_OF_MEMORY = "Out of Memory Error"
 UTC = "SET TimeZone = 'UTC'"
@@ -72,16 +78,18 @@ class AnswerTooLarge(SlackwaterError):
 class Port:
     """A stable name for a table that changes: DuckDB asks for the stream at each execution."""
 
-    __slots__ = ("nothing", "schema", "table")
+    __slots__ = ("nested", "nothing", "schema", "table")
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
+        self.nested = has_nested(schema)
         self.nothing: pa.Table = empty_table(schema)
         self.table: pa.Table | pa.RecordBatch = self.nothing
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The Arrow PyCapsule protocol: the stream of the table of the moment."""
-        return self.table.__arrow_c_stream__(requested_schema)
+        rows = importable(self.table) if self.nested else self.table
+        return rows.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
         """The Arrow PyCapsule protocol: the schema, which never changes."""
@@ -90,9 +98,13 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A statement over ports; `run` takes the tables in the order of the ports."""
+    """A statement over ports; `run` takes the tables in the order of the ports.
+
+    `scan` reads all that the ports hold, and nothing else.
+    """
 
     execute: Callable[[], pa.Table]
+    scan: Callable[[], None]
     ports: tuple[Port, ...]
     number: int
     names: tuple[str, ...]
@@ -100,22 +112,36 @@ class Prepared:
     def run(self, *tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The statement's answer over these tables.
 
-        Errors: EvaluationFailed, KernelFailed.
+        Errors: EvaluationFailed when an expression fails over some row; KernelFailed, also
+            when DuckDB cannot import the tables; AnswerTooLarge.
         """
         for port, table in zip(self.ports, tables, strict=True):
             port.table = table
         try:
             return self.execute()
+        except EvaluationFailed:
+            self.scan()
+            raise
         finally:
             for port in self.ports:
                 port.table = port.nothing
 
 
 class Kernel:
-    """One DuckDB connection with the settings of rule 34 and its prepared statements."""
+    """One DuckDB connection with the settings of rule 34 and its prepared statements.
 
-    def __init__(self, memory_limit: str = "1GB", temp_directory: str = "") -> None:
-        self._limits = memory_limit, temp_directory
+    No answer of it has more than `most_bytes` bytes, and whoever makes rows beside it makes no
+    more than that at a time.
+    """
+
+    def __init__(
+        self,
+        memory_limit: str = "1GB",
+        temp_directory: str = "",
+        most_bytes: int = UNBOUNDED,
+    ) -> None:
+        self._limits = memory_limit, temp_directory, most_bytes
+        self.most_bytes = most_bytes
         self._connection = _connect(memory_limit, temp_directory)
         self._careful: Kernel | None = None
         self._names = itertools.count()
@@ -127,12 +153,15 @@ class Kernel:
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
 
-        Errors: EvaluationFailed, StatementRefused, KernelFailed.
+        Errors: EvaluationFailed, StatementRefused, KernelFailed; AnswerTooLarge.
         """
         for name, table in tables.items():
-            self._connection.register(name, table)
+            self._connection.register(name, importable(table))
         try:
             return self._run(sql)
+        except EvaluationFailed:
+            self._scan(tables)
+            raise
         finally:
             for name in tables:
                 self._connection.unregister(name)
@@ -142,7 +171,6 @@ class Kernel:
         sql: str,
         tables: Mapping[str, tuple[pa.Table, Sequence[str]]],
         /,
-        most_bytes: int = UNBOUNDED,
     ) -> pa.Table:
         """The answer to `sql` over tables by name, their columns read as these DuckDB types.
 
@@ -151,7 +179,10 @@ class Kernel:
         for name, (table, types) in tables.items():
             self._view(name, table, types)
         try:
-            return self._run(sql) if most_bytes == UNBOUNDED else self._taken(sql, most_bytes)
+            return self._run(sql)
+        except EvaluationFailed:
+            self._scan(tables)
+            raise
         finally:
             for name in tables:
                 self._execute(f"DROP VIEW IF EXISTS {_quoted(name)}")
@@ -176,6 +207,11 @@ class Kernel:
         else:
             self._prepared.move_to_end(key)
         return found
+
+    def allow(self, size: int) -> None:
+        """Say that rows of so many bytes are to be made. Errors: AnswerTooLarge."""
+        if size > self.most_bytes:
+            raise AnswerTooLarge(self.most_bytes)
 
     @property
     def careful(self) -> "Kernel":
@@ -242,6 +278,7 @@ class Kernel:
         return self._rendered[duckdb_type]
 
     def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
+        table = importable(table)
         if all(self.round_trips(kind) for kind in types):
             self._connection.register(name, table)
             return
@@ -258,8 +295,16 @@ class Kernel:
             self._connection.register(names[name], port)
         text = re.sub(r"\{(\w+)\}", lambda found: names[found[1]], sql)
         self._execute(f"PREPARE statement_{number} AS {text}")
-        execute = functools.partial(self._run, f"EXECUTE statement_{number}")
-        return Prepared(execute, tuple(ports.values()), number, tuple(names.values()))
+        execute = functools.partial(self._executed, f"EXECUTE statement_{number}")
+        scan = functools.partial(self._scan, names.values())
+        return Prepared(execute, scan, tuple(ports.values()), number, tuple(names.values()))
+
+    def _executed(self, sql: str) -> pa.Table:
+        """The answer of a bound statement. Errors: EvaluationFailed, KernelFailed."""
+        try:
+            return self._run(sql)
+        except StatementRefused as error:  # of a row, such as NULL for a histogram's bins
+            raise EvaluationFailed(str(error)) from error
 
     def _is_full(self) -> bool:
         many = len(self._prepared) > MOST_PREPARED or self._text > MOST_TEXT
@@ -271,13 +316,27 @@ class Kernel:
         for name in statement.names:
             self._connection.unregister(name)
 
+    def _scan(self, names: Iterable[str]) -> None:
+        """Read all rows of the tables of these names and do nothing with them.
+
+        A failure here is none of an expression. Errors: KernelFailed.
+        """
+        for name in names:
+            try:
+                self._whole(f"FROM {_quoted(name)}")
+            except SlackwaterError as error:
+                raise KernelFailed(f"DuckDB cannot import rows: {error}") from error
+
     def _execute(self, sql: str) -> None:
         try:
             self._connection.execute(sql)
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise _translated(error) from error
 
     def _run(self, sql: str) -> pa.Table:
+        return self._whole(sql) if self.most_bytes == UNBOUNDED else self._taken(sql)
+
+    def _whole(self, sql: str) -> pa.Table:
         # `execute` copies every row once more on the way to Arrow, and `sql` binds the text
         # anew: either costs as much again as a small statement itself. This is what `sql`
         # calls when it has bound; DuckDB's version is pinned (rule 32).
@@ -285,10 +344,10 @@ class Kernel:
             return _plain_booleans(
                 _seam.submit(self._connection, sql, None, "arrow").arrow_table()
             )
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise _translated(error) from error
 
-    def _taken(self, sql: str, most_bytes: int) -> pa.Table:
+    def _taken(self, sql: str) -> pa.Table:
         """The answer, taken piece by piece. Errors: as `_run`, AnswerTooLarge."""
         pieces: list[pa.RecordBatch] = []
         taken = 0
@@ -297,10 +356,9 @@ class Kernel:
                 schema = reader.schema
                 for piece in reader:
                     taken += piece.nbytes
-                    if taken > most_bytes:
-                        raise AnswerTooLarge(most_bytes)
+                    self.allow(taken)
                     pieces.append(piece)
-        except duckdb.Error as error:
+        except FAILURES as error:
             raise _translated(error) from error
         except (pa.ArrowException, OSError) as error:  # a failure after the first piece
             is_data = not str(error).startswith(OUT_OF_MEMORY)
@@ -308,14 +366,18 @@ class Kernel:
         return _plain_booleans(pa.Table.from_batches(pieces, schema))
 
 
-def _translated(error: duckdb.Error) -> SlackwaterError:
+def _translated(error: Exception) -> SlackwaterError:
     """What a failure means: only one of the data may ever become an error row."""
     match error:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
             return StatementRefused(str(error))
         case duckdb.InvalidInputException() if UNFIT in str(error):
             return KernelFailed(str(error))
+        case UnicodeDecodeError():
+            return EvaluationFailed("an expression failed over text that is not ASCII")
         case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
+            return EvaluationFailed(str(error))
+        case _ if type(error) is duckdb.Error:  # of functions: it has no class of its own
             return EvaluationFailed(str(error))
         case _:
             return KernelFailed(str(error))
@@ -400,35 +462,7 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
     found = made.schema.field(0).type
     if found == _BOOL8:
         return pa.bool_()
-    return _decoded(found)
-
-
-def _decoded(kind: pa.DataType) -> pa.DataType:
-    """The type with the values of a dictionary in its place, inside lists and structs too."""
-    types = pa.types
-    if types.is_dictionary(kind):
-        return kind.value_type
-    if types.is_list(kind) or types.is_fixed_size_list(kind):
-        child = kind.value_field.with_type(_decoded(kind.value_type))
-        return pa.list_(child, kind.list_size if types.is_fixed_size_list(kind) else -1)
-    if types.is_map(kind):
-        sides = [_decoded(kind.key_type), _decoded(kind.item_type)]
-        return pa.map_(kind.key_field.with_type(sides[0]), kind.item_field.with_type(sides[1]))
-    if types.is_struct(kind):
-        return pa.struct([child.with_type(_decoded(child.type)) for child in kind.fields])
-    return kind
-
-
-def is_plain(kind: pa.DataType) -> bool:
-    """Tell whether an Arrow type is one of Arrow's own, through and through."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return False
-    return all(is_plain(kind.field(index).type) for index in range(kind.num_fields))
-
-
-def empty_table(schema: pa.Schema) -> pa.Table:
-    """A table without rows; pyarrow's own cannot be of a type with DuckDB's types inside."""
-    return pa.Table.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+    return decoded(found)
 
 
 def arrow_schema(types: Sequence[str]) -> pa.Schema:

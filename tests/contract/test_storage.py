@@ -17,7 +17,7 @@ from streams.kafka.broker import KafkaBroker
 from streams.kafka.faulty import UNKNOWN, Fault, FaultyLogs
 from streams.kafka.log import Logs, Truncated
 from streams.kafka.memory import MemoryBroker
-from streams.progress import frontier
+from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import (
     InvalidCapability,
@@ -25,8 +25,9 @@ from streams.storage.capabilities import (
     ReadCapability,
     WriteCapability,
 )
+from streams.storage.directory import Directory
 from streams.storage.events import Append, Part
-from streams.storage.lifecycle import NotBound
+from streams.storage.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
 from streams.storage.options import Options
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards
@@ -47,14 +48,16 @@ class Place:
     stack: ExitStack
     space: str
 
-    def client(self, skew_ms: int = 0, logs: Logs | None = None) -> Storage:
+    def client(
+        self, skew_ms: int = 0, logs: Logs | None = None, *, pump: bool = True
+    ) -> Storage:
         shards = Shards(
             logs or self.broker.logs,
             self.broker.chunks,
             self.broker.topics,
             namespace=self.space,
             now_ms=lambda: time.time_ns() // 1_000_000 + skew_ms,
-            pump=True,
+            pump=pump,
             resend_ms=(300, 300, 300),
         )
         return self.stack.enter_context(Storage(shards))
@@ -185,6 +188,49 @@ def test_a_log_that_is_damaged_fails_its_own_collection_alone(
     other = write(client, other, 5, ("b", 1, 3, 1))
     assert everything(client, other_read, 5)
     assert name in str(client.status())
+
+
+@pytest.mark.parametrize("pump", [True, False])
+@pytest.mark.parametrize("id_", [T, CollectionId("u1")])
+def test_what_was_dropped_and_deleted_is_not_lost(
+    place: Place, client: Storage, id_: CollectionId, *, pump: bool
+) -> None:
+    """Also for a client that has read nothing since before the drop."""
+    client.shards.create(id_, id_, TABLE, Timestamp(0)) if id_ != T else client.create(T, TABLE)
+    old = place.client(pump=pump)
+    read, held = old.acquire_capabilities(id_)
+    client.shards.drop(id_)
+    Directory(client.shards).retire(id_, [id_])
+    client.shards.delete(id_)
+    for each in (old, place.client()):
+        found = each.acquire_capabilities(id_)
+        assert [capability.frontier for capability in found] == [EMPTY, EMPTY]
+        with pytest.raises(Forgotten):
+            each.heartbeat(read)
+        with pytest.raises(Unreadable):
+            each.subscribe_at(read)
+        with pytest.raises(NeverReused):
+            each.create(id_, TABLE)
+        each.drop(held)
+        until(lambda each=each: each.status().failed == {})  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("pump", [True, False])
+def test_what_was_deleted_and_not_dropped_is_lost(
+    place: Place, client: Storage, *, pump: bool
+) -> None:
+    client.create(T, TABLE)
+    old = place.client(pump=pump)
+    _, held = old.acquire_capabilities(T)
+    delete_topics(place, client)
+    name = client.shards.names(T).log
+    for each in (old, place.client()):
+        with pytest.raises((Determinate, Indeterminate), match=name):
+            each.heartbeat(held)
+        with pytest.raises((Determinate, Indeterminate), match=name):
+            each.acquire_capabilities(T)
+    with pytest.raises(Truncated, match=f"{name} .* no drop of the collection is on record"):
+        place.client().create(T, TABLE)
 
 
 def until(is_so: Callable[[], bool]) -> None:

@@ -111,6 +111,19 @@ BOTH = Append(
 )
 
 AT_SECOND = Append((BOTH.parts[1],))
+THIRD = replace(SECOND, collection=CollectionId("u3"), write=CapabilityId("u3.write"))
+
+
+def shared(created: Create) -> Acquire:
+    return Acquire(
+        collection=created.collection, capability=OTHER, right=Right.WRITE, lease_ms=350
+    )
+
+
+def at(created: Create, capability: CapabilityId, lower: int, upper: int | None) -> Append:
+    bound = EMPTY if upper is None else frontier(upper)
+    part = replace(AT_SECOND.parts[0], collection=created.collection, capability=capability)
+    return Append((replace(part, lower=frontier(lower), upper=bound),))
 
 
 def renewal(capability: CapabilityId, at: int) -> Renewal:
@@ -318,6 +331,19 @@ CASES: dict[str, Sequence[Body]] = {
         SECOND,
         Drop(SECOND.collection, SECOND.write, whole=True),
         SECOND,
+    ],
+    "sealing": [
+        CREATE,
+        shared(CREATE),
+        append(5, 10, chunk(0, 0)),
+        append(10, None, chunk(0, 1)),
+        SECOND,
+        shared(SECOND),  # the lease of the first ends here, and seals it
+        at(SECOND, SECOND.write, 0, None),
+        at(SECOND, OTHER, 0, 9),
+        THIRD,
+        shared(THIRD),  # and here that of one who has written since, which seals nothing
+        at(THIRD, THIRD.write, 0, None),
     ],
     "commands": [
         CREATE,

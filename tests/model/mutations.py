@@ -142,3 +142,26 @@ WEATHER: dict[Mutation, dict[str, float | None]] = {
     },
 }
 """What makes it likely that a missing rule shows: not needed, but it saves runs."""
+
+FOUND: dict[Mutation, int] = {
+    Mutation.RULE_1_ID: 20,
+    Mutation.RULE_5_HOLD: 3,
+    Mutation.RULE_7_RECLAIM: 1,
+    Mutation.RULE_7_FLOOR: 8,
+    Mutation.RULE_8_UPTO: 10,
+    Mutation.RULE_8_TRUNCATE: 17,
+    Mutation.RULE_9_BOUND: 4,
+    Mutation.RULE_16_JUMP: 1,
+    Mutation.RULE_17_SINCE: 71,
+    Mutation.RULE_17_UPPER: 2,
+    Mutation.RULE_18_TABLE: 9,
+    Mutation.RULE_19_NAMES: 217,
+    Mutation.RULE_20_PLAN: 15,
+    Mutation.RULE_21_REPLAY: 81,
+    Mutation.RULE_21_HOLDS: 7,
+    Mutation.RULE_22_SCHEDULED: 38,
+    Mutation.RULE_24_RACE: 21,
+    Mutation.CHAIN_VOID: 27,
+    Mutation.CHAIN_RECORD: 41,
+}
+"""The first run that went wrong, where it is not run 0, when it was last searched for."""

@@ -23,15 +23,19 @@ class Model:
     reads: dict[str, int] = field(default_factory=dict)
     writes: dict[str, int] = field(default_factory=dict)
     updates: list[Update] = field(default_factory=list)
+    sealing: bool = False
 
     def __post_init__(self) -> None:
         self.since = self.upper = self.start
 
     def settle(self, *, released: bool = False) -> None:
-        """After a command; `released` says that it gave up a write capability on purpose."""
+        """After a command; `released` says that it gave up a write capability on purpose.
+
+        `sealing` says that who moved a write capability last moved it to the empty frontier.
+        """
         if self.upper is not None and self.writes:
             self.upper = max(self.upper, min(self.writes.values()))
-        if released and not self.writes:
+        if (released or self.sealing) and not self.writes:
             self.upper = None
         if self.since is not None and self.reads:
             newest = min(self.reads.values())

@@ -12,11 +12,10 @@ from streams.replica.answers import Answers, condition
 from streams.replica.config import Budgets
 from streams.replica.descriptor import ChunkLoad
 from streams.replica.flow import Build, Phase
+from streams.replica.skew import Skew
 from streams.replica.spread import size_of
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica
-
-pytestmark = pytest.mark.slow
 
 SLICE_BYTES = 6_000
 RANKED = CollectionId("ranked")
@@ -156,6 +155,6 @@ def test_progress_is_told_in_rows_and_goes_on_after_a_death(
     again = begin(market, tmp_path / "a")
     assert told(Answers(Written()), again) == [(some, total)]  # type: ignore[arg-type]
     settle(market, again)
-    status = condition(again.scheduler.flows[RANKED], market.world.now)
+    status = condition(again.scheduler.flows[RANKED], market.world.now, Skew())
     assert (status.state, status.progress) == ("running", "")
     assert told(Answers(Written()), again) == []  # type: ignore[arg-type]

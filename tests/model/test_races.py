@@ -6,22 +6,27 @@ The fold (`streams.storage.machine`) and the decisions (`streams.compute.steppin
 moments and at its end every collection is compared with the truth at every time in
 [since, upper), and so is whatever a reader reads in the middle of it all.
 
-The second test takes one rule away at a time, and wants some run to go wrong for it.
+The second test takes one rule away at a time, and wants some run to go wrong for it. `make
+test` begins with the run that went wrong when the model was last searched; when the model
+changes and that one goes right, the search is on. `make test-long` searches from the first run
+on, for every rule, and races 20,000 times.
 
-    RACES=20000 pytest tests/model/test_races.py      more runs
+    RACES=100000 pytest -m long tests/model/test_races.py      more runs
 """
 
 import os
+from collections.abc import Iterable
 from random import Random
 
 import pytest
 
 from streams.storage import retention, window
-from tests.model.mutations import WEATHER, Mutation
+from tests.model.mutations import FOUND, WEATHER, Mutation
 from tests.model.race import Race
 from tests.model.world import WrongAnswer
 
-RACES = int(os.environ.get("RACES", "1200"))
+RACES = 400
+MANY_RACES = int(os.environ.get("RACES", "20000"))
 TICKS = (20, 80, 250)
 ATTEMPTS = 400
 PORTIONS = 4
@@ -51,7 +56,18 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 @pytest.mark.parametrize("portion", range(PORTIONS))
 def test_every_time_is_exact_whoever_wins(portion: int) -> None:
-    for seed in range(portion, RACES, PORTIONS):
+    race(range(portion, RACES, PORTIONS))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("portion", range(PORTIONS))
+def test_every_time_is_exact_in_many_more_races(portion: int) -> None:
+    race(range(RACES + portion, MANY_RACES, PORTIONS))
+
+
+def race(seeds: Iterable[int]) -> None:
+    for seed in seeds:
         ticks, settle = Random(seed).choice(TICKS), seed % 3 == 0
         try:
             Race(seed).run(ticks, settle=settle)
@@ -62,12 +78,28 @@ def test_every_time_is_exact_whoever_wins(portion: int) -> None:
 
 @pytest.mark.parametrize("mutation", Mutation, ids=lambda mutation: mutation.name)
 def test_without_the_rule_some_run_goes_wrong(mutation: Mutation) -> None:
+    found = search(mutation, [FOUND.get(mutation, 0), *range(ATTEMPTS)])
+    assert_right_with_the_rule(mutation, [found])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mutation", Mutation, ids=lambda mutation: mutation.name)
+def test_a_search_finds_that_the_rule_is_missing(mutation: Mutation) -> None:
+    found = search(mutation, range(ATTEMPTS))
+    assert_right_with_the_rule(mutation, range(max(0, found - 9), found + 1))
+
+
+def search(mutation: Mutation, seeds: Iterable[int]) -> int:
+    """The first run that goes wrong without the rule."""
     weather = WEATHER.get(mutation, {})
-    seeds = (seed for seed in range(ATTEMPTS) if goes_wrong(seed, mutation, weather))
-    found = next(seeds, None)
+    found = next((seed for seed in seeds if goes_wrong(seed, mutation, weather)), None)
     assert found is not None, f"none of {ATTEMPTS} runs goes wrong though {mutation.value}"
-    same = range(max(0, found - 9), found + 1)
-    wrong = [seed for seed in same if goes_wrong(seed, None, weather)]
+    return found
+
+
+def assert_right_with_the_rule(mutation: Mutation, seeds: Iterable[int]) -> None:
+    weather = WEATHER.get(mutation, {})
+    wrong = [seed for seed in seeds if goes_wrong(seed, None, weather)]
     assert not wrong, f"runs {wrong} go wrong in the weather of {mutation.name}, rule or not"
 
 

@@ -21,8 +21,6 @@ from streams.storage.events import Acquire, Downgrade, Reclaim, Right
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica, World
 
-pytestmark = pytest.mark.slow
-
 SMALL = Budgets(step_bytes=1, slice_bytes=1, messages=7)
 
 

@@ -22,8 +22,6 @@ from streams.trace.kernel import Kernel
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica, World
 
-pytestmark = pytest.mark.slow
-
 ORDERS = CollectionId("orders")
 HOLD = CapabilityId("orders.catalog")
 LANE: LaneName = "ingest"  # views near their sources are stepped there

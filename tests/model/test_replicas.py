@@ -12,12 +12,12 @@ from streams.replica.flow import Phase
 from streams.replica.scheduler import LaneName
 from tests.support import judging
 from tests.support.market import VIEWS, Market, settle
-from tests.support.racing import race_at_random
+from tests.support.racing import SEEDS, race_at_random
 from tests.support.sparkless import Replica
 
-pytestmark = pytest.mark.slow
-
 Act = Callable[[Replica], object]
+
+HOUR_MS = 3_600_000
 
 
 def test_one_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_another_version_corrects_what_it_finds(
         assert state.fingerprint.endswith("2")
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_replicas_race_die_and_return(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
@@ -119,6 +119,7 @@ def race(
     begin: Act,
     lanes: Sequence[LaneName],
     rest: Act,
+    last: Act = lambda _: None,
 ) -> None:
     """One act of a replica chosen at random, 400 times; then everything there is to do."""
     for _ in range(400):
@@ -137,6 +138,7 @@ def race(
             case _:
                 rest(replica)
     for replica in replicas:
+        last(replica)
         settle(market, replica)
 
 
@@ -160,7 +162,7 @@ def test_what_another_replica_stored_is_not_also_taken_in_hand(
     market.check()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_chains_of_two_replicas_race(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:
@@ -176,7 +178,34 @@ def test_chains_of_two_replicas_race(
     market.check()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
+def test_replicas_race_whose_clocks_are_set_at_random(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
+) -> None:
+    market = Market(monkeypatch, seed)
+    replicas = both_running(market, tmp_path)
+    latest = market.world.now
+
+    def rest(replica: Replica) -> None:
+        nonlocal latest
+        replica.ahead_ms = market.rng.choice([0, 0, -HOUR_MS, -7_000, 4_000, 7_000, HOUR_MS])
+        replica.idle()
+        market.world.shards.sync()
+        latest = max(latest, *(market.world.upper(name) for name in ("orders", "people")))
+
+    race(
+        market,
+        replicas,
+        begin=lambda replica: replica.begin(market.rng.choice(["ingest", "ingest", "steady"])),
+        lanes=("ingest", "steady"),
+        rest=rest,
+        last=lambda replica: setattr(replica, "ahead_ms", 0),
+    )
+    assert latest < market.world.now, "no time was taken from the future"
+    market.check()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_two_ingestions_of_one_topic_race(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:

@@ -112,7 +112,8 @@ class StorageMachine(RuleBasedStateMachine):
         lower = held.frontier.time
         upper = lower + by
         inside = [(a, b, lower + t % max(by, 1), d) for a, b, t, d in rows if by]
-        target: Antichain = EMPTY if seal == 0 else frontier(upper)
+        shared = len(self.model.writes) > 1  # then the collection is not over with it
+        target: Antichain = EMPTY if seal == 0 or (seal < 5 and shared) else frontier(upper)
         call = self.client(n).update_and_downgrade
         expected = self.refusal(held)
         if expected is not None:
@@ -131,6 +132,8 @@ class StorageMachine(RuleBasedStateMachine):
             return
         assert outcome == replace(held, frontier=target)
         self.model.updates += fresh
+        if target != held.frontier:
+            self.model.sealing = target.is_empty
         if target.is_empty:
             del self.model.writes[held.name]
         else:
@@ -165,6 +168,7 @@ class StorageMachine(RuleBasedStateMachine):
                 self.client(n).downgrade(held, to)
             return
         self.writes[n % len(self.writes)] = self.client(n).downgrade(held, to)
+        self.model.sealing = self.model.sealing and to == self.model.writes[held.name]
         self.model.writes[held.name] = to
         self.model.settle()
 
@@ -248,6 +252,22 @@ class StorageMachine(RuleBasedStateMachine):
             self.model.writes.pop(name, None)
         self.short = set()
         self.model.settle()
+
+    @rule(n=pick, writes_on=st.booleans())
+    def others_finish_and_one_dies(self, n: int, writes_on: bool) -> None:
+        """A lease is abandoned; its holder may have written after the others had finished."""
+        held = self.some_write(n)
+        if n % 3 or self.refusal(held) is not None:
+            return
+        died = self.client(n).clone(held, lease_ms=1_000)
+        self.add(died)
+        self.short.add(died.name)
+        for number, each in enumerate(self.writes):
+            if each.name in self.model.writes and each.name not in self.short:
+                self.update_and_downgrade(number, [], 1, 0)
+        if writes_on:
+            self.update_and_downgrade(len(self.writes) - 1, [], 1, 30)
+        self.leases_run_out()
 
     @rule(n=pick, snapshot=st.booleans())
     def subscribe_at(self, n: int, snapshot: bool) -> None:

@@ -12,10 +12,8 @@ import pytest
 
 from streams.replica.config import Budgets
 from tests.support import judging
-from tests.support.racing import race_at_random
+from tests.support.racing import SEEDS, race_at_random
 from tests.support.sparkless import Replica, World
-
-pytestmark = pytest.mark.slow
 
 SESSIONS = (("id", "BIGINT"), ("starts", "BIGINT"), ("ends", "BIGINT"))
 VIEWS = {
@@ -153,7 +151,7 @@ def test_a_view_that_is_made_later_has_no_row_that_has_left(
     sessions.check()
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_replicas_race_die_and_return(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, seed: int
 ) -> None:

@@ -142,7 +142,7 @@ def ingestion(world: World, disk: Disk) -> Process:
         yield
         client.sync(SRC)
         topic = {p: Ends(0, len(messages)) for p, messages in enumerate(world.raw)}
-        clock = Clock(world.now - world.rng.choice((0, 0, 4)), tick_ms=3)
+        clock = Clock(world.now - world.rng.choice((0, 0, 4)), tick_ms=3, skew_ms=0)
         shard = _position(client)
         match next_interval(own, shard, topic, clock, world.weather.budget):
             case Rebuild(at) if world.without(Mutation.RULE_18_STATE):
@@ -184,7 +184,7 @@ def attempt(world: World, client: Client) -> Generator[None, None, Attempt | Non
     """
     own, latest = yield from _rebuild(world, client)
     topic = {p: Ends(0, len(messages)) for p, messages in enumerate(world.raw)}
-    clock = Clock(min(world.now, client.collection(TAB).upper.time - 1), tick_ms=3)
+    clock = Clock(min(world.now, client.collection(TAB).upper.time - 1), tick_ms=3, skew_ms=0)
     found = next_interval(own, own, topic, clock, world.weather.budget)
     if not isinstance(found, Ingest):
         return None

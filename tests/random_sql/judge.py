@@ -22,6 +22,7 @@ Not told apart: floats that differ beyond nine decimals or ten digits, a zero by
 by its bits, and intervals of one length.
 """
 
+import weakref
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -54,6 +55,8 @@ _FAILS = (
     duckdb.OutOfRangeException,
     duckdb.ConversionException,
     duckdb.InvalidInputException,
+    duckdb.BinderException,  # of a row, such as NULL for a histogram's bins
+    UnicodeDecodeError,  # DuckDB's error quotes a part of a character
 )
 
 
@@ -78,6 +81,9 @@ class Judge:
     failure: str = ""
 
     def __post_init__(self) -> None:
+        # At the latest when the process ends: DuckDB and a function in Python hold each other,
+        # and of what is left then a page is printed.
+        weakref.finalize(self, self.connection.close)
         self.connection.execute("SET arrow_lossless_conversion = true")
         self.connection.execute("PRAGMA disable_optimizer")
 

@@ -3,14 +3,15 @@
 import time
 import uuid
 import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.stranger import wire
-
-Record = dict[str, Any]
+from tests.stranger import chunk, wire
+from tests.stranger.values import Record
 
 
 def stream(rows: pa.Table) -> bytes:
@@ -29,7 +30,13 @@ class Client:
         self.commands = f"{namespace}.storage.commands"
         self.responses = f"{namespace}.storage.responses"
         base = {"bootstrap.servers": bootstrap}
-        self._producer = Producer({**base, "enable.idempotence": True, "linger.ms": 0})
+        self._settings = {
+            **base,
+            "enable.idempotence": True,  # and acks=all with it
+            "message.max.bytes": chunk.RECORD,
+            "linger.ms": 0,
+        }
+        self._producer = Producer(self._settings)
         self._consumer = Consumer(
             {
                 **base,
@@ -44,6 +51,8 @@ class Client:
         self._consumer.assign([TopicPartition(self.responses, 0, 0)])
         self.outcomes: dict[str, Record] = {}
         self.reports: list[Record] = []
+        self._sent: dict[str, int] = {}  # CRC-32 by the id
+        self._origin, self._answered = b"", -1
 
     def _await_topics(self) -> None:
         deadline = time.monotonic() + 60
@@ -57,7 +66,9 @@ class Client:
     def send(self, name: str, /, **fields: Any) -> str:
         """Publish a command, durably; its id."""
         id_ = uuid.uuid4().hex
-        self.publish(wire.encode(f"command_{name}", {"id": id_, **fields}))
+        value = wire.encode(f"command_{name}", {"id": id_, **fields})
+        self._sent[id_] = zlib.crc32(value)
+        self.publish(value)
         return id_
 
     def publish(self, value: bytes, topic: str = "", **more: Any) -> int:
@@ -92,12 +103,23 @@ class Client:
             assert message.error() is None, message.error()
             name, record = wire.decode(message.value())
             assert name == "command_response"
-            if not record["command"]:
+            self.check_order(record)
+            id_ = record["command"]
+            if id_:
+                assert id_ not in self.outcomes, "answered twice"
+                assert self._sent.get(id_) in (None, record["checksum"])
+                self.outcomes[id_] = record
+            else:
+                assert record["status"] in ("MALFORMED", "REPEATED", "FAILED"), record
                 self.reports.append(record)
-                continue
-            assert record["command"] not in self.outcomes, "answered twice"
-            assert message.key() == record["command"].encode()
-            self.outcomes[record["command"]] = record
+            assert (message.key() or b"") == id_.encode()
+
+    def check_order(self, response: Record) -> None:
+        """Each record of the commands has one of the responses, in the same order."""
+        if response["origin"] != self._origin:  # the topic of commands was made anew
+            self._origin, self._answered = response["origin"], -1
+        assert response["offset"] > self._answered, "answered twice, or out of order"
+        self._answered = response["offset"]
 
     def ask(self, name: str, /, **fields: Any) -> Record:
         """Publish a command and wait for its response."""
@@ -122,28 +144,99 @@ class Client:
         write = {"capability": held, "updates": updates, "new_frontier": upper}
         return self.done("update_and_downgrade", writes=[write])[0]
 
+    def contend(self, held: Record, rows: pa.Table, width: int) -> Record:
+        """Write rows at the frontier where a shared capability stands; it, moved.
+
+        The rows' times count from that frontier. Whoever else holds the capability may move it
+        meanwhile: then nothing was written, and the command is sent anew from there.
+        """
+        while True:
+            lower = held["frontier"]
+            times = pa.array([lower + at for at in rows.column("time").to_pylist()], pa.int64())
+            index = rows.schema.get_field_index("time")
+            updates = stream(rows.set_column(index, "time", times))
+            write = {"capability": held, "updates": updates, "new_frontier": lower + width}
+            answer = self.ask("update_and_downgrade", writes=[write])
+            if answer["status"] != "LOST":
+                assert answer["status"] == "DONE", answer
+                return dict(answer["capabilities"][0])
+            assert answer["current"]["collection"] == held["collection"]
+            held = {**held, "frontier": answer["current"]["frontier"]}
+
     def write_chunk(
-        self, topic: str, group: str, collection: str, body: bytes, rows: int
+        self,
+        topic: str,
+        group: str,
+        collection: str,
+        body: bytes,
+        rows: int,
+        partition: int = 0,
     ) -> Record:
         """Write a chunk to a data topic; the reference by which a command links it."""
-        key, partition = uuid.uuid4().hex, 0
-        headers = {
-            "group": group,
-            "collection": collection,
-            "rows": str(rows),
-            "crc32": f"{zlib.crc32(body):08x}",
-        }
-        offset = self.publish(
-            body, topic, key=key, partition=partition, headers=list(headers.items())
-        )
-        return {
-            "partition": partition,
-            "offset": offset,
-            "key": key,
-            "checksum": zlib.crc32(body),
-            "rows": rows,
-            "size": len(body),
-        }
+        key, headers = str(uuid.uuid4()), chunk.headers(group, collection, body, rows)
+        offset = self.publish(body, topic, key=key, partition=partition, headers=headers)
+        return reference(partition, offset, key, body, rows)
+
+    @contextmanager
+    def transaction(self) -> Iterator["Transaction"]:
+        """Chunks written in one transaction, which is committed at the end unless aborted."""
+        made = Transaction({**self._settings, "transactional.id": uuid.uuid4().hex})
+        try:
+            yield made
+        except BaseException:
+            made.abort()
+            raise
+        made.commit()
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class Transaction:
+    """A transaction of a producer of its own."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._producer = Producer(settings)
+        self._producer.init_transactions()
+        self._producer.begin_transaction()
+        self._is_open = True
+
+    def commit(self) -> None:
+        if self._is_open:
+            self._producer.commit_transaction()
+        self._is_open = False
+
+    def abort(self) -> None:
+        if self._is_open:
+            self._producer.abort_transaction()
+        self._is_open = False
+
+    def write_chunk(
+        self, topic: str, headers: Sequence[tuple[str, bytes]], body: bytes, rows: int
+    ) -> Record:
+        """Write a chunk; its reference, which counts once the transaction is committed."""
+        key, placed = uuid.uuid4().hex, []
+        self._producer.produce(
+            topic,
+            body,
+            key=key,
+            partition=0,
+            headers=list(headers),
+            on_delivery=lambda error, message: placed.append((error, message)),
+        )
+        self._producer.flush()
+        ((error, message),) = placed
+        assert error is None, error
+        return reference(0, int(message.offset() or 0), key, body, rows)
+
+
+def reference(partition: int, offset: int, key: str, body: bytes, rows: int) -> Record:
+    """How a command names a chunk."""
+    return {
+        "partition": partition,
+        "offset": offset,
+        "key": key,
+        "checksum": zlib.crc32(body),
+        "rows": rows,
+        "size": len(body),
+    }

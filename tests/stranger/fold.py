@@ -1,7 +1,7 @@
 """The fold of a group's log, as a stranger writes one from the page.
 
 The section numbers are those of `schemas/CLIENTS.md`, part 4. A state is kept as plain
-records, in the words of `schemas/avro/shard_state_5.avsc`.
+records, in the words of `schemas/avro/shard_state_6.avsc`.
 """
 
 from collections.abc import Iterable
@@ -17,6 +17,7 @@ from tests.stranger.values import (
     copied,
     has_gap,
     later,
+    loaded,
     nothing,
     unranged,
 )
@@ -121,6 +122,8 @@ class Fold:
                 del held[each]
             if gone:
                 self.settle(found)
+                if found["sealing"]:
+                    self.seal_if_last(found)
                 self.end_if_last(found, offset)
 
     # 4.3: frontiers follow capabilities
@@ -139,7 +142,7 @@ class Fold:
 
     def seal_if_last(self, found: Record) -> None:
         if not any(each["right"] == "WRITE" for each in found["capabilities"].values()):
-            found["upper"] = EMPTY
+            found.update(upper=EMPTY, sealing=False)
             self.settle(found)
 
     def live(self, id_: str) -> Record | None:
@@ -389,6 +392,7 @@ class Fold:
             found["batches"].remove(old)
             batch.update(lower=old["lower"], since=old["since"])
         found["batches"].append(batch)
+        found["sealing"] = upper is EMPTY  # until another one moves (4.3)
 
     def on_replace(self, event: Record, offset: int) -> None:
         found, names = self.live(event["collection"]), event["replaced"]
@@ -473,20 +477,7 @@ class Fold:
         self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
         self.appended, self.began = state.get("appended_ms", self.clock), self.upto
         for each in state["collections"]:
-            held = {c["id"]: {"token": "", **c} for c in each["capabilities"]}
-            for capability in held.values():
-                del capability["id"]
-            batches = [{**unranged(b), "source": binding(b["source"])} for b in each["batches"]]
-            linked = [batch["offset"] for batch in batches if batch["chunks"]]
-            self.collections[each["id"]] = {
-                "changed": max(linked, default=None),  # a form that says otherwise has it
-                "released": False,
-                **{name: value for name, value in each.items() if name != "id"},
-                "batches": batches,
-                "capabilities": held,
-                "source": binding(each["source"]),
-                "fenced": set(each["fenced"]),
-            }
+            self.collections[each["id"]] = loaded(each)
         for id_ in state.get("dropped", []):
             self.collections[id_] = nothing()
         self.decided = {d["id"]: d["offset"] for d in state["decided"]}

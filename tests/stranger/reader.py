@@ -10,9 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from tests.stranger import wire
+from tests.stranger import chunk, wire
 from tests.stranger.fold import Fold
 from tests.stranger.values import EMPTY, Record, later
 
@@ -21,6 +22,10 @@ LAST = (1 << 63) - 1  # what is written for ever has earlier times
 
 class Missing(Exception):
     """A chunk is not there any more as it was meant."""
+
+
+class Failing(Exception):
+    """The collection has errors at the time that was asked for."""
 
 
 def begin(values: Iterable[bytes], first: int, fetch: Callable[[Record], bytes]) -> Fold:
@@ -104,6 +109,9 @@ class Reader:
                 "fetch.wait.max.ms": 20,
             }
         )
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._topics: dict[str, str] = {}  # ids of logs
+        self._partitions: dict[str, set[int]] = {}
         self.folds: dict[str, Fold] = {}
 
     def fold(self, group: str) -> Fold:
@@ -111,6 +119,8 @@ class Reader:
         log = f"{self._namespace}.{group}.log"
         low, high = self._consumer.get_watermark_offsets(TopicPartition(log, 0), timeout=30)
         fold = self.folds.get(group)
+        self._check_same(log)
+        assert fold is None or fold.upto < high, f"{log} ends before what was read of it"
         if fold is not None and fold.upto + 1 < low:
             fold = None  # what follows was deleted meanwhile: begin at a rollup
         records = self._records(log, low if fold is None else fold.upto + 1, high)
@@ -121,7 +131,7 @@ class Reader:
         if fold is None:
             data = f"{self._namespace}.{group}.data"
             values = [each.value() for each in records if each.offset() not in skips]
-            fold = begin(values, low, lambda chunk: self.chunk(data, chunk))
+            fold = begin(values, low, lambda ref: self.chunk(data, ref))
             self.folds[group] = fold
         for message in records:
             kind, at_ms = message.timestamp()
@@ -129,6 +139,19 @@ class Reader:
             forward(fold, skips, message.offset(), at_ms, message.value())
         reach(fold, skips, high)
         return fold
+
+    def _check_same(self, topic: str) -> None:
+        """A topic that was made anew has another id: what was read is of another."""
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=30)
+        id_ = str(asked[topic].result().topic_id)
+        assert self._topics.setdefault(topic, id_) == id_, f"{topic} was made anew"
+
+    def _has_partition(self, topic: str, partition: int) -> bool:
+        """Whether the topic has it; asked for when it is not known, for there may be more."""
+        if partition not in self._partitions.get(topic, ()):
+            found = self._consumer.list_topics(topic, timeout=30).topics[topic]
+            self._partitions[topic] = set(found.partitions)
+        return partition in self._partitions[topic]
 
     def _records(self, topic: str, start: int, end: int) -> list[Any]:
         found: list[Any] = []
@@ -149,8 +172,9 @@ class Reader:
 
     def chunk(self, topic: str, ref: Record) -> bytes:
         """A chunk's bytes, which have to be those that were meant."""
-        at = TopicPartition(topic, ref["partition"], ref["offset"])
-        self._consumer.assign([at])
+        if not self._has_partition(topic, ref["partition"]):
+            raise Missing(f"{topic} has no partition {ref['partition']}")
+        self._consumer.assign([TopicPartition(topic, ref["partition"], ref["offset"])])
         message = None
         while message is None:
             message = self._consumer.poll(1)
@@ -175,7 +199,7 @@ class Reader:
         while True:
             try:
                 parts = [clipped(self.chunk(topic, c), *bounds) for c, bounds in wanted]
-                return pa.concat_tables(parts) if parts else None
+                return chunk.same_types(parts)
             except Missing:
                 newest = pieces(self.fold(group).collections[id_], since, lower, upper)
                 if newest == wanted:
@@ -221,19 +245,21 @@ def pieces(
 
 def clipped(body: bytes, lower: int, upper: int) -> pa.Table:
     """The rows of a chunk at times in [lower, upper)."""
-    with pa.ipc.open_stream(body) as reader:
-        found = reader.read_all()
-    rows = pa.table({name: found.column(name) for name in found.schema.names})
-    assert rows.schema.names == ["data", "time", "diff", "error"]
-    assert rows.column("error").null_count == rows.num_rows, "the collection has errors"
+    rows = chunk.opened(body)
     times = rows.column("time")
     return rows.filter(pc.and_(pc.greater_equal(times, lower), pc.less(times, upper)))
 
 
 def counted(rows: pa.Table | None, *, with_time: bool) -> dict[tuple[Any, ...], int]:
-    """Diffs summed; what comes to nothing is not there."""
+    """Diffs summed; what comes to nothing is not there. Errors: Failing."""
     total: dict[tuple[Any, ...], int] = {}
+    errors: dict[str, int] = {}
     for row in [] if rows is None else rows.to_pylist():
+        if row["error"] is not None:
+            errors[row["error"]] = errors.get(row["error"], 0) + row["diff"]
+            continue
         key = (*row["data"].values(), *([row["time"]] if with_time else []))
         total[key] = total.get(key, 0) + row["diff"]
+    if any(errors.values()):
+        raise Failing(sorted(text for text, count in errors.items() if count))
     return {key: count for key, count in total.items() if count}

@@ -23,6 +23,8 @@ SCHEMA = pa.schema(
     [("name", pa.utf8()), ("size", pa.int32()), ("time", pa.int64()), ("diff", pa.int64())]
 )
 
+Record = dict[str, Any]
+
 
 class Killed(BaseException):
     """A service was killed: nothing of it goes on, not even what handles errors."""
@@ -125,3 +127,18 @@ def update(
     """The fields of an update of one collection."""
     updates = stream(*rows) if rows else None
     return {"writes": [{"capability": held, "updates": updates, "new_frontier": upper}]}
+
+
+def made(world: World, **more: Any) -> tuple[Record, Record]:
+    """The read and the write capability of a new collection `t`."""
+    read, write = world.ask("create", collection="t", description=DESCRIPTION, **more)[
+        "capabilities"
+    ]
+    return read, write
+
+
+def code(response: Record) -> str:
+    """The code of a refusal, which has a message too."""
+    assert response["status"] == "REFUSED", response
+    assert response["error"]["message"]
+    return str(response["error"]["code"])

@@ -1,15 +1,18 @@
 """A coordinator over a broker in memory, with replicas without Spark, for tests."""
 
+import atexit
 import itertools
 import json
 import time
 from collections.abc import Callable
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
-from streams.adapter.results import Complete, Failed, Result, Rows
+from streams.adapter.results import Complete, Failed, Progress, Result, Rows
+from streams.adapter.workers.pool import Workers
 from streams.ids import CollectionId, Topic
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import frontier
 from streams.storage.shards import Shards
 from tests.support.replica import FakeReplica
 
@@ -23,6 +26,11 @@ TOTALS = (
 SINK = "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'totals') KEY (id)"
 
 
+WORKERS = Workers()
+"""For all tests of a process: one takes a second to start."""
+atexit.register(WORKERS.close)
+
+
 class Killed(BaseException):
     """The coordinator dies here."""
 
@@ -30,7 +38,8 @@ class Killed(BaseException):
 class Environment:
     """A broker that outlives coordinators and replicas."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Workers = WORKERS) -> None:
+        self.workers = workers
         self.brokers_now = NOW
         self.broker = MemoryBroker(lambda: self.brokers_now)
         self.broker.topics.create([TopicSpec(Topic("orders"), 1, TopicKind.RAW)])
@@ -52,6 +61,7 @@ class Environment:
             Cluster(broker.logs, broker.chunks, broker.topics),
             now_ms=lambda: self.now,
             new_id=lambda: f"id{next(self.numbers)}",
+            workers=self.workers,
             crash=self.crash,
         )
         self.coordinators.append(self.coordinator)
@@ -74,7 +84,9 @@ class Environment:
             coordinator.stop()
 
     def sql(self, text: str) -> list[Result]:
-        return list(self.coordinator.execute(text))
+        """The results without the beats of whoever waits, which depend on the clock."""
+        beat = Progress(frontier(0))
+        return [each for each in self.coordinator.execute(text) if each != beat]
 
     def rows(self, text: str) -> list[list[object]]:
         results = self.sql(text)

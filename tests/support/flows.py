@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from streams.ids import CollectionId
 from streams.operators.context import ERRORS
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.physical import Column, Dataflow, Import, Node, Source
-from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.runs import PIECE

@@ -1,6 +1,7 @@
 """The relations that plan tests query, and a DuckDB with random rows in them."""
 
 import random
+import re
 from dataclasses import replace
 
 import duckdb
@@ -173,4 +174,7 @@ def as_text(column: str, type_: str) -> str:
     if type_ in {"FLOAT[]", "DOUBLE[]", "INTERVAL[]"}:
         values = f"list_transform({column}, lambda e: {as_text('e', type_[:-2])})"
         return f"CAST({values} AS VARCHAR)"
+    if re.search(r"\b(FLOAT|DOUBLE|INTERVAL)\b", type_):
+        unsigned = f"regexp_replace(CAST({column} AS VARCHAR), '-0\\.0\\b', '0.0', 'g')"
+        return f"replace({unsigned}, '30 days', '1 month')"
     return f"CAST({column} AS VARCHAR)"

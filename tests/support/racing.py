@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from streams.replica.config import Budgets
 from streams.replica.scheduler import LANES
 from tests.support.sparkless import Dead, Replica, World
@@ -17,6 +19,9 @@ POINTS = (
     "before-record",
 )
 """Where a replica may die."""
+
+SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 32))]
+"""Of races that are drawn at random: a few for every change, many before a release."""
 
 
 def act_at_random(replica: Replica, rng: random.Random) -> None:

@@ -146,6 +146,7 @@ def shown(collection: CollectionState) -> list[str]:
         head += f" fingerprint={collection.fingerprint}"
     if collection.fenced:
         head += f" fenced={','.join(sorted(collection.fenced))}"
+    head += " sealing" if collection.is_sealing else ""
     capabilities = [
         f"  {each.right.value.lower()} {id_} at {each.frontier}"
         + (f" plan {each.plan}" if each.plan is not None else "")

@@ -38,6 +38,7 @@ from streams.replica.crash import Crash
 from streams.replica.flow import Flow
 from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.source import Resources
+from streams.replica.measuring import Measurer
 from streams.replica.new_flow import new_flow
 from streams.replica.packed import SCHEMA, blobs, peek
 from streams.replica.recording import Recorder
@@ -201,11 +202,14 @@ class Replica:
     state: Path
     budgets: Budgets = field(default_factory=Budgets)
     salt: str = ""
+    ahead_ms: int = 0
+    """How far its clock is from the world's, which is the broker's."""
     results: dict[LaneName, Mapping[CollectionId, Result]] = field(default_factory=dict)
     scheduler: Scheduler = field(init=False)
     committer: Committer = field(init=False)
     starter: Starter = field(init=False)
     idler: Idler = field(init=False)
+    measurer: Measurer = field(init=False)
     keeper: Keeper = field(init=False)
 
     def __post_init__(self) -> None:
@@ -226,7 +230,7 @@ class Replica:
             bell=Bell(),
             crash=Crash(),
             buckets=BUCKETS,
-            now_ms=self.world.now_ms,
+            now_ms=self.now_ms,
             ends=self._ends,
             describe=self.world.broker.topics.describe,
         )
@@ -235,7 +239,11 @@ class Replica:
         self.committer = Committer(self.scheduler, recorder)
         self.starter = Starter(self.scheduler, store)
         self.idler = Idler(self.scheduler, self.committer)
+        self.measurer = Measurer(self.scheduler)
         self.keeper = Keeper(self.scheduler, store, recorder, (), clock=self._seconds)
+
+    def now_ms(self) -> int:
+        return self.world.now + self.ahead_ms
 
     def _seconds(self) -> float:
         return self.world.now / 3.0
@@ -264,8 +272,10 @@ class Replica:
 
     def start(self) -> None:
         self.starter.start_all()
+        self.measurer.measure()
 
     def idle(self) -> None:
+        self.measurer.measure()
         self.idler.move()
 
     def sync(self) -> None:

@@ -59,9 +59,25 @@ TYPES = INTEGERS | {
     "INTEGER[3]": ("[1, 2, 3]", "[1, NULL, 3]"),
     'STRUCT(x INTEGER, "Y y" VARCHAR)': ("{'x': 1, 'Y y': 'z'}", "{'x': NULL, 'Y y': NULL}", "{'x': 1, 'Y y': NULL}"),
     "STRUCT(l INTEGER[])[]": ("[]", "[{'l': [1, NULL]}, NULL]", "[{'l': NULL}]"),
+    "STRUCT(s STRUCT(n STRUCT(v VARCHAR, i INTEGER), b STRUCT(x BOOLEAN)))": (
+        "{'s': {'n': {'v': 'a', 'i': 1}, 'b': {'x': true}}}",
+        "{'s': {'n': NULL, 'b': {'x': NULL}}}",
+        "{'s': NULL}",
+        "{'s': {'n': {'v': NULL, 'i': 2}, 'b': NULL}}",
+    ),
+    "MAP(INTEGER, STRUCT(a STRUCT(l VARCHAR[])[]))[2]": (
+        "[MAP {1: {'a': [{'l': ['x', NULL]}, NULL]}}, MAP {}]",
+        "[NULL, MAP {2: {'a': []}, 1: NULL}]",
+    ),
     "MAP(VARCHAR, INTEGER)": ("MAP {}", "MAP {'x': 1, 'y': NULL}", "MAP {'y': NULL, 'x': 1}"),
     "DOUBLE[]": ("['-0.0'::DOUBLE]", "[0.0]", "['nan'::DOUBLE, NULL]", "[]"),
     "STRUCT(f DOUBLE, i INTERVAL)": ("{'f': '-0.0'::DOUBLE, 'i': INTERVAL '1 month'}", "{'f': 0.0, 'i': INTERVAL '30 days'}"),
+    "FLOAT[3]": ("['1', '-0.0', 'nan']", "['1', '0', 'nan']", "[NULL, 'inf', '1.5']"),
+    "MAP(DOUBLE, STRUCT(\"a b\" INTERVAL[2], f FLOAT)[])": (
+        "MAP {'-0.0': [{'a b': [INTERVAL '1 month', NULL], 'f': '-0.0'}]}",
+        "MAP {'0.0': [{'a b': [INTERVAL '30 days', NULL], 'f': 0.0}]}",
+        "MAP {'1.5': NULL, 'nan': [NULL, {'a b': NULL, 'f': 'nan'}]}",
+    ),
     "UNION(n INTEGER, t VARCHAR)": ("union_value(n := 1)", "union_value(t := 'x')"),
     "BIGNUM": ("'12345678901234567890123456789012345678901234567890'", "'-1'"),
 }  # fmt: skip

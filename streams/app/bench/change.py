@@ -24,9 +24,9 @@ import typer
 from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.ids import CollectionId
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.testing.local import LocalDataflow
 
 Ints = npt.NDArray[np.int64]
 

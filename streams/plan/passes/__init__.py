@@ -42,10 +42,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 def optimise(node: Relational) -> Relational:
-    """Run every pass, also over what each Loop repeats, whose columns all stay.
-
-    Errors: InvalidStatement for keys whose equality we cannot decide (`canonical`).
-    """
+    """Run every pass, also over what each Loop repeats, whose columns all stay."""
     node = _loops(node)
     for step in PASSES:
         node = step(node)

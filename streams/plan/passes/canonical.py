@@ -8,10 +8,8 @@ which came first: such a column is replaced by one representative of each class.
 compares representatives too, but its rows stay as they are.)
 """
 
-import re
 from dataclasses import replace
 
-from streams.errors import InvalidStatement
 from streams.plan.aggregates import EXTREMES
 from streams.plan.ir import (
     AggregateCall,
@@ -26,11 +24,17 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
+from streams.plan.nested import rebuilt
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
+from streams.plan.typenames import contains
 
 _FLOATS = ("FLOAT", "DOUBLE")
-_VAGUE = re.compile(r"\b(FLOAT|DOUBLE|INTERVAL|VARIANT)\b")
-_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'")
+_VAGUE = (*_FLOATS, "INTERVAL")
+_OF_BITS = frozenset({"avg", "mean"})
+"""Aggregates that mind no order, and in which an hour more is not what a day less is.
+
+DuckDB's average of intervals divides months, days and microseconds one by one.
+"""
 
 
 def canonical(node: Relational) -> Relational:
@@ -65,33 +69,30 @@ def _group(node: Group) -> Group:
 
 
 def _call(call: AggregateCall) -> AggregateCall:
+    if call.general and call.function in _OF_BITS and not call.distinct:
+        return call
     if call.general:
-        return call.over(_plain)
+        return call.over(representative)
     if call.argument is not None and (call.function in EXTREMES or call.distinct or call.share):
         return replace(call, argument=representative(call.argument))
     return call
 
 
-def _plain(scalar: Scalar) -> Scalar:
-    """The representative of a plain value; a nested one is ordered by its sort key."""
-    return representative(scalar) if scalar.type in {*_FLOATS, "INTERVAL"} else scalar
+def is_vague(type_: str) -> bool:
+    """Whether equal values of this type may have different bits."""
+    return any(contains(type_, kind) for kind in _VAGUE)
 
 
 def representative(scalar: Scalar) -> Scalar:
-    """One value for each class of equal values; the expression itself if bits decide.
+    """One value for each class of equal values; the expression itself if bits decide."""
+    return rebuilt(scalar, _plain) if is_vague(scalar.type) else scalar
 
-    Errors: InvalidStatement for a nested type that holds floats or intervals.
-    """
+
+def _plain(scalar: Scalar) -> Scalar:
     if scalar.type in _FLOATS:
         return _float(scalar)
     if scalar.type == "INTERVAL":
         return Call(Form.FUNCTION, "normalized_interval", (scalar,), "INTERVAL")
-    if _VAGUE.search(_QUOTED.sub("", scalar.type)):
-        raise InvalidStatement(
-            f"comparing rows by a value of type {scalar.type} is not supported",
-            "floats and intervals inside it may be equal and yet print apart",
-            "group, join or take the distinct values by its parts",
-        )
     return scalar
 
 

@@ -5,7 +5,7 @@ input, each computed once however often it is used, or constants; every Group ha
 for one that computes nothing is a Distinct.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from streams.plan.ir import (
@@ -22,7 +22,7 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.passes.prune import pick
-from streams.plan.scalar import Literal, Ref, Scalar, refs
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs
 
 _NOTHING = Literal("true", "BOOLEAN", "true")
 Column = Callable[[Scalar], Scalar]
@@ -65,6 +65,8 @@ def _group(node: Group) -> Relational:
 
 def _columns_of(call: AggregateCall) -> tuple[Scalar, ...]:
     """What a call computes with, but for constants that DuckDB wants as such."""
+    if call.general and call.distinct:
+        call = replace(call, orders=())
     return tuple(s for s in call.scalars if refs(s) or not call.general or s not in call.more)
 
 
@@ -73,7 +75,49 @@ def _over(call: AggregateCall, column: Column) -> AggregateCall:
     if not call.general:
         return call.over(column)
     more = tuple(column(scalar) if refs(scalar) else scalar for scalar in call.more)
-    return replace(call.over(column), more=more)
+    moved = replace(call.over(column), more=more)
+    if not call.distinct or call.argument is None:
+        return moved
+    arguments = {each: column(each) for each in (call.argument, *call.more) if refs(each)}
+    orders = changed_orders(call.orders, lambda scalar: _order_of(scalar, arguments))
+    return replace(moved, orders=orders)
+
+
+def _order_of(scalar: Scalar, arguments: Mapping[Scalar, Scalar]) -> Scalar:
+    """What orders distinct values, over the columns of the arguments: it reads nothing else.
+
+    DuckDB's normal form of a struct that was put together is one of its members: it is in no
+    column, and DuckDB orders by it where it orders by the struct.
+    """
+    found = _of_arguments(scalar, arguments)
+    if found is not None:
+        return found
+    return next(c for argument, c in arguments.items() if refs(scalar) <= refs(argument))
+
+
+def _of_arguments(scalar: Scalar, arguments: Mapping[Scalar, Scalar]) -> Scalar | None:
+    """The expression over the arguments' columns, None if it reads a part of an argument.
+
+    An argument may be what DuckDB made of the value in the ORDER BY by a cast. Casts keep the
+    order, but for texts, of which the value can be read again.
+    """
+    for argument, column in arguments.items():
+        if scalar == argument:
+            return column
+        if _is_cast_of(scalar, argument):
+            is_text = argument.type == "VARCHAR"
+            return Call(Form.CAST, "cast", (column,), scalar.type) if is_text else column
+    if not isinstance(scalar, Call):
+        return None if isinstance(scalar, Ref) else scalar
+    inside = [_of_arguments(each, arguments) for each in scalar.arguments]
+    some = tuple(each for each in inside if each is not None)
+    return replace(scalar, arguments=some) if len(some) == len(inside) else None
+
+
+def _is_cast_of(scalar: Scalar, argument: Scalar) -> bool:
+    if not isinstance(argument, Call) or argument.form is not Form.CAST:
+        return False
+    return argument.arguments == (scalar,)
 
 
 def _name(scalar: Scalar, node: Group) -> str:

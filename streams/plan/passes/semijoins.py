@@ -30,21 +30,26 @@ _OF_LEFT = frozenset({Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI})
 """Kinds that keep some of left's rows as they are."""
 
 
-_Readers = Mapping[Relational, AbstractSet[Relational]]
-"""By what is read, the different nodes that read it: equal trees are computed once."""
+_Readers = Mapping[Relational, AbstractSet[int]]
+"""By what is read, the numbers of the different nodes that read it: equal trees are computed
+once, and have one number."""
 
 
 def semijoins(node: Relational) -> Relational:
     """Move such matches in the tree."""
-    readers: dict[Relational, set[Relational]] = {}
-    _read_in(node, readers)
+    readers: dict[Relational, set[int]] = {}
+    _read_in(node, readers, {})
     return _moved(node, readers)
 
 
-def _read_in(node: Relational, readers: dict[Relational, set[Relational]]) -> None:
+def _read_in(
+    node: Relational, readers: dict[Relational, set[int]], numbers: dict[Relational, int]
+) -> None:
+    # numbered once: a node's hash costs as much as the tree below it
+    number = numbers.setdefault(node, len(numbers))
     for child in children(node):
-        readers.setdefault(child, set()).add(node)
-        _read_in(child, readers)
+        readers.setdefault(child, set()).add(number)
+        _read_in(child, readers, numbers)
 
 
 def _moved(node: Relational, readers: _Readers) -> Relational:

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset
-from streams.kafka.log import Truncated
+from streams.kafka.log import Truncated, Unanswered
 from streams.storage.asking import Asking
 from streams.storage.commands.asked import Asked
 from streams.storage.commands.ledger import subjects
@@ -108,6 +108,18 @@ class Answering:
         """
         self._leave_failed()
         talks = [self._talk(each) for each in wave]
+        try:
+            self._have(talks)
+        except Unanswered:
+            raise
+        except Determinate:  # perhaps of topics that went after a drop which was not read here
+            about = [subjects(each.command) for each in wave]
+            self._directory.leave_retired(frozenset().union(*about))
+            raise
+        return [talk.outcome for talk in talks if talk.outcome is not None]
+
+    def _have(self, talks: Sequence[Talk]) -> None:
+        """Have all conversations to their ends. Errors: as `answer`."""
         for talk in talks:
             self._go_on(talk, None)
         while open_ := [talk for talk in talks if talk.outcome is None]:
@@ -117,7 +129,6 @@ class Answering:
                 self._store(storing)
             else:
                 self._submit(open_)
-        return [talk.outcome for talk in talks if talk.outcome is not None]
 
     def _talk(self, request: Request, *, is_decided: bool = False) -> Talk:
         seed = digest(f"{self._origin}/{request.offset}/{request.id}")

@@ -9,7 +9,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import open_environment
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def environment(
     broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:

@@ -235,6 +235,7 @@ def runs(environment: Environment, text: str) -> bool:
     return bool(environment.sql(text))
 
 
+@pytest.mark.long
 def test_kill_9_between_any_two_steps_of_a_definition(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

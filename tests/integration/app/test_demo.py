@@ -6,9 +6,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from streams.app.commands import app
 from streams.app.demo.run import Choices, run
 from streams.app.demo.views import VIEWS
-from streams.app.main import app
 from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -1,4 +1,8 @@
-"""The soak on a real broker, briefly; its workers die when they are told to, and with it."""
+"""The soak on a real broker, briefly; its workers die when they are told to, and with it.
+
+The lap is one of `make test-long`, and `.ci/run` has a minute of them; `make test` has the same
+writers, readers and judge over the broker in memory (`tests/model/test_torture.py`).
+"""
 
 import json
 from pathlib import Path
@@ -43,6 +47,7 @@ def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> 
     settled([left])
 
 
+@pytest.mark.long
 def test_a_lap_is_judged(tmp_path: Path) -> None:
     passed: list[float] = []
     with (

@@ -17,7 +17,10 @@ from tests.integration.replica.support import Bench, open_bench
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with spark_session(SparkSettings(), tmp_path_factory.mktemp("spark")) as session:
+        gateway = session.sparkContext._gateway
         yield session
+    # Its threads keep replicas, and with them DuckDB, beyond the end of Python: a leak is told.
+    gateway.shutdown()
 
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 Join, group, join, window, top-k: five exchanges in each micro-batch, and state behind each.
 Whatever dies in between, the updates are afterwards, bit for bit, those of a run in which
 nothing died: `streams.testing.maintain` over the same updates of the sources.
+
+`make test` has one death of a driver and one of a worker; `make test-long` has every point, the
+JVMs of executors, and a hydration. What an executor's death is to the driver, a task that is
+tried again, the worker's is as well.
 """
 
 import json
@@ -104,9 +108,12 @@ class Deep:
         for name in names:
             self.bench.wait_upper(name, moment, 300)
 
-    def check(self) -> None:
-        """Each message counts once, and every update is there that should be, and no other."""
-        self.await_changes(10)
+    def check(self, changes: int = 10) -> None:
+        """Each message counts once, and every update is there that should be, and no other.
+
+        The view is to have changed more than `changes` times by then.
+        """
+        self.await_changes(changes)
         self.end()
         self.wait(*SOURCES, "deep")
         bench, as_of = self.bench, self.bench.descriptions["deep"].as_of
@@ -171,6 +178,24 @@ def reached(state: Path, point: str) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
+@pytest.mark.timeout(600)
+def test_a_driver_and_a_worker_die_in_the_middle_of_micro_batches(
+    deep: Deep, tmp_path: Path
+) -> None:
+    state, bench = tmp_path / "r1", deep.bench
+    deep.view()
+    deep.begin()
+    until_killed(process.start(bench, state, {"after-chunks": 3}), state, "after-chunks", 3)
+    alone = {"after-state@worker": 7}
+    running = process.start(bench, state, alone)
+    try:
+        until_outlived(running, state, alone)
+        deep.check(changes=3)
+    finally:
+        process.kill(running)
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_drivers_and_workers_die_in_the_middle_of_micro_batches(
     deep: Deep, tmp_path: Path
@@ -194,6 +219,7 @@ def test_drivers_and_workers_die_in_the_middle_of_micro_batches(
         process.kill(running)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_executors_die_in_the_middle_of_micro_batches(deep: Deep, tmp_path: Path) -> None:
     """A cluster of two executors; the JVMs of two die, one with state that nobody knows of."""
@@ -234,6 +260,7 @@ def until_outlived(
         time.sleep(0.5)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1500)
 def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> None:
     """Killed before a slice is staged, and after; what was done stays done."""

@@ -20,7 +20,13 @@ print(java, session.range(6).repartition(2).count())
 """
 
 
-@pytest.mark.parametrize("home", ["", "/no/such/java"], ids=["unset", "wrong"])
+@pytest.mark.parametrize(
+    "home",
+    [
+        pytest.param("", id="unset"),
+        pytest.param("/no/such/java", id="wrong", marks=pytest.mark.long),
+    ],
+)
 def test_spark_runs_where_there_is_no_java(tmp_path: Path, home: str) -> None:
     for name in USED:
         found = shutil.which(name)

@@ -1,6 +1,8 @@
 """`kill -9` of a replica at the points of a micro-batch where it could do harm, and races.
 
 Whatever happens, every collection is exact at every time afterwards: each message counts once.
+`make test` kills where an Append counts that no checkpoint knows of; at every point, and at
+random, replicas without Spark die in `tests/model/test_replicas.py`.
 """
 
 import json
@@ -103,7 +105,14 @@ def killed_at(world: World, state: Path, point: str, nth: int) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    "point", ["before-chunks", "after-chunks", "between-waves", "after-append"]
+    "point",
+    [
+        "after-append",
+        *(
+            pytest.param(point, marks=pytest.mark.long)
+            for point in ("before-chunks", "after-chunks", "between-waves")
+        ),
+    ],
 )
 def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
     world: World, run: Callable[..., Replica], tmp_path: Path, point: str
@@ -115,6 +124,7 @@ def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
     world.check()
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_killed_replica_that_lost_its_state_builds_it_anew(
     world: World, run: Callable[..., Replica], tmp_path: Path

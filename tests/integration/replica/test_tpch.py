@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from streams.app.bench.tpch.queries import QUERIES, query, read_by
 from tests.support.contents import Contents
+from tests.support.on_spark import marked
 from tests.support.refreshed import refreshed
 
 pytestmark = pytest.mark.integration
@@ -19,7 +20,7 @@ def contents(tmp_path_factory: pytest.TempPathFactory) -> Contents:
     return refreshed(SCALE, tmp_path_factory.mktemp("tpch"), 500)
 
 
-@pytest.mark.parametrize("number", QUERIES)
+@pytest.mark.parametrize("number", marked("tpch", QUERIES))
 def test_a_view_follows_orders_that_come_and_go(
     spark: SparkSession, contents: Contents, number: int
 ) -> None:

@@ -5,16 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from streams.app.service import FENCED, Service
+from streams.app.service import FENCED
 from streams.errors import InvalidUsage
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import TopicChoices
@@ -24,98 +23,12 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
 from streams.storage.commands.service import Names
 from streams.storage.upkeep import roll_up
-from tests.stranger import wire
+from tests.stranger import chunk, wire
 from tests.stranger.client import Client, stream
 from tests.stranger.reader import Reader
+from tests.support.command_place import TABLE, Place, rows
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
-
-TABLE = json.dumps(
-    {
-        "columns": [{"name": "name", "type": "VARCHAR"}, {"name": "size", "type": "INTEGER"}],
-        "keys": [],
-        "kind": "table",
-        "required": ["name"],
-    }
-)
-SCHEMA = pa.schema(
-    [("name", pa.utf8()), ("size", pa.int32()), ("time", pa.int64()), ("diff", pa.int64())]
-)
-
-
-def rows(*given: tuple[object, ...]) -> pa.Table:
-    columns = list(zip(*given, strict=True)) or [()] * 4
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
-    return pa.table(arrays, schema=SCHEMA)
-
-
-def chunk(*given: tuple[object, ...]) -> bytes:
-    """A chunk as the page says it has to be."""
-    table = rows(*given)
-    data = pa.StructArray.from_arrays(
-        [table.column(n).combine_chunks() for n in ("name", "size")], names=["name", "size"]
-    )
-    schema = pa.schema(
-        [("data", data.type), ("time", pa.int64()), ("diff", pa.int64()), ("error", pa.utf8())]
-    )
-    columns = [
-        data,
-        table.column("time").combine_chunks(),
-        table.column("diff").combine_chunks(),
-    ]
-    sheet = pa.record_batch([*columns, pa.nulls(len(data), pa.utf8())], schema=schema)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(sheet)
-    body: bytes = sink.getvalue().to_pybytes()
-    return body
-
-
-class Place:
-    """A namespace on the broker, and services of it."""
-
-    def __init__(self, bootstrap: str, directory: Path) -> None:
-        self.bootstrap, self.directory = bootstrap, directory
-        self.namespace = f"cmd{uuid.uuid4().hex[:8]}"
-
-    @contextmanager
-    def service(self, **points: int) -> Iterator["subprocess.Popen[bytes]"]:
-        """A running service, which dies at the points."""
-        with self.start(**points) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
-
-    def start(self, **points: int) -> "subprocess.Popen[bytes]":
-        config = self.directory / "storage.json"
-        Service(
-            bootstrap=self.bootstrap,
-            directory=str(self.directory),
-            namespace=self.namespace,
-            points=points,
-        ).write(config)
-        command = [sys.executable, "-m", "streams.app.main", "storage", "--config", str(config)]
-        with (self.directory / "storage.log").open("ab") as out:
-            return subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
-            )
-
-    @contextmanager
-    def client(self) -> Iterator[Client]:
-        made = Client(self.bootstrap, self.namespace)
-        try:
-            yield made
-        finally:
-            made.close()
-
-    @contextmanager
-    def reader(self) -> Iterator[Reader]:
-        made = Reader(self.bootstrap, self.namespace)
-        try:
-            yield made
-        finally:
-            made.close()
 
 
 @pytest.fixture
@@ -279,8 +192,8 @@ def test_chunks_may_be_written_beforehand(place: Place) -> None:
     with place.service(), place.client() as client, place.reader() as reader:
         _, held = client.done("create", collection="t3", description=TABLE)
         topic, group = f"{place.namespace}.t3.data", reader.fold("t3").group
-        body = chunk(("a", 1, 1, 1), ("b", 2, 9, 1))
-        ref = client.write_chunk(topic, group, "t3", body, 2)
+        ((body, count),) = chunk.written(rows(("a", 1, 1, 1), ("b", 2, 9, 1)))
+        ref = client.write_chunk(topic, group, "t3", body, count)
         load = {"capability": held, "stage": "load"}
         assert client.done("stage", **load, chunks=[ref], lease_ms=60_000) == []
         write = {"capability": held, "updates": None, "chunks": [ref], "new_frontier": 9}

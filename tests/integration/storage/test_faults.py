@@ -51,9 +51,9 @@ def outage_ms(monkeypatch: pytest.MonkeyPatch, is_full_minute: bool) -> int:
     if is_full_minute:
         return 60_000
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 3.0)
-    monkeypatch.setattr(following, "PATIENCE_MS", 5_000)
-    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)  # a silence is known before it ends
-    return 6_000
+    monkeypatch.setattr(following, "PATIENCE_MS", 8_000)
+    monkeypatch.setattr(lookout, "_LOOK_SHARE", 0)  # a silence is known before patience ends
+    return 9_000
 
 
 def java(broker: EmbeddedBroker) -> psutil.Process:

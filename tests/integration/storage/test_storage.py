@@ -12,6 +12,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import FencedCapability, InvalidCapability, WriteCapability
+from streams.storage.directory import Directory
 from streams.storage.lifecycle import AlreadyBound, NeverReused, NotBound, Unreadable
 from streams.storage.options import Comparison, Operator, Options
 from streams.storage.subscription import Delivery
@@ -65,6 +66,7 @@ def test_the_whole_life_cycle(
         storage.subscribe_at(read)
     with pytest.raises(NeverReused):
         storage.create(id_, TABLE)
+    Directory(storage.shards).retire(id_, [id_])
     storage.shards.delete(id_)
     with pytest.raises(NeverReused):
         storage.create(id_, TABLE)

@@ -5,6 +5,9 @@ import pytest
 from streams.adapter.results import Complete
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.progress import EMPTY
+from streams.storage import Storage
+from streams.storage.directory import REGISTRY
 from tests.support.coordinating import (
     NOW,
     Environment,
@@ -76,6 +79,33 @@ def test_show_says_what_a_group_failed_of(env: Environment) -> None:
     assert (lost[0], lost[2], lost[3], lost[4]) == ("orders", None, None, "failed")
     assert f"log {LOST}/0@" in str(lost[6])
     assert (kept[0], kept[3], kept[4]) == ("bids", NOW + 10, "running")
+
+
+def delete(of: Environment) -> None:
+    """Somebody deletes the topics."""
+    of.broker.topics.delete([LOST, Topic("sw.s1.data")])
+
+
+@pytest.mark.parametrize("harm", [truncate, spoil, delete])
+def test_what_was_lost_and_then_dropped_is_said_to_be_dropped(env: Environment, harm) -> None:
+    with_both(env)
+    harm(env)
+    assert isinstance(env.sql("DROP SOURCE orders")[-1], Complete)
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    with Storage.memory(env.broker) as fresh:
+        found = fresh.acquire_capabilities(CollectionId("s1"))
+        assert [each.frontier for each in found] == [EMPTY, EMPTY]
+
+
+def test_a_registry_that_is_damaged_keeps_no_dropped_object(env: Environment) -> None:
+    with_both(env)
+    assert isinstance(env.sql("DROP SOURCE orders")[-1], Complete)
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    registry = env.coordinator.shards.names(REGISTRY).log
+    env.broker.logs.append([(registry, b"not one of ours")])
+    assert isinstance(env.sql("DROP SOURCE bids")[-1], Complete)
+    eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert not [each for each in env.broker.topics.names() if ".s2." in each]
 
 
 def test_what_is_lost_can_be_dropped(env: Environment) -> None:

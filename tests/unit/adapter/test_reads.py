@@ -1,37 +1,139 @@
-"""What a SELECT may not be, whatever it reads."""
+"""A SELECT is a view that is read once."""
+
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
-from streams.adapter.reads import referenced
-from streams.errors import InvalidStatement
-from tests.support.coordinating import Environment
+from streams.adapter.results import Failed
+from streams.adapter.workers.answering import Limits
+from streams.adapter.workers.pool import Workers
+from tests.support.coordinating import NOW, Environment, with_orders
+
+CLOSURE = (
+    "WITH MUTUALLY RECURSIVE r(n INT) AS (SELECT 1 UNION SELECT n + 1 FROM r WHERE n < 3)"
+    " SELECT n FROM r ORDER BY n DESC"
+)
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    workers = Workers(Limits(rows=1 << 20))
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+def small(workers: Workers) -> Iterator[Environment]:
+    environment = Environment(workers)
+    yield environment
+    environment.stop()
+
+
+def test_what_a_view_computes_a_select_computes_so(env: Environment) -> None:
+    replica = with_orders(env)
+    amounts = [1e16, 1.0, -1e16, 0.1, 0.7, 3.3]
+    replica.append("s1", NOW + 10, [((i, x), NOW, 1) for i, x in enumerate(amounts)])
+    assert env.rows("SELECT sum(amount) FROM orders") == [[5.1]]
+    soon = f"mz_now() < {NOW + 10} + id"
+    assert env.rows(f"SELECT id FROM orders WHERE {soon} ORDER BY id LIMIT 1") == [[0]]
+    assert env.rows(f"SELECT id FROM orders WHERE mz_now() > {NOW + 6} + id ORDER BY 1") == [
+        [0],
+        [1],
+        [2],
+    ]
+    assert env.rows(CLOSURE) == [[3], [2], [1]]
+
+
+def test_rows_come_in_the_order_that_is_asked_for(env: Environment) -> None:
+    replica = with_orders(env)
+    rows = [((1, 2.5), NOW, 1), ((2, None), NOW, 2), ((3, -1.0), NOW, 1), ((4, 2.5), NOW, 1)]
+    replica.append("s1", NOW + 10, rows)
+    by_amount = "SELECT id FROM orders ORDER BY amount"
+    assert env.rows(by_amount) == [[3], [1], [4], [2], [2]]
+    assert env.rows(f"{by_amount} DESC") == [[2], [2], [1], [4], [3]]
+    assert env.rows(f"{by_amount} DESC NULLS LAST") == [[1], [4], [3], [2], [2]]
+    assert env.rows(f"{by_amount} LIMIT 2 OFFSET 1") == [[1], [4]]
+    assert env.rows("SELECT id, id FROM orders ORDER BY amount + 1, id % 3 LIMIT 2") == [
+        [3, 3],
+        [1, 1],
+    ]
+    assert env.rows("SELECT * FROM (FROM orders LIMIT 2) ORDER BY id DESC") == [
+        [2, None],
+        [1, 2.5],
+    ]
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        "WITH MUTUALLY RECURSIVE r(n INT) AS (SELECT 1) SELECT n FROM r",
-        "WITH RECURSIVE (ERROR AT RECURSION LIMIT 9) r(n) AS (SELECT 1) SELECT n FROM r",
+        "SELECT * FROM range(1000000)",
+        "SELECT i FROM orders, range(1000000) t(i)",
+        "SELECT unnest(range(id * 10000)) FROM orders",
+        "SELECT count(*) FROM range(100000) a(i), range(100000) b(j)",
+        "SELECT count(*) FROM range(100000) a(i), range(100000) b(j) WHERE i + j > 3",
+        "FROM orders UNION ALL FROM orders",
     ],
 )
-def test_a_recursion_that_duckdb_does_not_know_is_for_views(query: str) -> None:
-    with pytest.raises(InvalidStatement, match="make a materialized view of it"):
-        referenced(query, {})
-
-
-def test_a_recursion_that_it_knows_is_read() -> None:
-    query = "WITH RECURSIVE r(n) AS (SELECT 1 UNION SELECT n + 1 FROM r WHERE n < 3) FROM r"
-    assert referenced(query, {}) == ()
-
-
-def test_an_answer_that_the_coordinator_cannot_hold_is_refused(
-    env: Environment, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("streams.adapter.reads.MOST_ANSWERED", 1 << 20)
-    failed = env.fails("SELECT * FROM range(100000000000)")
-    assert failed.message == "the answer is too large"
-    assert failed.detail == "expected at most 1 MiB, got more"
-    memory = env.fails("SELECT list(i) FROM range(100000000) t(i)")
-    assert memory.message == "the query failed"
-    assert memory.detail.startswith("Out of Memory Error")
+def test_what_takes_too_much_memory_is_refused(small: Environment, query: str) -> None:
+    env = small
+    with_orders(env).append("s1", NOW + 10, [((1000, 2.5), NOW, 100_000)])
+    failed = env.fails(query)
+    assert failed.message == "the query takes too much memory"
+    assert failed.detail == "expected at most 1 MiB of rows at a time, got more"
     assert env.rows("SELECT 1 AS one") == [[1]]
+
+
+def test_a_collection_that_is_too_large_is_not_held(small: Environment) -> None:
+    env = small
+    rows = [((i, 2.5), NOW, 1) for i in range(50_000)]
+    with_orders(env).append("s1", NOW + 10, rows)
+    assert env.fails("SELECT id FROM orders WHERE amount < 0").message == (
+        "the query takes too much memory"
+    )
+
+
+def test_a_failing_expression_is_the_error_of_a_view(env: Environment) -> None:
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10, [((1, 2.5), NOW, 1), ((0, 1.0), NOW, 1)])
+    failed = env.fails("SELECT 10 // id FROM orders")
+    assert failed.message == "the query failed"
+    assert failed.detail.startswith("cannot evaluate"), failed.detail
+    assert env.rows("SELECT 10 // id FROM orders WHERE id > 0") == [[10]]
+
+
+def test_a_row_that_is_there_less_than_never_is_told(env: Environment) -> None:
+    with_orders(env).append("s1", NOW + 10, [((1, 2.5), NOW, -2)])
+    failed = env.fails("SELECT id FROM orders")
+    assert failed.message == f"the answer holds a row -2 times at {NOW + 9}"
+
+
+def test_a_statement_costs_its_own_failure_only(env: Environment) -> None:
+    with_orders(env).append("s1", NOW + 10, [((1, 2.5), NOW, 3)])
+    assert env.rows("SELECT sum(amount) AS s FROM orders") == [[7.5]]
+    failures: list[Failed] = []
+
+    def attack(text: str) -> None:
+        failures.append(env.fails(text))
+
+    deep = "CASE WHEN true THEN " * 500 + "1" + " END" * 500
+    ending = "LANGUAGE PYTHON AS $$import os\nos._exit(3)$$"
+    hostile = [
+        "SELECT * FROM range(1000000000)",
+        "SELECT repeat('x', 1000000000)",
+        "EXPLAIN SELECT * FROM nowhere",
+        f"CREATE MATERIALIZED VIEW v AS SELECT {deep}",
+        f"CREATE FUNCTION f(x BIGINT) RETURNS BIGINT {ending}",
+    ]
+    threads = [threading.Thread(target=attack, args=(text,)) for text in hostile]
+    for thread in threads:
+        thread.start()
+    for _ in range(5):
+        began = time.monotonic()
+        assert env.rows("SELECT sum(amount) AS s FROM orders") == [[7.5]]
+        assert time.monotonic() - began < 20
+    for thread in threads:
+        thread.join()
+    assert len(failures) == len(hostile)
+    assert env.rows("SHOW FUNCTIONS") == env.rows("SHOW MATERIALIZED VIEWS") == []

@@ -7,6 +7,8 @@ from streams.adapter.results import Complete, Notice
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
 from streams.kafka.log import Entry
+from streams.progress import EMPTY, Antichain
+from streams.storage import Storage
 from streams.storage.events import Drop
 from tests.support.coordinating import NOW, TOTALS, Killed, eventually, with_orders
 
@@ -80,9 +82,16 @@ def test_a_coordinator_that_dies_in_a_create_is_continued_by_the_next(env, point
     assert [each.export for each in replica.created] == ["s1", "u2"]
 
 
+def of_u2(env) -> list[Antichain]:
+    """What a client that has never heard of the view hears of it."""
+    with Storage.memory(env.broker) as client:
+        return [each.frontier for each in client.acquire_capabilities(CollectionId("u2"))]
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(
-    "point", ["after-catalog-drop", "after-release", "after-drop", "before-forget"]
+    "point",
+    ["after-catalog-drop", "after-release", "after-drop", "after-retire", "before-forget"],
 )
 def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) -> None:
     replica = with_orders(env)
@@ -98,8 +107,11 @@ def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) 
         env.rows("DROP MATERIALIZED VIEW totals")
         eventually(lambda: not first._upkeep._threads[1].is_alive())
     env.dying_at = ""
+    before = of_u2(env) if point in {"after-retire", "before-forget"} else []
+    assert before in ([], [EMPTY, EMPTY])
     env.start()
     eventually(lambda: not env.coordinator.catalog.state.dropped)
+    assert of_u2(env) == [EMPTY, EMPTY]
     assert not [each for each in env.broker.topics.names() if ".u2." in each]
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
     assert not [each for each in capabilities if each.startswith("u2")]

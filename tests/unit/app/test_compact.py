@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.app import compact as command
+from streams.app.commands import app
 from streams.app.compact import FOLLOW_MS, show
 from streams.app.compact_once import named, policy_of
 from streams.app.compacting import groups_of
-from streams.app.main import app
 from streams.compaction.runner import Round, Wish
 from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streams.app.main import app
+from streams.app.commands import app
 from streams.app.service import Service, read_service
 from streams.errors import InvalidUsage
 

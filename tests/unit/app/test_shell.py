@@ -6,8 +6,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from streams.app.client import Client, Message
-from streams.app.main import app, asked_for
+from streams.app.commands import app
 from streams.app.printer import Printer
+from streams.app.signals import asked_for
 from streams.app.sql import run, statements
 from streams.errors import Determinate
 

@@ -9,8 +9,8 @@ import typer
 from typer.testing import CliRunner
 
 from streams.app import environment, reaching, up
+from streams.app.commands import app
 from streams.app.environment import Environment, Settings
-from streams.app.main import app
 from streams.app.processes import Child
 from streams.app.reaching import reach
 from streams.app.replica import config_of

@@ -12,7 +12,10 @@ from streams.compaction.work import Worker
 from streams.ids import Offset, Timestamp
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryRawReader
+from streams.progress import EMPTY, frontier
 from streams.storage import read
+from streams.storage.capabilities import WriteCapability
+from streams.storage.lifecycle import Sealed
 from streams.storage.machine import MAX_TICK_MS
 from streams.storage.state import StagedChunks, State
 from streams.storage.storage import LEASE_MS, Storage
@@ -57,23 +60,40 @@ class World:
         return bool(expiries(self.storage.shards.group_state(T1)))
 
 
-def sealed_but_for_one(world: World) -> None:
-    """One writer has finished, another died."""
+def sealed_but_for_one(world: World) -> WriteCapability:
+    """One writer has finished; the other one, which is returned, has died."""
     _, held = world.storage.create(T1, TABLE)
-    Storage.memory(world.broker).acquire_capabilities(T1)
+    _, died = Storage.memory(world.broker).acquire_capabilities(T1)
     held = write(world.storage, held, 10, ("a", 1, 3, 1))
-    world.storage.drop(held)
+    world.storage.update_and_downgrade(held, None, EMPTY)
+    return died
+
+
+def test_a_collection_that_a_writer_has_finished_is_sealed_when_the_others_lease_ends() -> None:
+    world = World()
+    died = sealed_but_for_one(world)
+    with world.compactor() as job:
+        world.passing(LEASE_MS, job)
+        assert world.has_leases()
+        assert world.storage.shards.state(T1).upper == frontier(0)
+        world.passing(LEASE_MS + 2 * MINUTE, job)
+    assert not world.has_leases()
+    assert world.storage.shards.state(T1).upper.is_empty
+    assert len(read.snapshot(world.storage.shards, T1, Timestamp(9))[0]) == 1
+    with pytest.raises(Sealed):
+        world.storage.update_and_downgrade(died, None, 5)
 
 
 def test_a_writer_that_died_does_not_keep_others_from_finishing_a_collection() -> None:
     world = World()
-    sealed_but_for_one(world)
+    died = sealed_but_for_one(world)
+    with Storage.memory(world.broker) as other:
+        write(other, died, 5)  # it goes on after the other has finished: it may not be done
     with world.compactor() as job:
-        world.passing(LEASE_MS, job)
-        assert world.has_leases()
-        world.passing(LEASE_MS + 2 * MINUTE, job)
+        world.passing(2 * LEASE_MS + 2 * MINUTE, job)
     assert not world.has_leases()
     _, last = world.storage.acquire_capabilities(T1)
+    assert last.frontier == frontier(5)
     world.storage.drop(last)  # the lease that ended holds upper back no more
     assert world.storage.shards.state(T1).upper.is_empty
     assert len(read.snapshot(world.storage.shards, T1, Timestamp(9))[0]) == 1

@@ -74,6 +74,37 @@ def test_a_group_goes_when_all_in_it_was_dropped_and_its_ids_stay_used() -> None
     assert world.topics(REGISTRY)
 
 
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def test_who_is_killed_before_the_topics_are_gone_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was noted already is no reason to leave the topics."""
+    world = World()
+    one, _ = world.storage.create(ONE, TABLE, group="g")
+    two, _ = world.storage.create(TWO, TABLE, group="g")
+    for held in (one, two):
+        world.storage.drop(held, whole=True)
+
+    def kill(_: Shards, group: str) -> None:
+        raise Killed(group)
+
+    with monkeypatch.context() as at_once:
+        at_once.setattr(Shards, "delete", kill)
+        with pytest.raises(Killed):
+            world.compacted()
+    assert len(world.topics("g")) == 2
+    with world.client() as fresh:
+        assert fresh.acquire_capabilities(ONE)[0].frontier.is_empty
+        with pytest.raises(NeverReused):
+            fresh.create(TWO, TABLE, group="g")
+    assert world.compacted() == ["g"]
+    with world.client() as fresh:
+        assert fresh.acquire_capabilities(ONE)[0].frontier.is_empty
+
+
 def test_a_sealed_collection_stays() -> None:
     world = World()
     _, write = world.storage.create(ONE, TABLE)

@@ -23,7 +23,7 @@ def position(at: int, **offsets: int) -> Position:
     return Position(frontier(at), {int(name[1:]): offset for name, offset in offsets.items()})
 
 
-def clock(now_ms: int, skew_ms: int = 0) -> Clock:
+def clock(now_ms: int, skew_ms: int | None = 0) -> Clock:
     return Clock(now_ms, tick_ms=50, skew_ms=skew_ms)
 
 
@@ -82,6 +82,22 @@ def test_an_idle_source_ticks() -> None:
 def test_rule_27_a_clock_that_is_off_stops_ticking() -> None:
     own = position(100, p0=5)
     assert next_interval(own, own, {0: Ends(0, 5)}, clock(900, skew_ms=-5_001)) == Pause(None)
+
+
+def test_rule_27_what_comes_is_bound_by_the_earlier_of_two_clocks() -> None:
+    own = position(100, p0=5)
+    for now_ms, skew_ms, time in ((9_900, 9_000, 900), (950, 50, 900), (900, -9_000, 900)):
+        found = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms, skew_ms))
+        assert isinstance(found, Ingest)
+        assert found.time == time
+
+
+def test_rule_27_a_clock_that_was_not_measured_binds_nothing() -> None:
+    own = position(100, p0=5)
+    for high in (5, 9):
+        assert next_interval(own, own, {0: Ends(0, high)}, clock(900, None)) == Pause(None)
+    shard = position(120, p0=8)
+    assert next_interval(own, shard, {0: Ends(0, 9)}, clock(900, None)) == Rebuild(shard)
 
 
 def test_rule_18_who_lost_rebuilds_at_the_binding_of_the_shard() -> None:

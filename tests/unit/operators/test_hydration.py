@@ -8,9 +8,9 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.physical import Column
-from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.kernel import arrow_schema
 from streams.trace.runs import PIECE

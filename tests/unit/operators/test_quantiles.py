@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from streams.ids import CollectionId
 from streams.operators.context import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Reduce
 from streams.testing import maintain
-from streams.testing.local import LocalDataflow
 from tests.support.examples import examples
 from tests.support.work import counted
 

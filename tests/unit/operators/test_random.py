@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 
+import duckdb
 import pytest
 
 from tests.random_sql.case import Case, case, parse
@@ -63,6 +64,15 @@ def test_a_view_that_says_something_else_is_noticed(pinned: str) -> None:
     judge.judge(right)
     with pytest.raises(AssertionError, match="at "):
         judge.judge(replace(right, pinned=pinned))
+
+
+def test_a_judge_closes_its_connection() -> None:
+    """One that has functions and is open when the process ends is reported as a leak."""
+    judge = Judge()
+    connection = judge.connection
+    del judge
+    with pytest.raises(duckdb.ConnectionException):
+        connection.execute("SELECT 1")
 
 
 UNREAD = (

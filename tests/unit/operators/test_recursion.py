@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from streams.ids import CollectionId
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Dataflow
-from streams.testing.local import LocalDataflow
 from streams.trace import updates as trace
 from streams.trace.kernel import Kernel, arrow_schema
 from tests.support.examples import examples

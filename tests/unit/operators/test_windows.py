@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from streams.ids import CollectionId
 from streams.operators import neighbours
 from streams.operators.context import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Groupwise
 from streams.testing import maintain
-from streams.testing.local import LocalDataflow
 from tests.support.examples import examples
 from tests.support.work import counted
 

@@ -9,7 +9,7 @@ from streams.plan.binder import canonical_columns
 from streams.plan.compile import Relation, compile_view
 from streams.plan.fallible import can_fail
 from streams.plan.physical import Column, Linear, Source
-from tests.support.plan_tables import catalog
+from tests.support.plan_tables import catalog, connect
 
 
 def test_relations_and_columns_are_found_without_case() -> None:
@@ -31,6 +31,27 @@ def test_result_columns_have_the_names_and_types_of_duckdb() -> None:
         Column("(a + 1)", "INTEGER"), Column("count_star()", "BIGINT"), Column("n", "INTEGER"),
     )  # fmt: skip
     assert compiled.dataflow.output == compiled.columns
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "a, b AS a, a AS A",
+        "a, b AS a_1, a",
+        "a, b AS a, a AS a_1, b AS a",
+        "1, 1, 1",
+        "count(*) OVER (), count(*) OVER ()",
+        "*, t.*, a AS a_1_1",
+    ],
+)
+def test_columns_of_one_name_get_those_that_create_table_as_gives(listed: str) -> None:
+    connection, text = connect(), f"SELECT {listed} FROM t"
+    connection.execute("CREATE TABLE t (a INTEGER, b VARCHAR)")
+    connection.execute(f"CREATE TABLE made AS {text}")
+    wanted = [row[0] for row in connection.execute("DESCRIBE made").fetchall()]
+    relation = Relation(CollectionId("s1"), (Column("a", "INTEGER"), Column("b", "VARCHAR")))
+    compiled = compile_view(text, {"t": relation})
+    assert [column.name for column in compiled.columns] == wanted
 
 
 def test_a_view_over_a_view_is_an_import() -> None:

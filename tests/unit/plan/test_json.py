@@ -92,3 +92,8 @@ def test_inputs_are_in_the_order_of_the_ports() -> None:
         (8,), (9,), (10, 7), (12,), (13,), (13, 14),
     ]  # fmt: skip
     assert EVERY.depth == 5
+
+
+def test_a_text_that_is_nested_too_deep_is_refused() -> None:
+    with pytest.raises(InvalidUsage, match="not a dataflow of this version"):
+        loads("[" * 100_000)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streams.errors import InvalidStatement
 from streams.plan import ir, passes
-from streams.plan.compile import Relation, bound_plan
+from streams.plan.compile import Relation, bound_plan, compile_view
 from streams.plan.unique import is_unique, key
 from streams.trace.kernel import Kernel
 from tests.random_sql import case
@@ -151,3 +151,23 @@ def test_keys_are_found(query: str, columns: str) -> None:
 def test_keys_are_not_invented(query: str) -> None:
     *_, (_, node) = steps(query, catalog())
     assert not is_unique(node, frozenset(range(len(ir.columns(node)))))
+
+
+def test_a_wide_union_is_hashed_as_often_as_a_narrow_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hash costs as much as the tree below: one for each branch made planning quadratic."""
+    hashed, original = [0], ir.Union.__hash__
+
+    def counted(union: ir.Union) -> int:
+        hashed[0] += 1
+        return original(union)
+
+    monkeypatch.setattr(ir.Union, "__hash__", counted)
+    counts = []
+    for branches in (4, 40):
+        query = " UNION ALL ".join(f"SELECT id + {i} FROM facts" for i in range(branches))
+        before = hashed[0]
+        compile_view(query, catalog())
+        counts.append(hashed[0] - before)
+    assert counts[0] == counts[1]

@@ -35,7 +35,18 @@ def test_the_least_skew_that_explains_an_append(
     measured = Skew()
     measured.measure(before, append, after)
     assert measured.known(after) == skew
-    assert measured.known(after + FORGET_MS) == 0
+    assert measured.known(before + FORGET_MS) is None
+
+
+def test_a_clock_that_was_not_measured_is_not_right() -> None:
+    assert Skew().known(0) is None
+
+
+@pytest.mark.parametrize("jump_ms", [-3_600_000, 3_600_000])
+def test_a_clock_that_was_set_while_it_was_measured_is_not_known(jump_ms: int) -> None:
+    measured, set_ms = Skew(), 5_000_000 + jump_ms
+    measured.measure(5_000_000, 5_000_000, set_ms)
+    assert measured.known(set_ms) is None
 
 
 def test_a_bell_rung_before_the_wait_is_heard() -> None:
@@ -100,16 +111,17 @@ def flow(phase: Phase, own: int | None = None) -> Flow:
 def test_a_condition_says_what_blocks() -> None:
     view = flow(Phase.RUNNING, own=1_000)
     view.blocked_by = (CollectionId("u7"), CollectionId("s3"))
-    assert condition(view, 5_000).state == "running"
-    said = condition(view, 20_000)
+    assert condition(view, 5_000, Skew()).state == "running"
+    said = condition(view, 20_000, Skew())
     assert (said.state, said.message) == ("stalled", "waits for s3, u7")
 
 
 def test_a_condition_says_what_failed() -> None:
     view = flow(Phase.RUNNING, own=1_000)
     view.trouble = Trouble("boom", 1, 0)
-    assert (condition(view, 0).state, condition(view, 0).message) == ("failed", "boom")
-    assert condition(flow(Phase.BUILDING), 0).state == "hydrating"
+    said = condition(view, 0, Skew())
+    assert (said.state, said.message) == ("failed", "boom")
+    assert condition(flow(Phase.BUILDING), 0, Skew()).state == "hydrating"
 
 
 def test_a_flow_in_trouble_waits_for_its_time() -> None:

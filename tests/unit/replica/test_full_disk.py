@@ -10,6 +10,7 @@ import pytest
 from streams.ids import CollectionId, Topic
 from streams.replica.answers import condition
 from streams.replica.scheduler import LANES
+from streams.replica.skew import Skew
 from streams.trace import room
 from tests.support.sparkless import START_MS, Replica, World
 
@@ -71,18 +72,18 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
     send(world, 2_000, 10_000)
     turn(world, replica, 8)
     large, small = (replica.scheduler.flows[each] for each in (LARGE, SMALL))
-    said = condition(large, world.now)
+    said = condition(large, world.now, Skew())
     assert said.state == "failed"
     assert said.message.startswith("no room for state: ")
     assert "No space left on device" in said.message
     assert large.own is not None, "its state is not built anew: that takes more room"
-    assert condition(small, world.now).state == "running"
+    assert condition(small, world.now, Skew()).state == "running"
     world.shards.sync()
     assert world.upper("small") == world.upper("rows") > world.upper("large")
     disk.total = 64 << 20
     turn(world, replica, 40)
     world.shards.sync()
-    assert condition(large, world.now).state == "running"
+    assert condition(large, world.now, Skew()).state == "running"
     assert world.upper("large") == world.upper("rows")
 
 
@@ -105,7 +106,7 @@ def test_records_and_descriptors_that_find_no_room_are_made_later(
     send(world, 10, 10)
     turn(world, replica, 5)
     for name in ("rows", "late"):
-        said = condition(replica.scheduler.flows[CollectionId(name)], world.now)
+        said = condition(replica.scheduler.flows[CollectionId(name)], world.now, Skew())
         assert said.message.startswith("no room for state: "), name
     assert not list(tmp_path.rglob("*.partial"))
     full = False

@@ -8,6 +8,7 @@ import pytest
 from streams.ids import CollectionId
 from streams.replica.answers import condition
 from streams.replica.scheduler import LANES, LaneName
+from streams.replica.skew import Skew
 from streams.replica.trouble import Failure, Kind
 from tests.support.market import VIEWS, Market
 from tests.support.sparkless import Replica
@@ -81,7 +82,7 @@ def test_a_dataflow_that_ends_every_micro_batch_stands_alone(ward: Ward) -> None
     for name in ("orders", "people", "everything", "ranked"):
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
-    said = condition(flow, ward.market.world.now)
+    said = condition(flow, ward.market.world.now, Skew())
     assert said.state == "failed"
     assert ward.failure.message in said.message
 
@@ -102,7 +103,7 @@ def test_it_heals_and_comes_back_among_the_others(ward: Ward) -> None:
         assert ward.lag_s(name) <= 1, name
     flow = ward.replica.scheduler.flows[POISON]
     assert (flow.trouble, flow.isolation.steps) == (None, 0)
-    assert condition(flow, ward.market.world.now).state == "running"
+    assert condition(flow, ward.market.world.now, Skew()).state == "running"
     ward.market.check()
 
 

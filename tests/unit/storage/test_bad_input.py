@@ -62,12 +62,22 @@ def test_frontiers_are_times(storage: Storage, end: object) -> None:
             command()
 
 
-@pytest.mark.parametrize("lease_ms", [0, -1, LONGEST_LEASE_MS + 1, (1 << 63) - 1])
-def test_a_lease_has_bounds(storage: Storage, lease_ms: int) -> None:
+@pytest.mark.parametrize(
+    ("lease_ms", "kind", "why"),
+    [
+        (0, InvalidUsage, "lease_ms: expected 1 to"),
+        (-1, InvalidUsage, "lease_ms: expected 1 to"),
+        (LONGEST_LEASE_MS + 1, TooLarge, "lease_ms .*: expected at most"),
+        ((1 << 63) - 1, TooLarge, "lease_ms .*: expected at most"),
+    ],
+)
+def test_a_lease_has_bounds(
+    storage: Storage, lease_ms: int, kind: type[Exception], why: str
+) -> None:
     read, _ = storage.create(T1, TABLE)
-    with pytest.raises(InvalidUsage, match="lease_ms: expected 1 to"):
+    with pytest.raises(kind, match=why):
         storage.clone(read, lease_ms=lease_ms)
-    with pytest.raises(InvalidUsage, match="lease_ms: expected 1 to"):
+    with pytest.raises(kind, match=why):
         Storage.memory(lease_ms=lease_ms)
     assert storage.clone(read, lease_ms=LONGEST_LEASE_MS).frontier == read.frontier
 
@@ -75,10 +85,10 @@ def test_a_lease_has_bounds(storage: Storage, lease_ms: int) -> None:
 def test_a_token_has_a_longest_length(storage: Storage) -> None:
     long = "x" * (LONGEST_TOKEN + 1)
     storage.create(T1, TABLE)
-    with pytest.raises(InvalidUsage, match="token: expected at most"):
+    with pytest.raises(TooLarge, match="token: expected at most"):
         storage.acquire_capabilities(T1, critical=True, token=long)
     read, _ = storage.acquire_capabilities(T1, critical=True, token=long[1:])
-    with pytest.raises(InvalidUsage, match="token: expected at most"):
+    with pytest.raises(TooLarge, match="token: expected at most"):
         storage.downgrade(read, 0, token=long)
 
 

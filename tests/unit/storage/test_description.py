@@ -30,7 +30,13 @@ def test_what_is_required_is_said_only_when_something_is() -> None:
     assert loads(dumps(strict)) == strict
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"columns": 1, "keys": [], "kind": "x"}'])
+NESTED = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"columns": 1, "keys": [], "kind": "x"}', NESTED]
+)
 def test_what_is_no_description_is_refused(text: str) -> None:
-    with pytest.raises(InvalidUsage, match="description"):
+    with pytest.raises(InvalidUsage, match="description") as refused:
         loads(text)
+    assert len(str(refused.value)) < 1_000, "others read it in their answers"

@@ -6,9 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
-from streams.progress import frontier
+from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import rollup
-from streams.storage.events import Acquire, Body, Create, Downgrade, Event, Right, Stage
+from streams.storage.events import (
+    Acquire,
+    Append,
+    Body,
+    Create,
+    Downgrade,
+    Event,
+    Part,
+    Reclaim,
+    Right,
+    Stage,
+)
 from streams.storage.machine import MAX_TICK_MS, step
 from streams.storage.state import State
 
@@ -116,3 +127,37 @@ def test_a_state_of_an_earlier_form_counts_on_from_its_clock() -> None:
         state = State(group="g", upto=Offset(0), clock_ms=1_000, appended_ms=appended_ms)
         loaded = rollup.decode(rollup.encode(state))
         assert (loaded.clock_ms, loaded.appended_ms) == (1_000, appended_ms)
+
+
+OTHER = CapabilityId("other")
+
+
+def writing(name: CapabilityId, lower: int, upper: Antichain) -> Append:
+    part = Part(collection=U1, capability=name, lower=frontier(lower), upper=upper)
+    return Append((part,))
+
+
+@LAW
+@given(st.lists(st.tuples(st.sampled_from([W, OTHER]), st.integers(1, 9)), max_size=8))
+def test_a_lease_ends_as_well_before_the_other_writer_finishes_as_after(
+    moves: list[tuple[CapabilityId, int]],
+) -> None:
+    """Upper comes to the same, wherever the two stand; and so do the batches."""
+    bodies: list[Body] = [
+        CREATE,
+        Acquire(collection=U1, capability=OTHER, right=Right.WRITE, lease_ms=1_000),
+    ]
+    stand = {W: 0, OTHER: 0}
+    for name, by in moves:
+        bodies.append(writing(name, stand[name], frontier(stand[name] + by)))
+        stand[name] += by
+    finishing, ending = writing(W, stand[W], EMPTY), Reclaim({})
+    silence = [0] * len(bodies)
+    before = states_of([*bodies, ending, finishing], added_up([*silence, 1_000, 0]))[-1]
+    after = states_of([*bodies, finishing, ending], added_up([*silence, 0, 1_000]))[-1]
+    assert before.collections[U1].upper == after.collections[U1].upper == EMPTY
+    spans = [
+        {(batch.lower, batch.upper) for batch in each.collections[U1].batches}
+        for each in (before, after)
+    ]
+    assert spans[0] == spans[1]

@@ -76,6 +76,24 @@ def test_a_follower_holds_little_of_a_group_that_was_busy(
         assert held < 96 * 1024  # 43 KiB, and free lists of the interpreter, once a process
 
 
+def test_the_outcomes_of_commands_are_held_once() -> None:
+    """It held 63 KiB: those of the window beside the same among those that are kept longer."""
+    chance = random.Random(7)
+    grown(WINDOW)  # what a process holds once
+    tracemalloc.start()
+    try:
+        made = group()
+        for offset in range(APPENDS):
+            id_ = f"{COMMAND}{chance.randbytes(16).hex()}:0"
+            made.fold(entry(event(id_, offset - 1), offset))
+        pack(made)
+        gc.collect()
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 50 * 1024
+
+
 def test_a_group_that_was_packed_folds_as_one_that_was_not() -> None:
     chance = random.Random(7)
     whole, often = group(), group()

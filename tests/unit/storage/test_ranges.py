@@ -84,11 +84,14 @@ def test_no_wanted_row_is_left_behind(
 
 @LAW
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(-2, 3)), max_size=12)
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(-2, 3)), max_size=12),
+    st.integers(0, 12),
 )
-def test_a_shortfall_is_the_first_time_a_row_is_there_less_than_never(
-    kernel: Kernel, updates: list[tuple[int, int, int]]
+def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(
+    kernel: Kernel, updates: list[tuple[int, int, int]], most: int
 ) -> None:
+    own = min(most, len(updates))
+    mine = {row for row, _, _ in updates[len(updates) - own :]}
     rows = pa.RecordBatch.from_arrays(
         [pa.array([each[i] for each in updates], pa.int64()) for i in range(3)],
         ["c0", "time", "diff"],
@@ -96,10 +99,10 @@ def test_a_shortfall_is_the_first_time_a_row_is_there_less_than_never(
     totals = [
         (time, row, sum(d for r, t, d in updates if r == row and t <= time))
         for time in range(6)
-        for row in range(3)
+        for row in mine
     ]
     short = [each for each in totals if each[2] < 0]
-    found = shortfall(rows, kernel)
+    found = shortfall(rows, own, kernel)
     assert (found is None) == (not short)
     if found is not None:
         assert found.time == min(short)[0]

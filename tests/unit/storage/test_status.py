@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
@@ -11,10 +11,9 @@ import pytest
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.faulty import Fault, FaultyBroker, FaultyChunks
-from streams.kafka.log import Entry, Tail, Unanswered
+from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.storage import Storage, following
-from streams.storage.lifecycle import Forgotten
 from streams.storage.shards import Shards
 from streams.storage.status import Status
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
@@ -24,13 +23,13 @@ IMPATIENT = Patience(limit_ms=0, pause_ms=0)
 
 @dataclass
 class SilentTail:
-    """A tail that reads nothing and says so while its line is cut."""
+    """A tail that reads nothing and says so while its line is cut; if deaf, without a word."""
 
     inner: Tail
     line: "Line"
 
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
-        if self.line.silent_ms:
+        if self.line.silent_ms or self.line.is_deaf:
             threading.Event().wait(wait_ms / 1000)
             return ()
         return self.inner.poll(wait_ms)
@@ -54,6 +53,7 @@ class Line:
 
     place: Place
     silent_ms: int = 0
+    is_deaf: bool = False
     told: list[Status] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -195,16 +195,23 @@ def test_patience_has_an_end(line: Line, monkeypatch: pytest.MonkeyPatch) -> Non
     line.storage.close()
 
 
-def test_a_failed_group_is_in_the_status_and_told(line: Line) -> None:
+@pytest.mark.parametrize("first", ["the command", "the pump"])
+def test_a_failed_group_is_in_the_status_and_told(line: Line, first: str) -> None:
     _, held = line.storage.create(T1, TABLE)
     _, other = line.storage.create(T2, TABLE)
     names = line.storage.shards.names(T1)
+    line.is_deaf = True  # the pump notices nothing
     line.place.broker.topics.delete([names.log, names.data])
-    # the log itself tells it, or the pump, which may have been faster, has noticed it
-    with pytest.raises((Determinate, Forgotten), match=f"{names.log}|{T1} was dropped"):
+    if first == "the pump":
+        line.is_deaf = False
+        until_told(line)
+    with pytest.raises(Determinate, match=names.log):
         write(line.storage, held, 5)
+    line.is_deaf = False
     write(line.storage, other, 5)
     until_told(line)
+    with pytest.raises(Truncated, match=names.log):
+        line.storage.acquire_capabilities(T1)
     status = line.storage.status()
     assert set(status.failed) == {T1}
     assert names.log in str(status)
@@ -251,3 +258,35 @@ def test_an_event_is_sent_again_for_as_long_as_no_broker_answers(line: Line) -> 
     assert len(line.way.logs.pending) > 10
     hurried.close()
     line.storage.close()
+
+
+@dataclass
+class UntoldTail(TimedTail):
+    """Silent until 1 s; a poll that tells so comes later."""
+
+    def silent_ms(self) -> int:
+        return 1 if 0.1 <= self.now_s < 1 else 0
+
+
+def test_patience_begins_anew_before_the_end_of_a_silence_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tail = UntoldTail()
+    monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: tail.now_s))
+    waiting = following.Following(
+        SimpleNamespace(tail=lambda starts: tail), lambda topic: None, pump=False
+    )
+    monkeypatch.setattr(waiting, "_told", Status(1, {}))  # by the thread that polls
+    tail.now_s = 0.5
+    waited = list[int]()
+
+    def wait(predicate: Callable[[], bool], timeout_ms: int, groups: object) -> bool:
+        waited.append(timeout_ms)
+        tail.now_s += timeout_ms / 1000
+        return len(waited) == 2
+
+    monkeypatch.setattr(waiting, "wait", wait)
+    assert waiting.await_answered(lambda: False)
+    assert waited == [1_000, 1_000]
+    waiting.close()

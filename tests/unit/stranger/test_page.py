@@ -89,6 +89,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.LARGEST_DESCRIPTION,
         limits.LARGEST_ROWS,
         limits.LONGEST_NAME,
+        limits.LONGEST_STAGE,
         limits.MOST_CHUNKS,
         limits.MOST_COLUMNS,
         limits.MOST_DIFF,

@@ -120,7 +120,7 @@ def test_the_stranger_reads_what_we_read(history: History, lower: int, width: in
 
 
 def folded(fold: Fold) -> dict[str, Any]:
-    """The stranger's state as a record of `shard_state_5`; of outcomes only where they are."""
+    """The stranger's state as a record of `shard_state_6`; of outcomes only where they are."""
     oldest = fold.upto - WINDOW
     return {
         "group": fold.group,
@@ -154,7 +154,7 @@ def folded(fold: Fold) -> dict[str, Any]:
     }
 
 
-PLAIN = ("description", "since", "upper", "fingerprint", "changed", "released")
+PLAIN = ("description", "since", "upper", "fingerprint", "changed", "released", "sealing")
 
 
 def stated(body: bytes) -> dict[str, Any]:
@@ -166,6 +166,7 @@ def stated(body: bytes) -> dict[str, Any]:
         linked = [each["offset"] for each in collection["batches"] if each["chunks"]]
         collection.setdefault("changed", max(linked, default=None))
         collection.setdefault("released", False)
+        collection.setdefault("sealing", False)
     batches = [each for collection in state["collections"] for each in collection["batches"]]
     for holder in (*batches, *state["stages"], *state["superseded"], *state["rollups"]):
         for chunk in holder["chunks"]:

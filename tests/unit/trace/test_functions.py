@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 from streams.errors import InvalidStatement
+from streams.trace.arrow import is_plain
 from streams.trace.functions import Function, compiled, named, without_hash
-from streams.trace.kernel import EvaluationFailed, Kernel, KernelFailed, is_plain
+from streams.trace.kernel import EvaluationFailed, Kernel, KernelFailed
 
 TWICE = "import pyarrow.compute as pc\n\ndef f(x):\n    return pc.multiply(x, 2)\n"
 

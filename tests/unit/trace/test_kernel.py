@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streams.trace import kernel as kernels
+from streams.trace.arrow import empty_table
 from streams.trace.kernel import (
     AnswerTooLarge,
     EvaluationFailed,
@@ -117,19 +118,19 @@ def test_running_out_of_memory_is_no_error_of_the_data() -> None:
 
 
 def test_an_answer_of_bounded_bytes_is_not_computed_to_its_end() -> None:
-    kernel = Kernel()
-    wanted = kernel.query_as("SELECT i, i > 3 AS b FROM range(9000) t(i)", {})
-    bounded = kernel.query_as(
-        "SELECT i, i > 3 AS b FROM range(9000) t(i)", {}, most_bytes=1 << 20
-    )
-    assert bounded.equals(wanted)
+    kernel = Kernel(most_bytes=1 << 20)
+    few = "SELECT i, i > 3 AS b FROM range(9000) t(i)"
+    assert kernel.query(few).equals(Kernel().query(few))
     with pytest.raises(AnswerTooLarge, match="at most 1,048,576 bytes"):
-        kernel.query_as("SELECT * FROM range(100000000000)", {}, most_bytes=1 << 20)
+        kernel.query("SELECT * FROM range(100000000000)")
+    several = pa.table({"n": [1 << 24]})
+    with pytest.raises(AnswerTooLarge, match="at most 1,048,576 bytes"):
+        kernel.prepare("SELECT unnest(range(n)) FROM {t}", t=several.schema).run(several)
     late = "SELECT (CASE i WHEN 8999 THEN 'x' ELSE '1' END)::INT FROM range(9000) t(i)"
     with pytest.raises(EvaluationFailed, match="Could not convert string 'x'"):
-        kernel.query_as(late, {}, most_bytes=1 << 20)
+        kernel.query(late)
     with pytest.raises(KernelFailed, match="Out of Memory"):
-        kernel.query_as("SELECT list(i) FROM range(100000000) t(i)", {}, most_bytes=1 << 20)
+        kernel.query("SELECT list(i) FROM range(100000000) t(i)")
 
 
 def test_a_query_reads_columns_as_the_types_it_is_told() -> None:
@@ -157,7 +158,7 @@ NESTED = [
 @pytest.mark.parametrize("kind", [*NESTED, "ENUM('z', 'a')[]", "STRUCT(e ENUM('z', 'a')[])"])
 def test_types_inside_types_make_empty_tables(kind: str) -> None:
     schema = arrow_schema([kind])
-    assert kernels.empty_table(schema).num_rows == 0
+    assert empty_table(schema).num_rows == 0
     assert kernel().round_trips(kind) == ("ENUM" not in kind)
     assert "dictionary" not in str(schema)
 
@@ -186,3 +187,32 @@ def test_a_type_is_the_same_whatever_the_machines_time_zone(zone: str) -> None:
         check=True,
     )
     assert told.stdout.strip() == "list<l: timestamp[us, tz=UTC]>"
+
+
+def test_a_failure_without_a_class_is_of_the_data() -> None:
+    rows = pa.table({"x": [[1, 2], []]})
+    with pytest.raises(EvaluationFailed, match="list_reduce"):
+        kernel().query("SELECT list_reduce(x, lambda a, b: a + b) AS y FROM t", t=rows)
+
+
+def test_a_failure_whose_text_is_not_utf8_is_of_the_data() -> None:
+    """DuckDB quotes one byte of a character of two."""
+    rows = pa.table({"x": ["61", "é"]})
+    statement = kernel().prepare("SELECT from_hex(x) AS y FROM {t}", t=rows.schema)
+    with pytest.raises(EvaluationFailed):
+        statement.run(rows)
+    with pytest.raises(EvaluationFailed):
+        kernel().query_as("SELECT from_hex(x) AS y FROM t", {"t": (rows, ["VARCHAR"])})
+    bounded = Kernel(most_bytes=1 << 20)
+    with pytest.raises(EvaluationFailed):
+        bounded.query_as("SELECT from_hex(x) AS y FROM t", {"t": (rows, ["VARCHAR"])})
+
+
+def test_a_failure_of_binding_over_rows_is_of_the_data() -> None:
+    """DuckDB names it so where a row's value is what it asks of constants."""
+    schema = pa.schema([("x", pa.int64()), ("b", pa.list_(pa.int64()))])
+    rows = pa.table({"x": [1, 2], "b": [None, [2]]}, schema)
+    statement = kernel().prepare("SELECT histogram(x, b) AS h FROM {t}", t=rows.schema)
+    with pytest.raises(EvaluationFailed, match="cannot be NULL"):
+        statement.run(rows)
+    assert statement.run(rows[1:])["h"].to_pylist() == [[(2, 1)]]

@@ -16,6 +16,7 @@ from streams.adapter.coordinator import (
     CoordinatorSettings,
     catalog_topic,
 )
+from streams.adapter.workers.pool import Workers
 from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle
 from streams.app.services import new_id, now_ms
 from streams.errors import Determinate
@@ -70,7 +71,8 @@ def restarted(rig: Rig, ids: Sequence[CollectionId]) -> Idle:
     began = time.perf_counter()
     broker = KafkaBroker(ClientSettings(rig.bootstrap))
     cluster = Cluster(broker.logs, broker.chunks, broker.topics)
-    coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id)
+    workers = Workers()
+    coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id, workers=workers)
     try:
         coordinator.start()
         ready_s = time.perf_counter() - began
@@ -80,4 +82,5 @@ def restarted(rig: Rig, ids: Sequence[CollectionId]) -> Idle:
         return idle(rig, ready_s)
     finally:
         coordinator.stop()
+        workers.close()
         broker.close()

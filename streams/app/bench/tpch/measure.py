@@ -27,9 +27,9 @@ from streams.app.freshness import percentile
 from streams.ids import CollectionId
 from streams.operators.engine import Interval
 from streams.operators.layout import layout
+from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Dataflow, NodeId
-from streams.testing.local import LocalDataflow
 from streams.trace.kernel import Kernel
 
 THREADS = 2

@@ -36,6 +36,7 @@ class Assault:
     tell: Callable[[float], None]
     only: Sequence[str] = tuple(SURFACES)
     rng: Random = field(init=False)
+    starts: Mapping[str, int] = field(init=False)
     figures: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     evidence: deque[str] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
@@ -43,6 +44,9 @@ class Assault:
     view_s: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.starts = {
+            name: child.starts for name, child in self.scene.environment.children.items()
+        }
         self.rng = Random(self.seed)  # noqa: S311  chance to be repeated, no secret
 
     def run(self, seconds: float, rounds: int) -> Verdict:
@@ -59,19 +63,19 @@ class Assault:
 
     def round(self) -> None:
         """Inputs, and what became of the honest client."""
-        scene, number, starts = self.scene, self.figures["rounds"], self._starts()
+        scene, number = self.scene, self.figures["rounds"]
         if self.rng.random() < REPLACED:
             self._noting(scene.replace)
         for _ in range(self.rng.randint(*INPUTS)):
             self._attack(number)
+        scene.view.publish()  # first: what the view takes, storage takes at the same time
         self._noting(lambda: scene.writer.write(number))
-        scene.view.publish()
         self._note(timed(lambda: scene.writer.check(number), self.write_s))
         self._note(timed(scene.view.check, self.view_s))
         if number % TIDY_EVERY == TIDY_EVERY - 1:
             self._noting(scene.tidy)
             scene.harvest()
-        for name in self._ended(starts):
+        for name in self._ended():
             self._note(f"the {name} ended")
         if scene.writer.batches() > MOST_BATCHES:
             self._note(f"{scene.writer.batches()} batches: compaction stands still")
@@ -104,22 +108,20 @@ class Assault:
         if said:
             self.wrong.append(f"round {self.figures['rounds']}: {said}")
 
-    def _starts(self) -> Mapping[str, int]:
-        children = self.scene.environment.children
-        return {name: child.starts for name, child in children.items()}
-
-    def _ended(self, before: Mapping[str, int]) -> list[str]:
-        """Which processes ended in this round."""
+    def _ended(self) -> list[str]:
+        """Which processes ended since the run began."""
         children = self.scene.environment.children
         return [
             name
             for name, child in children.items()
-            if child.starts != before[name] or child.pid is None
+            if child.starts != self.starts[name] or child.pid is None
         ]
 
     def _figures(self) -> dict[str, int]:
         figures = dict(self.figures)
         figures["refused by the broker"] = self.scene.senders.refused
+        for answer, count in sorted(self.scene.answers.items()):
+            figures[f"answers {answer}"] = count
         logs = self.scene.environment.settings.directory / "logs"
         figures["tracebacks logged"] = tracebacks(logs)
         for name, seconds in (("write", self.write_s), ("view", self.view_s)):

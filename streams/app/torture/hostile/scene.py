@@ -1,15 +1,16 @@
 """The parties to a run: an environment, an honest client in it, and an attacker's means."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas import codec
 from streams.app.environment import Environment, Settings
-from streams.app.torture.hostile.asking import Asker
+from streams.app.torture.hostile.asking import Asker, Fields
 from streams.app.torture.hostile.honest import COLLECTION, TOPIC, HonestView, HonestWriter
-from streams.app.torture.hostile.known import DESCRIPTION, RAW_TOPIC, Known, Victim
+from streams.app.torture.hostile.known import DESCRIPTION, TOPICS, Known, Victim
 from streams.app.torture.hostile.senders import Senders
 from streams.app.torture.hostile.statements import STANDING
 from streams.errors import Corrupt, Determinate, SlackwaterError
@@ -21,10 +22,12 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
 
 VICTIMS = 3
+SPOILED = 2
 PATIENCE_S = 20.0
 START_S = 180.0
 COMPACT_EVERY_S = 2.0
 MOST_SAMPLES = 200
+MOST_STATES = 10
 NEWEST = 50
 
 
@@ -41,15 +44,17 @@ class Scene:
     known: Known
     recruited: int = 0
     refused: int = 0
+    answers: Counter[str] = field(default_factory=Counter)
 
     def prepare(self) -> None:
         """Make the attacker's objects, and wait until the honest view is maintained.
 
         Errors: Determinate when it is not in time.
         """
+        self.asker.heard = self._hear
         self.tidy()
-        while len(self.known.victims) < VICTIMS:
-            self._recruit()
+        self.known.victims += [self._recruit() for _ in range(VICTIMS)]
+        self.known.spoiled += [self._recruit() for _ in range(SPOILED)]
         self.harvest()
         self.view.publish()
         problem = replace(self.view, patience_s=START_S).check()
@@ -57,11 +62,23 @@ class Scene:
             raise Determinate(f"before the first round: {problem}")
 
     def replace(self) -> None:
-        """A fresh collection instead of the oldest, whose log may have halted."""
-        self._recruit()
-        del self.known.victims[:-VICTIMS]
+        """Fresh collections instead of the oldest and of spent ones.
 
-    def _recruit(self) -> None:
+        Errors: Determinate when they are not made in time.
+        """
+        self.known.spoiled = [*self.known.spoiled[1:], self._recruit()]
+        usable = [each for each in self.known.victims[1:] if not each.is_spent]
+        fresh = [self._recruit() for _ in range(VICTIMS - len(usable))]
+        self.known.victims = [*usable, *fresh]
+
+    def _hear(self, response: Fields) -> None:
+        """Note what services answer to anybody: what arrives nowhere is seen there."""
+        error = response["error"]
+        code = f" {error['code']}" if isinstance(error, dict) else ""
+        self.answers[f"{response['status']}{code}"] += 1
+        self.known.heard(response)
+
+    def _recruit(self) -> Victim:
         """One more collection of the attacker's. Errors: Determinate."""
         self.recruited += 1
         id_ = f"victim{self.recruited}"
@@ -72,9 +89,9 @@ class Scene:
         first = self.records.fetch(topic, 0, *self.records.ends(topic)[0], 1)
         _, record = codec.decode(first.column("value")[0].as_py())
         victim = Victim(id_, record["group"], read, write)
-        self.known.victims.append(victim)
         self.known.commands += commands_of(victim)
         del self.known.commands[:-MOST_SAMPLES]
+        return victim
 
     def harvest(self) -> None:
         """Take real records as samples."""
@@ -82,6 +99,9 @@ class Scene:
         for each in logs:
             self.known.events += self._some(self.known.topic(each, "log"))
         del self.known.events[:-MOST_SAMPLES]
+        found = self._some(self.known.topic(COLLECTION, "data"))
+        self.known.states += [each for each in found if is_state(each)]
+        del self.known.states[:-MOST_STATES]
         self.known.compute = self._some(self.known.topic("compute", "default", "commands"))
 
     def _some(self, topic: Topic) -> list[bytes]:
@@ -123,7 +143,7 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
     with ExitStack() as stack:
         broker = KafkaBroker(kafka)
         stack.callback(broker.close)
-        topics = [TopicSpec(topic, 1, TopicKind.RAW) for topic in (TOPIC, RAW_TOPIC)]
+        topics = [TopicSpec(topic, 1, TopicKind.RAW) for topic in (TOPIC, *TOPICS)]
         broker.topics.create(topics)
         senders = Senders(kafka, environment.client.url, name)
         asker = Asker.open(broker, senders.plain, namespace)
@@ -165,6 +185,11 @@ def commands_of(victim: Victim) -> list[bytes]:
         codec.encode(f"command_{name}", {"id": f"{victim.collection}-{name}", **fields})
         for name, fields in given
     ]
+
+
+def is_state(message: bytes) -> bool:
+    """Whether a message is the body of a Rollup."""
+    return codec.decode(message)[0].startswith("shard_state")
 
 
 def _is_ours(value: bytes | None) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import time
 from urllib.parse import urlsplit
 
 from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
@@ -10,7 +11,7 @@ from streams.kafka.foreign import ForeignProducer
 from streams.kafka.settings import ClientSettings
 
 NOWHERE = (0, 0)
-SILENCE_S = 2.0
+LISTENS_S = 1.0
 MOST_ANSWERED = 1 << 20
 
 
@@ -46,14 +47,19 @@ class Senders:
         )
 
     def _request(self, payload: bytes) -> None:
-        """Send bytes and take what comes, until it ends or nothing comes for a while."""
+        """Send bytes and take what comes, for a while: what is followed never ends."""
         place = urlsplit(self._url)
+        deadline = time.monotonic() + LISTENS_S
         taken = 0
         with (
             contextlib.suppress(OSError),
-            socket.create_connection((place.hostname, place.port), SILENCE_S) as connection,
+            socket.create_connection((place.hostname, place.port), LISTENS_S) as connection,
         ):
             connection.sendall(payload)
             connection.shutdown(socket.SHUT_WR)
-            while taken < MOST_ANSWERED and (piece := connection.recv(1 << 16)):
+            while taken < MOST_ANSWERED and (left := deadline - time.monotonic()) > 0:
+                connection.settimeout(left)
+                piece = connection.recv(1 << 16)
+                if not piece:
+                    break
                 taken += len(piece)

@@ -11,12 +11,15 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 
-from streams.app.torture.hostile.mutations import INTEGERS, mutated
+from streams.app.torture.hostile.mutations import INTEGERS, TEXTS, mutated
 
 COLUMNS = (("writer", "VARCHAR"), ("number", "BIGINT"))
 CODECS = (None, "lz4", "zstd")
 BOMB_BYTES = 1 << 26
 MOST_ROWS = 20
+ALLOWED = 0.3
+LARGEST_DIFF = 1 << 53
+Row = tuple[str, int, int, int]
 
 
 def _texts(rng: Random, rows: int) -> pa.Array:
@@ -86,8 +89,19 @@ def _times(rng: Random, rows: int, time: int) -> pa.Array:
     return pa.array(values, pa.int64())
 
 
+def allowed(rng: Random, time: int) -> list[Row]:
+    """Rows that are allowed, at the ends of their types."""
+    diffs = (1, -1, LARGEST_DIFF, -LARGEST_DIFF)
+    return [
+        (rng.choice(TEXTS), rng.choice(INTEGERS), time, rng.choice(diffs))
+        for _ in range(rng.randint(1, MOST_ROWS))
+    ]
+
+
 def inline(rng: Random, time: int) -> bytes:
     """A stream as a command carries it, with rows mostly at `time`."""
+    if rng.random() < ALLOWED:
+        return sound(allowed(rng, time))
     rows = rng.randrange(MOST_ROWS)
     columns = [
         rng.choice(_TEXT_COLUMNS)(rng, rows),
@@ -106,6 +120,9 @@ def inline(rng: Random, time: int) -> bytes:
 
 def chunk(rng: Random, time: int) -> tuple[bytes, int]:
     """A chunk's value, and the number of rows it may claim."""
+    if rng.random() < ALLOWED:
+        given = allowed(rng, time)
+        return sound_chunk(given, rng.choice(CODECS)), len(given)
     rows = rng.randrange(MOST_ROWS)
     data = pa.StructArray.from_arrays(
         [rng.choice(_TEXT_COLUMNS)(rng, rows), _numbers(rng, rows)],
@@ -121,19 +138,29 @@ def chunk(rng: Random, time: int) -> tuple[bytes, int]:
     return _perhaps_mutated(rng, stream(batch, rng.choice(CODECS))), rows
 
 
-def sound(rows: Sequence[tuple[str, int, int, int]]) -> bytes:
+def sound(rows: Sequence[Row]) -> bytes:
     """A stream as an honest command carries it: rows of writer, number, time, diff."""
-    writers, numbers, times, diffs = zip(*rows, strict=True)
     batch = pa.RecordBatch.from_arrays(
-        [
-            pa.array(writers, pa.utf8()),
-            pa.array(numbers, pa.int64()),
-            pa.array(times, pa.int64()),
-            pa.array(diffs, pa.int64()),
-        ],
-        names=["writer", "number", "time", "diff"],
+        _columns(rows), names=["writer", "number", "time", "diff"]
     )
     return stream(batch, None)
+
+
+def sound_chunk(rows: Sequence[Row], codec: str | None) -> bytes:
+    """A chunk's value as an honest client writes it."""
+    writers, numbers, times, diffs = _columns(rows)
+    data = pa.StructArray.from_arrays([writers, numbers], names=["writer", "number"])
+    errors = pa.nulls(len(rows), pa.utf8())
+    names = ["data", "time", "diff", "error"]
+    return stream(pa.RecordBatch.from_arrays([data, times, diffs, errors], names=names), codec)
+
+
+def _columns(rows: Sequence[Row]) -> list[pa.Array]:
+    types = (pa.utf8(), pa.int64(), pa.int64(), pa.int64())
+    return [
+        pa.array(values, type_)
+        for values, type_ in zip(zip(*rows, strict=True), types, strict=True)
+    ]
 
 
 def bomb(time: int) -> bytes:

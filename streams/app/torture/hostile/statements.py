@@ -8,18 +8,25 @@ from streams.app.torture.hostile.mutations import INTEGERS, TEXTS, mutated, nois
 
 SOURCE = "hostile_source"
 KEYED = "hostile_keyed"
+BROKEN = "hostile_broken"
 VIEW = "hostile_view"
+SINK = "hostile_standing"
 NESTED = 4_000
 
 STANDING: Sequence[tuple[str, str]] = (
     (
         SOURCE,
-        f"CREATE SOURCE {SOURCE} FROM KAFKA (TOPIC 'hostile.raw')"
+        f"CREATE SOURCE {SOURCE} FROM KAFKA (TOPIC 'hostile.rows')"
         " (k BIGINT, v BIGINT, t VARCHAR) FORMAT JSON ENVELOPE NONE",
     ),
     (
         KEYED,
-        f"CREATE SOURCE {KEYED} FROM KAFKA (TOPIC 'hostile.raw')"
+        f"CREATE SOURCE {KEYED} FROM KAFKA (TOPIC 'hostile.keyed')"
+        " (k BIGINT, v DECIMAL(38,2), t VARCHAR) FORMAT JSON ENVELOPE UPSERT (KEY (k))",
+    ),
+    (
+        BROKEN,
+        f"CREATE SOURCE {BROKEN} FROM KAFKA (TOPIC 'hostile.raw')"
         " (k BIGINT, v DECIMAL(12,2), t TIMESTAMP) FORMAT JSON ENVELOPE UPSERT (KEY (k))",
     ),
     (
@@ -27,8 +34,13 @@ STANDING: Sequence[tuple[str, str]] = (
         f"CREATE MATERIALIZED VIEW {VIEW} AS SELECT s.k, count(*) AS n, sum(s.v) AS total,"
         f" max(u.v) AS best FROM {SOURCE} s LEFT JOIN {KEYED} u ON s.k = u.k GROUP BY s.k",
     ),
+    (SINK, f"CREATE SINK {SINK} FROM {VIEW} INTO KAFKA (TOPIC 'hostile.out') KEY (k)"),
 )
-"""Objects of the attacker's that live as long as the run: (name, statement)."""
+"""Objects of the attacker's that live as long as the run: (name, statement).
+
+Messages that are no rows go to a source of their own: an error that no later message takes back
+would keep what hangs on it from being computed for the rest of the run.
+"""
 
 TEXTS_OF_SQL = (
     *(text for _, text in STANDING),
@@ -66,16 +78,18 @@ def statement(rng: Random) -> bytes:
     """A request for the coordinator."""
     roll = rng.random()
     sample = rng.choice(TEXTS_OF_SQL)
-    if roll < 0.5:  # noqa: PLR2004  half of them
+    if roll < 0.2:  # noqa: PLR2004  a fifth, or nothing would ever come to be
+        return sample.encode()
+    if roll < 0.55:  # noqa: PLR2004  a third
         return retold(rng, sample, WORDS).encode()
-    if roll < 0.65:  # noqa: PLR2004  now and then any words
+    if roll < 0.7:  # noqa: PLR2004  now and then any words
         return soup(rng, WORDS).encode()
-    if roll < 0.8:  # noqa: PLR2004  or broken UTF-8
+    if roll < 0.85:  # noqa: PLR2004  or broken UTF-8
         return mutated(rng, sample.encode())
-    return rng.choice(_MONSTERS)
+    return rng.choice(MONSTERS)
 
 
-_MONSTERS: Sequence[bytes] = (
+MONSTERS: Sequence[bytes] = (
     b"SELECT " + b"(" * NESTED + b"1" + b")" * NESTED,
     b"SELECT " + b"-" * 1_000 + b"1",
     b"SELECT " + b" + ".join([b"1"] * NESTED),
@@ -91,6 +105,13 @@ _MONSTERS: Sequence[bytes] = (
     b"SELECT * FROM range(1000000000)",
     b"SELECT repeat('x', 1000000000)",
 )
+
+
+def row_message(rng: Random) -> tuple[bytes | None, bytes | None]:
+    """A key and a row that every source takes, of values at the ends of their types."""
+    number = rng.choice((rng.randrange(20), rng.choice(INTEGERS)))
+    row = {"k": number, "v": rng.choice(INTEGERS), "t": rng.choice(TEXTS)}
+    return json.dumps({"k": number}).encode(), json.dumps(row).encode()
 
 
 def message(rng: Random) -> tuple[bytes | None, bytes | None]:

@@ -2,8 +2,8 @@
 
 A surface is a generator: it yields inputs, and is sent where each one landed, so that a command
 can name the chunk that was written before it. Records of a log, and of a Rollup, go to logs of
-the attacker's own collections: a group whose log holds a foreign record halts, by rule 11, and
-the question is whether another one notices.
+collections that the attacker keeps for this: a group whose log holds a foreign record halts, by
+rule 11, and the question is whether another one notices.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from random import Random
 from schemas import codec
 from streams.app.torture.hostile import sheets
 from streams.app.torture.hostile.asking import Fields
-from streams.app.torture.hostile.forging import bent, forged
+from streams.app.torture.hostile.forging import bent, encoded, forged
 from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
-from streams.app.torture.hostile.known import RAW_TOPIC, Known, Victim
+from streams.app.torture.hostile.known import KEYED_TOPIC, RAW_TOPIC, ROWS_TOPIC, Known, Victim
 from streams.app.torture.hostile.mutations import mutated, noise, spliced
-from streams.app.torture.hostile.statements import message, statement
+from streams.app.torture.hostile.statements import message, row_message, statement
 from streams.ids import Topic
 
 Place = tuple[int, int]
@@ -30,13 +30,15 @@ def _schemas(start: str) -> list[str]:
     return [name for name in codec.registry().by_name if name.startswith(start)]
 
 
-def _command(known: Known, value: bytes, **more: object) -> Record:
+def _command(known: Known, value: bytes | None, **more: object) -> Record:
     topic = known.topic("storage", "commands")
     return Record(surface="command", topic=topic, value=value, **more)  # type: ignore[arg-type]  # key and ending as given
 
 
-def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes:
-    """Noise, or samples that were cut up."""
+def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes | None:
+    """Noise, or samples that were cut up, or no value."""
+    if rng.random() < 0.03:  # noqa: PLR2004  now and then a tombstone
+        return None
     if not samples or rng.random() < 0.2:  # noqa: PLR2004  now and then nothing known
         return noise(rng)
     made = mutated(rng, rng.choice(samples)), spliced(rng, samples)
@@ -140,7 +142,7 @@ def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """A record in the log of a collection of the attacker's."""
-    victim = known.a_victim(rng)
+    victim = known.a_spoiled(rng)
     pool = known.pool_of(victim)
     roll = rng.random()
     if roll < 0.2 or not known.events:  # noqa: PLR2004  a fifth
@@ -156,10 +158,14 @@ def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 
 def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
-    """A Rollup that nobody folded: a forged state in the data topic, and the event for it."""
-    victim = known.a_victim(rng)
+    """A Rollup that nobody folded: a state in the data topic, and the event for it."""
+    victim = known.a_spoiled(rng)
+    pool = known.pool_of(victim)
     states = sorted(_schemas("shard_state"))
-    body = forged(rng, states[-1], known.pool(names_others=False))
+    is_bent = known.states and rng.random() < 0.5  # noqa: PLR2004  half of them
+    body = (
+        bent(rng, rng.choice(known.states), pool) if is_bent else forged(rng, states[-1], pool)
+    )
     key = str(uuid.uuid4())
     place = yield _chunk(rng, known, victim, body, 0, key)
     fields: Fields = {
@@ -174,12 +180,40 @@ def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
     yield Record(surface="rollup", topic=known.topic(victim.collection, "log"), value=value)
 
 
+def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A chunk that a record of the log links: no service has validated it."""
+    victim = known.a_spoiled(rng)
+    time = _time(rng, victim)
+    body, rows = sheets.chunk(rng, time)
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, rows, key)
+    part: Fields = {
+        "collection": victim.collection,
+        "capability": victim.write["name"],
+        "lower": time,
+        "upper": time + 1,
+        "chunks": [{**sheets.reference(rng, body, rows, key, place), "ranges": None}],
+        "stages": [],
+        "from_offsets": None,
+        "to_offsets": None,
+        "fingerprint": "",
+        "token": "",
+    }
+    event = {"id": uuid.uuid4().hex, "group": victim.group, "seen": -1, "parts": [part]}
+    value = encoded(rng, "shard_append_2", event)
+    yield Record(surface="linked", topic=known.topic(victim.collection, "log"), value=value)
+    victim.write = {**victim.write, "frontier": time + 1}
+
+
 def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
-    """A message for the attacker's sources."""
-    key, value = message(rng)
+    """A message for the attacker's sources: rows for one that has to bear them, or anything."""
+    topic = rng.choice((ROWS_TOPIC, KEYED_TOPIC, RAW_TOPIC, RAW_TOPIC))
+    key, value = message(rng) if topic == RAW_TOPIC else row_message(rng)
+    if topic == KEYED_TOPIC and rng.random() < 0.1:  # noqa: PLR2004  now and then a key's end
+        value = None
     yield Record(
         surface="raw message",
-        topic=RAW_TOPIC,
+        topic=topic,
         value=value,
         key=key,
         headers=(("h", noise(rng)),),
@@ -221,10 +255,12 @@ def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """Bytes where services answer."""
     topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
     samples = known.commands + known.compute
+    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    made = any_bytes(rng, samples), forged(rng, rng.choice(names), known.pool())
     yield Record(
         surface="response",
         topic=known.topic(*topic),
-        value=any_bytes(rng, samples),
+        value=rng.choice(made),
         ending=rng.choice((Ending.PLAIN, Ending.ABORTED)),
     )
 
@@ -232,7 +268,7 @@ def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """Commands for replicas that cannot be read, or come from nobody's iteration."""
     names = [each for each in _schemas("compute_") if each != "compute_hello"]
-    made = noise(rng), forged(rng, rng.choice(names), known.pool())
+    made = any_bytes(rng, known.compute), forged(rng, rng.choice(names), known.pool())
     topic: Topic = known.topic("compute", "default", "commands")
     yield Record(surface="compute", topic=topic, value=rng.choice(made))
 
@@ -246,6 +282,7 @@ SURFACES: Mapping[str, tuple[Surface, int]] = {
     "data": (data_bytes, 2),
     "log": (log_record, 2),
     "rollup": (rollup, 1),
+    "linked": (linked, 2),
     "message": (raw_message, 4),
     "sql": (sql_text, 3),
     "http": (http_bytes, 1),

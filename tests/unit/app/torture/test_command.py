@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from streams.app.main import app
+from streams.app.commands import app
 from streams.app.torture.entries import parse
 from tests.model.storage_mutations import PATCHES, Mutation
 

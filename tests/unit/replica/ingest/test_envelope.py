@@ -16,11 +16,11 @@ from streams.compute.description import IngestionDescription
 from streams.errors import InvalidUsage
 from streams.ids import Offset, Timestamp, Topic
 from streams.operators.engine import Interval
+from streams.operators.local import LocalDataflow
 from streams.plan.physical import Column, Source, Upsert
 from streams.replica.ingest import plan
 from streams.replica.ingest.ranges import Slice, assign, slices, windows
 from streams.replica.ingest.source import MESSAGES, Resources, load, replay
-from streams.testing.local import LocalDataflow
 from streams.trace.kernel import Kernel
 
 COLUMNS = (Column("v", "BIGINT"), Column("k", "VARCHAR"), Column("w", "VARCHAR"))

@@ -1,31 +1,17 @@
 """What a command may exercise: what its client was given, and neither names nor ids alone."""
 
-from typing import Any
-
 import pytest
 
 from streams.adapter.objects import hold_of, reading_hold
 from streams.ids import CollectionId, Timestamp
 from streams.storage.events import Acquire, Right
 from streams.storage.policy import catalog_hold
-from tests.support.commanding import DESCRIPTION, World, update
-
-Record = dict[str, Any]
+from tests.support.commanding import DESCRIPTION, Record, World, code, made, update
 
 
 @pytest.fixture
 def world() -> World:
     return World()
-
-
-def made(world: World) -> tuple[Record, Record]:
-    read, write = world.ask("create", collection="t", description=DESCRIPTION)["capabilities"]
-    return read, write
-
-
-def code(response: Record) -> str:
-    assert response["status"] == "REFUSED", response
-    return str(response["error"]["code"])
 
 
 def taken_over(name: str) -> dict[str, tuple[str, Record]]:

@@ -1,5 +1,6 @@
 """Rounds are judged: a process that ended, a wrong answer and a late one are each noted."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -54,6 +55,7 @@ def assault(tmp_path: Path, honest: Honest, child: Child) -> Assault:
         tidy=lambda: None,
         harvest=lambda: None,
         replace=lambda: None,
+        answers=Counter({"DONE": 3}),
     )
     return Assault(scene, 1, lambda passed: None, ("http", "sql"))
 
@@ -64,6 +66,7 @@ def test_rounds_go_on_until_their_number_is_up(tmp_path: Path) -> None:
     assert verdict.wrong == ()
     assert verdict.figures["rounds"] == 25
     assert verdict.figures["http inputs"] > 10
+    assert verdict.figures["answers DONE"] == 3
     assert len(run.evidence) == sum(
         number for name, number in verdict.figures.items() if name.endswith("inputs")
     )
@@ -89,6 +92,15 @@ def test_a_process_that_ended_is_noted(tmp_path: Path) -> None:
     run = assault(tmp_path, Honest(), child)
     run.scene.view.publish = lambda: setattr(child, "starts", 2)  # type: ignore[method-assign]
     assert run.run(60, 25).wrong == ("round 0: the storage ended",)
+
+
+def test_an_end_between_two_rounds_is_noted(tmp_path: Path) -> None:
+    child = Child()
+    run = assault(tmp_path, Honest(), child)
+    run.round()
+    child.starts = 2
+    run.round()
+    assert run.wrong == ["round 1: the storage ended"]
 
 
 def test_no_round_is_no_success(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """What an attacker sends: a seed decides it, schemas allow it, and evidence says all of it."""
 
+import contextlib
 import json
+import zlib
+from collections import Counter
 from random import Random
 
 import pytest
@@ -8,18 +11,26 @@ import pytest
 from schemas import codec
 from streams.app.torture.hostile import sheets
 from streams.app.torture.hostile.forging import bent, forged
-from streams.app.torture.hostile.inputs import evidence_line
+from streams.app.torture.hostile.inputs import Record, evidence_line
 from streams.app.torture.hostile.known import DESCRIPTION, Known, Victim
 from streams.app.torture.hostile.mutations import mutated, retold, spliced
 from streams.app.torture.hostile.scene import commands_of
 from streams.app.torture.hostile.surfaces import SURFACES
-from streams.errors import Corrupt
+from streams.errors import Corrupt, InvalidUsage
+from streams.ids import CapabilityId, CollectionId, Offset
+from streams.kafka.log import ChunkRef
+from streams.progress import frontier
+from streams.storage.capabilities import WriteCapability
+from streams.storage.commands.asked import table
+from streams.storage.description import loads
+from streams.storage.foreign import rows_of
+from streams.storage.written import conform
 
 
-def victim() -> Victim:
-    held = {"collection": "victim1", "frontier": 0, "token": ""}
+def victim(name: str = "victim1") -> Victim:
+    held = {"collection": name, "frontier": 0, "token": ""}
     return Victim(
-        "victim1",
+        name,
         "a-group",
         {**held, "right": "READ", "name": "r"},
         {**held, "right": "WRITE", "name": "w"},
@@ -29,7 +40,8 @@ def victim() -> Victim:
 def known() -> Known:
     one = victim()
     commands = commands_of(one)
-    return Known("sw", ("honest", "s1", "u2"), [one], commands, list(commands), [])
+    events, spoiled = list(commands), [victim("victim2")]
+    return Known("sw", ("honest", "s1", "u2"), [one], commands, events, [], spoiled)
 
 
 def inputs_of(name: str, seed: int) -> list[object]:
@@ -49,6 +61,52 @@ def test_every_surface_makes_inputs_that_evidence_can_hold(name: str) -> None:
     for seed in range(60):
         for sent in inputs_of(name, seed):
             assert json.loads(evidence_line(3, sent))["round"] == 3  # type: ignore[arg-type]
+
+
+def test_commands_and_records_of_logs_go_to_different_collections() -> None:
+    topics = {
+        name: {
+            str(sent.topic)
+            for seed in range(60)
+            for sent in inputs_of(name, seed)
+            if isinstance(sent, Record)
+        }
+        for name in ("chunk", "log", "rollup", "linked")
+    }
+    assert "sw.victim1.data" in topics.pop("chunk")
+    for name, found in topics.items():
+        assert "sw.victim2.log" in found, name
+        assert "sw.victim1.log" not in found, name
+
+
+def test_the_next_write_begins_where_the_last_one_ended() -> None:
+    held = known()
+    before = held.victims[0].read
+    moved = {**held.victims[0].write, "frontier": 7}
+    held.heard({"capabilities": [moved, {**moved, "collection": "honest"}]})
+    assert held.victims[0].write["frontier"] == 7
+    assert held.victims[0].read == before
+    assert not held.victims[0].is_spent
+    held.heard({"capabilities": [{**moved, "frontier": None}]})
+    assert held.victims[0].is_spent
+
+
+def test_many_chunks_and_rows_are_what_a_service_takes() -> None:
+    """What is refused at the door says nothing of those behind it."""
+    description = loads(DESCRIPTION)
+    taken: Counter[str] = Counter()
+    for seed in range(100):
+        body, rows = sheets.chunk(Random(seed), 5)
+        reference = ChunkRef(0, Offset(7), "k", zlib.crc32(body), rows, len(body))
+        with contextlib.suppress(InvalidUsage):
+            found = rows_of(CollectionId("c"), reference, body, description)
+            taken["chunk"] += set(found.column("time").to_pylist()) == {5}
+        writer = WriteCapability(CollectionId("c"), frontier(5), CapabilityId("w"))
+        with contextlib.suppress(InvalidUsage):
+            sent = table(writer, sheets.inline(Random(seed), 5))
+            found = conform(CollectionId("c"), sent, description)
+            taken["inline"] += set(found.column("time").to_pylist()) == {5}
+    assert min(taken["chunk"], taken["inline"]) > 20
 
 
 @pytest.mark.parametrize("name", list(codec.registry().by_name))

@@ -1,0 +1,149 @@
+"""A process of bounded memory, in which the engine evaluates what a user's text says.
+
+    python -m streams.adapter.workers.main LIMITS DIRECTORY
+
+takes requests on its standard input and answers on its standard output (`frames`, `requests`)
+until the input ends. Whatever a text makes the engine allocate, and wherever, the system
+refuses beyond the limit (RLIMIT_DATA); a process that cannot go on then ends, and its
+coordinator tells the statement so. Python functions run here.
+"""
+
+import json
+import logging
+import os
+import pickle
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from streams.adapter.workers.answering import Answering, Limits
+from streams.adapter.workers.frames import DATA, END, REQUEST, receive, send
+from streams.adapter.workers.requests import Ended, Request
+from streams.errors import InvalidStatement, SlackwaterError
+from streams.plan.limits import too_deep
+
+log = logging.getLogger(__name__)
+
+OUT_OF_MEMORY = 71
+"""The exit code of a worker that could not go on within its memory."""
+
+_OOM_SCORE = Path("/proc/self/oom_score_adj")
+_MEMORY = Path("/proc/self/statm")
+_DATA_PAGES = 5
+_FIRST_TO_GO = "1000"
+_ORPHAN_S = 30
+
+
+class Bounds:
+    """The limits on this process, beyond what it takes when it is idle."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._idle = limits, _data_bytes()
+        self.seconds = limits.seconds
+        most = self._idle + limits.memory
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so much is left of earlier requests that the next may lack it."""
+        return _data_bytes() - self._idle > self._limits.memory // 4
+
+
+def _data_bytes() -> int:
+    try:
+        pages = int(_MEMORY.read_text().split()[_DATA_PAGES])
+    except OSError:  # no Linux
+        return 0
+    return pages * resource.getpagesize()
+
+
+def serve(answering: Answering, bounds: Bounds, pipes: tuple[BinaryIO, BinaryIO]) -> None:
+    """Answer requests until there are none any more, or this process is spent."""
+    # The coordinator ends what takes too long; an alarm does where there is none any more.
+    given, taken = pipes
+    send(taken, END, Ended().encoded())  # it has started
+    while (frame := receive(given)) is not None:
+        kind, body = frame
+        assert kind == REQUEST, "a request comes first"
+        count, request = pickle.loads(body)  # noqa: S301  the coordinator's
+        tables = [_table(given) for _ in range(count)]
+        signal.setitimer(signal.ITIMER_REAL, bounds.seconds + _ORPHAN_S)
+        ended = _answered(answering, request, tables, taken)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        del tables
+        spent = bool(ended.defect) or bounds.is_worn
+        send(taken, END, Ended(ended.facts, ended.refused, ended.defect, spent).encoded())
+        if spent:
+            return
+
+
+def _table(given: BinaryIO) -> pa.Table:
+    frame = receive(given)
+    assert frame is not None, "the coordinator ended"
+    return pa.ipc.open_stream(pa.py_buffer(frame[1])).read_all()
+
+
+def _answered(
+    answering: Answering, request: Request, tables: Sequence[pa.Table], taken: BinaryIO
+) -> Ended:
+    facts: dict[str, object] = {}
+    try:
+        for block in answering.answer(request, tables, facts):
+            send(taken, DATA, block)
+    except InvalidStatement as error:
+        return Ended(refused=(error.message, error.detail, error.hint))
+    except SlackwaterError as error:
+        return Ended(refused=(str(error), "", ""))
+    except RecursionError:
+        deep = too_deep()
+        return Ended(refused=(deep.message, deep.detail, deep.hint))
+    except (MemoryError, BrokenPipeError):
+        raise
+    except Exception as defect:
+        log.exception("a statement could not be answered")
+        return Ended(defect=repr(defect))
+    return Ended(facts)
+
+
+def _claimed() -> tuple[BinaryIO, BinaryIO]:
+    """The pipes, which nobody else in this process can take for the standard streams."""
+    given = os.fdopen(os.dup(0), "rb", buffering=0)
+    taken = os.fdopen(os.dup(1), "wb", buffering=0)
+    with Path(os.devnull).open("rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return given, taken
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve; the exit code."""
+    memory, rows_, seconds = json.loads(arguments[0])
+    limits, directory = Limits(memory, rows_, seconds), arguments[1]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the coordinator too
+    logging.basicConfig(stream=sys.stderr)
+    pipes = _claimed()
+    tempfile.tempdir = directory
+    with suppress(OSError):
+        _OOM_SCORE.write_text(_FIRST_TO_GO)
+    answering = Answering(limits)
+    try:
+        serve(answering, Bounds(limits), pipes)
+    except MemoryError:
+        os._exit(OUT_OF_MEMORY)
+    except BrokenPipeError:
+        pass
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,139 @@
+"""What a worker is asked and answers: the coordinator's side of a pipe and the child's.
+
+Requests are pickled, for the coordinator made them. An answer comes from a process that has run
+what users wrote, and is text, JSON or bytes that the coordinator hands on unread.
+"""
+
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+
+from streams.adapter.workers.frames import Garbled
+from streams.ids import Timestamp
+from streams.plan.compile import Relation
+from streams.plan.statements import CreateFunction
+from streams.trace.functions import Function
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A SELECT's text and what its names mean."""
+
+    text: str
+    relations: Mapping[str, Relation]
+    functions: tuple[Function, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Plan a SELECT. The data is the plan, for `Compute`; the facts are those of `Planned`."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Plan a view, to see whether that is possible within the limits. No data."""
+
+    query: Query
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Show the plan of a view. The data is text, or a picture."""
+
+    query: Query
+    picture: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Declare:
+    """Run the body of a function once, to see that it defines the function. No data."""
+
+    statement: CreateFunction
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Compute a SELECT from the snapshots of its imports, which follow as tables in order.
+
+    The data are rows, each the text of a JSON array on a line of its own; the fact `rows` is
+    their number.
+    """
+
+    plan: bytes
+    time: Timestamp
+
+
+Request = Plan | Check | Explain | Declare | Compute
+
+
+def encoded(request: Request, tables: int) -> bytes:
+    """The body of a REQUEST frame, which so many tables follow."""
+    return pickle.dumps((tables, request))
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an answer.
+
+    `refused` is the statement's error: message, detail, hint. `defect` is what went wrong that
+    is no fault of the statement's. A worker that is `spent` takes no further request.
+    """
+
+    facts: Mapping[str, object] = field(default_factory=dict)
+    refused: tuple[str, str, str] | None = None
+    defect: str = ""
+    spent: bool = False
+
+    def encoded(self) -> bytes:
+        """The body of an END frame."""
+        return json.dumps(asdict(self)).encode()
+
+    @staticmethod
+    def decoded(body: bytes) -> "Ended":
+        """The reverse of `encoded`. Errors: Garbled."""
+        try:
+            told = json.loads(body)
+            refused = told["refused"]
+            if refused is not None:
+                message, detail, hint = map(str, refused)
+                refused = message, detail, hint
+            return Ended(dict(told["facts"]), refused, str(told["defect"]), bool(told["spent"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise Garbled("a worker's answer does not end as it has to") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What the coordinator has to know of a plan.
+
+    `imports` are the collections to read, each with the positions of the columns that matter;
+    `shown` the names and types of the columns of the answer.
+    """
+
+    imports: tuple[tuple[str, frozenset[int]], ...]
+    shown: tuple[tuple[str, str], ...]
+
+    def facts(self) -> dict[str, object]:
+        """The plan's facts in JSON's types."""
+        return {
+            "imports": [[each, sorted(columns)] for each, columns in self.imports],
+            "shown": [list(pair) for pair in self.shown],
+        }
+
+    @staticmethod
+    def told(facts: Mapping[str, object]) -> "Planned":
+        """The reverse of `facts`. Errors: Garbled."""
+        try:
+            match facts:
+                case {"imports": list(imports), "shown": list(shown)}:
+                    return Planned(
+                        tuple((str(name), frozenset(map(int, at))) for name, at in imports),
+                        tuple((str(name), str(kind)) for name, kind in shown),
+                    )
+                case _:
+                    raise Garbled("a worker's plan has no imports and columns")
+        except (ValueError, TypeError) as error:
+            raise Garbled("a worker's plan is not what it has to be") from error

@@ -1,0 +1,75 @@
+"""The command line. Exit codes: 0 done, 1 failed or wrong, 2 usage, 3 no environment."""
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from streams.app.services import Supervised, configured, serve, until_signalled
+from streams.app.signals import asked_for
+from streams.app.sql import sql
+from streams.app.up import up
+
+app = typer.Typer(
+    name="slackwater",
+    help="Exact, always-fresh SQL views over Kafka, on Spark.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+app.command()(up)
+app.command()(sql)
+
+# The demo and the benchmarks load the engine, which takes seconds, and looking into shards
+# and storage load DuckDB: only where they are wanted, or where all commands are listed.
+wanted = asked_for(sys.argv[1:])
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
+    from streams.app.storage import storage
+
+    app.command()(storage)
+if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"}:
+    from streams.app.shard import command as shard
+
+    app.add_typer(shard.app, name="shard")
+    if wanted != "shard":
+        from streams.app.bench import command as bench
+        from streams.app.compact import compact
+        from streams.app.demo import command as demo
+        from streams.app.torture import command as torture
+
+        app.command()(compact)
+        app.command()(demo.demo)
+        app.add_typer(bench.app, name="bench")
+        app.add_typer(torture.app, name="torture")
+
+Config = Annotated[
+    Path,
+    typer.Option("--config", exists=True, dir_okay=False, help="What it is to do, as JSON."),
+]
+
+
+@app.command(hidden=True)
+def coordinator(config: Config, *, supervised: Supervised = False) -> None:
+    """Run a coordinator, until SIGTERM or SIGINT."""
+    _serve("coordinator", config, supervised=supervised)
+
+
+@app.command(hidden=True)
+def replica(config: Config, *, supervised: Supervised = False) -> None:
+    """Run a replica, until SIGTERM or SIGINT."""
+    _serve("replica", config, supervised=supervised)
+
+
+@app.command(hidden=True)
+def compaction(config: Config, *, supervised: Supervised = False) -> None:
+    """Compact now and then, until SIGTERM or SIGINT."""
+    _serve("compaction", config, supervised=supervised)
+
+
+def _serve(name: str, config: Path, *, supervised: bool) -> NoReturn:
+    """Run a service; its module is loaded only here: the shell would wait seconds for Spark."""
+    service = configured(config)
+    stopping = until_signalled(supervised=supervised)
+    serve(importlib.import_module(f"streams.app.{name}").run, service, stopping)

@@ -1,0 +1,156 @@
+"""The parts of nested types, and one value for each class of equal nested values.
+
+A nested value is put together anew from the representatives of its parts. A value that is
+read more than once is bound by a lambda, so that text grows with the type and not with its
+depth's power.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from streams.plan.scalar import Call, Form, Literal, Parameter, Scalar
+from streams.plan.typenames import struct_type
+
+_NAMED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\S+))\s+(.*)', re.DOTALL)
+_SUFFIX = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
+_COMPOSED = re.compile(r"(STRUCT|TUPLE|MAP|UNION)\((.*)\)", re.DOTALL)
+_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A nested type: LIST, ARRAY, STRUCT, TUPLE, MAP or UNION, with the types inside it.
+
+    `names` are those of a STRUCT's or UNION's members; `size` is the text of an ARRAY's.
+    """
+
+    kind: str
+    types: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    size: str = ""
+
+
+def parts(type_: str) -> Parts | None:
+    """What a type is made of, given its text as DuckDB prints it; None if it is not nested."""
+    if suffix := _SUFFIX.fullmatch(type_):
+        return Parts("ARRAY" if suffix[2] else "LIST", (suffix[1],), size=suffix[2])
+    composed = _COMPOSED.fullmatch(type_)
+    if not composed:
+        return None
+    kind, members = composed[1], _members(composed[2])
+    if kind in {"TUPLE", "MAP"}:
+        return Parts(kind, tuple(each.strip() for each in members))
+    named = [_NAMED.fullmatch(each) for each in members]
+    pairs = [(n[1].replace('""', '"') if n[1] is not None else n[2], n[3]) for n in named if n]
+    return Parts(kind, tuple(t for _, t in pairs), tuple(n for n, _ in pairs))
+
+
+def _members(text: str) -> list[str]:
+    """The text cut at the commas that stand in no brackets and no quotes."""
+    members, start, depth = [], 0, 0
+    for mark in _MARK.finditer(text):
+        depth += (mark[0] == "(") - (mark[0] == ")")
+        if mark[0] == "," and not depth:
+            members.append(text[start : mark.start()])
+            start = mark.end()
+    return [*members, text[start:]]
+
+
+Representative = Callable[[Scalar], Scalar]
+
+
+def rebuilt(scalar: Scalar, representative: Representative, depth: int = 0) -> Scalar:
+    """The nested value with every part in it that is not nested replaced by `representative`.
+
+    Args:
+        scalar: the value; NULL stays NULL.
+        representative: of a part that is not nested.
+        depth: how many lambdas are around it.
+    """
+    made = parts(scalar.type)
+    if made is None:
+        return representative(scalar)
+    match made.kind:
+        case "LIST":
+            return _each(scalar, made.types[0], representative, depth)
+        case "ARRAY":
+            kind = f"{made.types[0]}[]"
+            listed = Call(Form.CAST, "cast", (scalar,), kind)
+            found = _each(listed, made.types[0], representative, depth)
+            return Call(Form.CAST, "cast", (found,), scalar.type)
+        case "MAP":
+            entry = struct_type(zip(("key", "value"), made.types, strict=True))
+            entries = _function("map_entries", (scalar,), f"{entry}[]")
+            found = _each(entries, entry, representative, depth)
+            return _function("map_from_entries", (found,), scalar.type)
+        case _:
+            variable = Parameter(f"value@r{depth}", scalar.type)
+            whole = _whole(variable, made, representative, depth + 1)
+            return _bound(scalar, variable, whole)
+
+
+def _each(scalar: Scalar, type_: str, representative: Representative, depth: int) -> Scalar:
+    variable = Parameter(f"value@r{depth}", type_)
+    body = rebuilt(variable, representative, depth + 1)
+    return _transformed(scalar, variable, body)
+
+
+def _transformed(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
+    over = Call(Form.LAMBDA, "lambda", (body,), "LAMBDA", (variable.name,))
+    return _function("list_transform", (scalar, over), f"{body.type}[]")
+
+
+def _bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
+    """The body with the variable for the value."""
+    alone = _function("list_value", (scalar,), f"{scalar.type}[]")
+    first = Literal("CAST('1' AS BIGINT)", "BIGINT", "1")
+    return _function("array_extract", (_transformed(alone, variable, body), first), scalar.type)
+
+
+def _whole(value: Parameter, made: Parts, representative: Representative, depth: int) -> Scalar:
+    """A struct, tuple or union that is not NULL, put together anew."""
+    null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
+    is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
+    places = range(len(made.types))
+    found = [rebuilt(_part(value, made, place), representative, depth) for place in places]
+    if made.kind == "UNION":
+        return Call(
+            Form.CASE, "case", (is_null, null, *_tagged(value, made, found)), value.type
+        )
+    packed = (
+        Call(Form.FUNCTION, "struct_pack", tuple(found), value.type, made.names)
+        if made.kind == "STRUCT"
+        else _function("row", tuple(found), value.type)
+    )
+    return Call(Form.CASE, "case", (is_null, null, packed), value.type)
+
+
+def _tagged(value: Parameter, made: Parts, found: list[Scalar]) -> list[Scalar]:
+    """What follows WHEN, THEN and ELSE: the member that is there, by its tag."""
+    tag = Call(Form.CAST, "cast", (_function("union_tag", (value,), "VARCHAR"),), "VARCHAR")
+    cases: list[Scalar] = []
+    for name, part in zip(made.names, found, strict=True):
+        alone = f"UNION({struct_type([(name, part.type)])[7:-1]})"
+        one = Call(Form.FUNCTION, "union_value", (part,), alone, (name,))
+        cases.append(Call(Form.INFIX, "=", (tag, _text(name)), "BOOLEAN"))
+        cases.append(Call(Form.CAST, "cast", (one,), value.type))
+    return [*cases[:-2], cases[-1]]
+
+
+def _part(value: Parameter, made: Parts, place: int) -> Scalar:
+    type_ = made.types[place]
+    if made.kind == "TUPLE":
+        at = Literal(f"CAST('{place + 1}' AS BIGINT)", "BIGINT", str(place + 1))
+        return _function("struct_extract_at", (value, at), type_)
+    name = "union_extract" if made.kind == "UNION" else "struct_extract"
+    return _function(name, (value, _text(made.names[place])), type_)
+
+
+def _text(text: str) -> Literal:
+    quoted = "'" + text.replace("'", "''") + "'"
+    return Literal(quoted, "VARCHAR", quoted)
+
+
+def _function(name: str, arguments: tuple[Scalar, ...], type_: str) -> Call:
+    return Call(Form.FUNCTION, name, arguments, type_)

@@ -1,0 +1,95 @@
+"""Measuring how far our clock is from the broker's: by what is written anyway, or by a record.
+
+An idle source ticks every second and each tick measures, so a record of its own is written only
+where nothing else tells: before a replica's first source begins, and every `skew.FORGET_MS`
+while our clock is known to be wrong, for then no source ticks.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from streams.errors import SlackwaterError
+from streams.ids import MINIMUM_TIME
+from streams.progress import frontier
+from streams.replica.flow import Flow, Phase
+from streams.replica.scheduler import Scheduler
+from streams.replica.skew import Skew
+from streams.storage.events import Body, Downgrade
+from streams.storage.outcomes import Outcome, Unavailable
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Measurer:
+    """Measures when a source waits for it; one thread."""
+
+    scheduler: Scheduler
+
+    def measure(self) -> None:
+        """Write a heartbeat of each source that waits. Errors: as `Shards.submit`.
+
+        Of all of them, so that a log that cannot be written keeps no other source waiting.
+        """
+        scheduler = self.scheduler
+        now_ms = scheduler.now_ms()
+        if scheduler.skew.known(now_ms) is not None:
+            return
+        with scheduler.lock:
+            waiting = [
+                (flow.description.group, _heartbeat(flow))
+                for flow in scheduler.sound()
+                if flow.is_source and flow.is_ready(Phase.RUNNING, now_ms)
+            ]
+        if waiting:
+            submit(scheduler, waiting)
+            scheduler.bell.ring()
+
+
+def submit(scheduler: Scheduler, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
+    """As `Shards.submit`; what was appended tells how far our clock is off."""
+    before_ms = scheduler.now_ms()
+    outcomes = scheduler.shards.submit(events)
+    after_ms = scheduler.now_ms()
+    append_ms = _append_ms(scheduler, events, outcomes)
+    if append_ms is not None:
+        _take_note(scheduler.skew, (before_ms, append_ms, after_ms))
+    return outcomes
+
+
+def _append_ms(
+    scheduler: Scheduler, events: Sequence[tuple[str, Body]], outcomes: Sequence[Outcome]
+) -> int | None:
+    """When the last of the events that were read back was appended, or a later record.
+
+    The newest record of a log that could not be written tells nothing: it may be of yesterday.
+    """
+    for (group, _), outcome in zip(reversed(events), reversed(outcomes), strict=True):
+        if not isinstance(outcome, Unavailable):
+            try:
+                return scheduler.shards.group_state(group).appended_ms
+            except SlackwaterError:  # closed meanwhile
+                continue
+    return None
+
+
+def _take_note(skew: Skew, times: tuple[int, int, int]) -> None:
+    was_wrong = skew.is_wrong
+    skew.measure(*times)
+    if skew.is_wrong and not was_wrong:
+        log.warning(
+            "our clock is not the broker's: idle sources stand still until it is",
+            extra={"ahead_ms": skew.last_ms},
+        )
+    elif was_wrong and not skew.is_wrong:
+        log.info("our clock is the broker's again")
+
+
+def _heartbeat(flow: Flow) -> Downgrade:
+    """A record that moves nothing: a capability never goes back."""
+    return Downgrade(
+        collection=flow.id,
+        capability=flow.description.capability,
+        frontier=frontier(MINIMUM_TIME),
+    )

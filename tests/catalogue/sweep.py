@@ -1,0 +1,86 @@
+"""Many candidates in one view, taken apart where they are not right."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from tests.catalogue.candidates import Candidate
+from tests.catalogue.oracle import Answer, Oracle, Unanswered
+from tests.catalogue.verdict import VERDICTS, Verdict, judge
+
+TOGETHER = 24
+"""Candidates that one view computes, if none of them fails anywhere."""
+
+
+@dataclass
+class Sweep:
+    """A run over candidates; `counts` are by family and verdict."""
+
+    oracle: Oracle = field(default_factory=Oracle)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    stop_at: float = float("inf")
+    """By `time.monotonic`: nothing new begins then."""
+
+    tick: Callable[[], None] = lambda: None
+
+    def run(self, asked: Iterable[Candidate]) -> Iterator[tuple[Candidate, Verdict]]:
+        """The verdict on each candidate that DuckDB answers."""
+        waiting: dict[str, list[tuple[Candidate, Answer]]] = {}
+        for candidate in asked:
+            if time.monotonic() > self.stop_at:
+                return
+            self.tick()
+            try:
+                answer = self.oracle.answer(candidate)
+            except Unanswered:
+                self.counts[candidate.family, "unanswered"] += 1
+                continue
+            if answer.fails or candidate.shape == "query":
+                yield from self._judged([(candidate, answer)])
+                continue
+            together = waiting.setdefault(candidate.shape, [])
+            together.append((candidate, answer))
+            if len(together) == TOGETHER:
+                yield from self._judged(waiting.pop(candidate.shape))
+        for together in waiting.values():
+            yield from self._judged(together)
+
+    def _judged(
+        self, together: list[tuple[Candidate, Answer]]
+    ) -> Iterator[tuple[Candidate, Verdict]]:
+        verdict = judge(self.oracle, together)
+        if verdict.word != "right" and len(together) > 1:
+            middle = len(together) // 2
+            yield from self._judged(together[:middle])
+            yield from self._judged(together[middle:])
+            return
+        if verdict.word == "WRONG" and self._is_undetermined(together[0][0]):
+            verdict = Verdict("undetermined", verdict.why)
+        for candidate, _ in together:
+            self.counts[candidate.family, verdict.word] += 1
+            yield candidate, verdict
+
+    def _is_undetermined(self, candidate: Candidate) -> bool:
+        """Whether DuckDB says what the view says when it plans the query in its own way."""
+        try:
+            answer = self.oracle.with_optimiser(candidate)
+        except Unanswered:
+            return False
+        return judge(self.oracle, [(candidate, answer)]).word == "right"
+
+    def table(self) -> list[str]:
+        """Lines: for each family how many candidates got which verdict."""
+        families = sorted({family for family, _ in self.counts})
+        lines = [f"{'family':20}" + "".join(f"{word:>14}" for word in VERDICTS)]
+        for family in [*families, "all"]:
+            numbers = [
+                sum(
+                    count
+                    for (one, word_), count in self.counts.items()
+                    if word_ == word and family in (one, "all")
+                )
+                for word in VERDICTS
+            ]
+            lines.append(f"{family:20}" + "".join(f"{number:14,}" for number in numbers))
+        return lines

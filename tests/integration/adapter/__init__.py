@@ -1,0 +1,1 @@
+"""Tests on a whole environment: a package, for they share one, which ends with the last."""

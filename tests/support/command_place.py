@@ -1,0 +1,80 @@
+"""Services of storage as processes, in a namespace of their own on a real broker."""
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+
+from streams.app.service import Service
+from tests.stranger.client import Client
+from tests.stranger.reader import Reader
+
+TABLE = json.dumps(
+    {
+        "columns": [{"name": "name", "type": "VARCHAR"}, {"name": "size", "type": "INTEGER"}],
+        "keys": [],
+        "kind": "table",
+        "required": ["name"],
+    }
+)
+SCHEMA = pa.schema(
+    [("name", pa.utf8()), ("size", pa.int32()), ("time", pa.int64()), ("diff", pa.int64())]
+)
+
+
+def rows(*given: tuple[object, ...]) -> pa.Table:
+    columns = list(zip(*given, strict=True)) or [()] * 4
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    return pa.table(arrays, schema=SCHEMA)
+
+
+class Place:
+    """A namespace on the broker, and services of it."""
+
+    def __init__(self, bootstrap: str, directory: Path) -> None:
+        self.bootstrap, self.directory = bootstrap, directory
+        self.namespace = f"cmd{uuid.uuid4().hex[:8]}"
+
+    @contextmanager
+    def service(self, **points: int) -> Iterator["subprocess.Popen[bytes]"]:
+        """A running service, which dies at the points."""
+        with self.start(**points) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def start(self, **points: int) -> "subprocess.Popen[bytes]":
+        config = self.directory / "storage.json"
+        Service(
+            bootstrap=self.bootstrap,
+            directory=str(self.directory),
+            namespace=self.namespace,
+            points=points,
+        ).write(config)
+        command = [sys.executable, "-m", "streams.app.main", "storage", "--config", str(config)]
+        with (self.directory / "storage.log").open("ab") as out:
+            return subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, start_new_session=True
+            )
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        made = Client(self.bootstrap, self.namespace)
+        try:
+            yield made
+        finally:
+            made.close()
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        made = Reader(self.bootstrap, self.namespace)
+        try:
+            yield made
+        finally:
+            made.close()

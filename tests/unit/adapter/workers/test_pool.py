@@ -1,0 +1,271 @@
+"""A statement that takes too much, too long, or ends its process costs its own failure only."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+import pytest
+
+from streams.adapter.workers.answering import Limits
+from streams.adapter.workers.pool import Workers
+from streams.adapter.workers.process import WorkerLost
+from streams.adapter.workers.requests import (
+    Check,
+    Compute,
+    Declare,
+    Explain,
+    Plan,
+    Planned,
+    Query,
+    Request,
+)
+from streams.app.torture.hostile.statements import MONSTERS
+from streams.errors import InvalidStatement
+from streams.ids import CollectionId, Timestamp
+from streams.plan.compile import Relation
+from streams.plan.physical import Column
+from streams.plan.statements import CreateFunction
+from streams.trace.functions import Function
+from streams.trace.kernel import arrow_schema
+
+Returned = TypeVar("Returned")
+
+T = {"t": Relation(CollectionId("s1"), (Column("a", "BIGINT"), Column("b", "VARCHAR")))}
+ROWS = [
+    {"c0": 1, "c1": "x", "time": 7, "diff": 2},
+    {"c0": 2, "c1": None, "time": 7, "diff": 1},
+]
+HELD = pa.Table.from_pylist(ROWS, arrow_schema(["BIGINT", "VARCHAR"]))
+HOSTILE = [each.decode() for each in MONSTERS if each.startswith(b"SELECT")]
+
+
+def done(work: Generator[None, None, Returned]) -> Returned:
+    """What the work returns, however many beats it takes."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    workers = Workers(Limits(memory=1 << 30, rows=256 << 20, seconds=30), most=2)
+    yield workers
+    workers.close()
+
+
+def asked(
+    workers: Workers, request: Request, *tables: pa.Table
+) -> tuple[bytes, dict[str, object]]:
+    """The data of an answer and its facts."""
+    blocks: list[bytes] = []
+    with done(workers.lend()) as worker:
+        ended = done(worker.ask(request, tables, blocks.append))
+    return b"\n".join(blocks), dict(ended.facts)
+
+
+def selected(workers: Workers, text: str, *functions: Function) -> list[str]:
+    """The rows of a SELECT over `t`, which holds HELD, as JSON."""
+    plan, facts = asked(workers, Plan(Query(text, T, functions)))
+    tables = [HELD for _ in Planned.told(facts).imports]
+    rows, facts = asked(workers, Compute(plan, Timestamp(7)), *tables)
+    lines = rows.decode().split("\n") if rows else []
+    assert facts["rows"] == len(lines)
+    return lines
+
+
+def python(name: str, *lines: str) -> Function:
+    body = "\n".join(
+        ["import os, signal, time", f"def {name}(x):", *(f"    {n}" for n in lines)]
+    )
+    return Function(name, ("x",), ("BIGINT",), "BIGINT", body)
+
+
+def honest(workers: Workers) -> bool:
+    rows = selected(workers, "SELECT b, sum(a) AS s FROM t GROUP BY b ORDER BY s DESC, b")
+    return rows == ['["x", 2]', "[null, 2]"]
+
+
+def test_a_select_is_planned_and_computed(workers: Workers) -> None:
+    assert honest(workers)
+    _, facts = asked(workers, Plan(Query("SELECT a AS x FROM t", T, ())))
+    assert Planned.told(facts) == Planned((("s1", frozenset({0})),), (("x", "BIGINT"),))
+
+
+def test_a_worker_serves_many_requests(workers: Workers) -> None:
+    with done(workers.lend()) as worker:
+        first = worker.pid
+    assert honest(workers)
+    with done(workers.lend()) as worker:
+        assert worker.pid == first
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        ("os.kill(os.getpid(), signal.SIGKILL)", "signal SIGKILL"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "signal SIGSEGV"),
+        ("os._exit(3)", "exit code 3"),
+    ],
+)
+def test_a_worker_that_dies_fails_its_statement_alone(
+    workers: Workers, ending: str, reason: str
+) -> None:
+    dying = python("dying", ending)
+    with pytest.raises(WorkerLost) as failed:
+        selected(workers, "SELECT dying(a) FROM t", dying)
+    assert failed.value.message == "the query ended the process that computed it"
+    assert failed.value.detail == f"the process ended with {reason}"
+    assert honest(workers)
+
+
+def test_a_worker_that_dies_unused_is_replaced() -> None:
+    workers = Workers(most=1)
+    try:
+        with done(workers.lend()) as worker:
+            done(worker.ask(Check(Query("SELECT 1 AS one", {}, ()))))
+            pid = worker.pid
+        os.kill(pid, 9)
+        time.sleep(0.1)
+        assert honest(workers)
+    finally:
+        workers.close()
+
+
+def test_a_worker_that_hangs_is_ended() -> None:
+    workers = Workers(Limits(seconds=4), most=1)
+    hanging = python("hanging", "time.sleep(1000)")
+    try:
+        began = time.monotonic()
+        with pytest.raises(WorkerLost) as failed:
+            selected(workers, "SELECT hanging(a) FROM t", hanging)
+        assert time.monotonic() - began < 30
+        assert failed.value.message == "the query takes too long"
+        assert failed.value.detail == "expected it to take at most 4 s"
+        assert honest(workers)
+    finally:
+        workers.close()
+
+
+def test_a_statement_that_is_given_up_ends_its_worker(workers: Workers) -> None:
+    hanging = python("hanging", "time.sleep(1000)")
+    plan, _ = asked(workers, Plan(Query("SELECT hanging(a) FROM t", T, (hanging,))))
+    with done(workers.lend()) as worker:
+        work = worker.ask(Compute(plan, Timestamp(7)), [HELD])
+        next(work)  # a beat
+        work.close()
+    assert not worker.is_fit
+    assert worker._process.poll() is not None
+    assert honest(workers)
+
+
+def test_memory_that_a_statement_needs_elsewhere_is_refused(workers: Workers) -> None:
+    hoarding = python("hoarding", "kept = bytearray(10 << 30)", "return x")
+    with pytest.raises(InvalidStatement):
+        selected(workers, "SELECT hoarding(a) FROM t", hoarding)
+    assert honest(workers)
+
+
+def test_users_wait_for_their_turn(workers: Workers) -> None:
+    answers: list[bool] = []
+    threads = [
+        threading.Thread(target=lambda: answers.append(honest(workers))) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [True] * 6
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=[each[:20] for each in HOSTILE])
+def test_a_hostile_statement_is_answered_or_refused(workers: Workers, text: str) -> None:
+    results: list[bool] = []
+    took: list[float] = []
+
+    def reading() -> None:
+        for _ in range(3):
+            began = time.monotonic()
+            results.append(honest(workers))
+            took.append(time.monotonic() - began)
+
+    beside = threading.Thread(target=reading)
+    beside.start()
+    with suppress(InvalidStatement):
+        selected(workers, text)
+    beside.join()
+    assert results == [True] * 3
+    assert max(took) < 20
+    assert honest(workers)
+
+
+def refused(work: Callable[[], object]) -> str:
+    with pytest.raises(InvalidStatement) as failed:
+        work()
+    return failed.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM range(1000000000)",
+        "SELECT repeat('x', 1000000000) AS x",
+        "SELECT unnest(range(1000000000)) AS x",
+        "SELECT list_sum(range(a * 1000000000)) AS x FROM t",
+        "SELECT repeat(b, 2000000000) AS x FROM t",
+    ],
+)
+def test_what_takes_too_much_is_told(workers: Workers, text: str) -> None:
+    assert refused(lambda: selected(workers, text)) == "the query takes too much memory"
+
+
+def test_definitions_are_tried_and_explained(workers: Workers) -> None:
+    asked(workers, Check(Query("SELECT a FROM t", T, ())))
+    nowhere = Query("SELECT a FROM nowhere", T, ())
+    assert "nowhere" in refused(lambda: asked(workers, Check(nowhere)))
+    plan, _ = asked(workers, Explain(Query("SELECT a FROM t", T, ()), picture=False))
+    assert plan.startswith(b"logical plan")
+    picture, _ = asked(workers, Explain(Query("SELECT a FROM t", T, ()), picture=True))
+    assert picture.startswith(b"<svg")
+    endless = CreateFunction(
+        name="f",
+        parameters=(Column("x", "BIGINT"),),
+        returns="BIGINT",
+        body="import os\nos._exit(9)",
+        if_not_exists=False,
+    )
+    assert refused(lambda: asked(workers, Declare(endless))) == (
+        "the query ended the process that computed it"
+    )
+
+
+def test_a_defect_is_no_refusal(workers: Workers) -> None:
+    with pytest.raises(RuntimeError, match="UnpicklingError"):
+        asked(workers, Compute(b"no plan", Timestamp(7)))
+    assert honest(workers)
+
+
+def test_rows_are_cut_into_blocks(workers: Workers) -> None:
+    rows = selected(
+        workers, "SELECT i, repeat('y', 3000) AS y FROM range(2500) r(i) ORDER BY i"
+    )
+    assert [row.partition(",")[0] for row in rows] == [f"[{i}" for i in range(2500)]
+
+
+def test_a_row_that_is_too_large_is_refused(workers: Workers) -> None:
+    text = "SELECT repeat('y', 70000000) AS y"
+    assert refused(lambda: selected(workers, text)) == "the query takes too much memory"
+
+
+def test_a_worker_leaves_nothing(tmp_path: Path) -> None:
+    workers = Workers(directory=tmp_path)
+    workers.start()
+    assert len(list(tmp_path.iterdir())) == 1
+    workers.close()
+    assert not list(tmp_path.iterdir())

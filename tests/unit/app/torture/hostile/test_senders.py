@@ -1,0 +1,42 @@
+"""An attacker's connections: what never ends, such as a SUBSCRIBE, does not keep it waiting."""
+
+import contextlib
+import socket
+import threading
+import time
+
+import pytest
+
+from streams.app.torture.hostile import senders
+from streams.app.torture.hostile.inputs import Request
+from streams.app.torture.hostile.senders import NOWHERE, Senders
+
+
+class NoProducer:
+    """In place of a connection to Kafka."""
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+
+def drip(listening: socket.socket) -> None:
+    """Answer a byte now and then, for ten seconds, or as long as somebody listens."""
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        for _ in range(500):
+            connection.send(b"x")
+            time.sleep(0.02)
+
+
+def test_an_answer_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "ForeignProducer", NoProducer)
+    monkeypatch.setattr(senders, "LISTENS_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        answering = threading.Thread(target=drip, args=(listening,), daemon=True)
+        answering.start()
+        sender = Senders(None, f"http://127.0.0.1:{port}", "x")  # type: ignore[arg-type]  # no broker
+        began = time.monotonic()
+        assert sender.send(Request(surface="sql", payload=b"SUBSCRIBE")) == NOWHERE
+        assert time.monotonic() - began < 5
+        answering.join(20)

@@ -1,0 +1,71 @@
+"""That the sweep over DuckDB's catalogue reaches every function, and finds what is wrong."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.catalogue.candidates import Candidate, candidates
+from tests.catalogue.oracle import Answer, Oracle
+from tests.catalogue.signatures import signatures
+from tests.catalogue.sweep import Sweep
+
+RIGHT = [
+    Candidate("numeric", "+", "(x_i + y_i)"),  # overflows in some rows
+    Candidate("list", "list_sort", "list_sort(x_ld)"),
+    Candidate("string", "upper", "upper(x_s)"),
+    Candidate("cast", "INTERVAL", "CAST(x_iv AS VARCHAR)"),
+    Candidate("blob", "from_hex", "from_hex(x_s)"),
+    Candidate("aggregate", "sum", "sum(x_i)", "group"),
+    Candidate("aggregate", "list", "list(x_st ORDER BY id)", "group"),
+    Candidate("key", "group", "SELECT x_sd AS c, count(*) AS n FROM every GROUP BY 1", "query"),
+]
+
+
+def test_each_function_and_each_type_is_tried() -> None:
+    oracle = Oracle()
+    found = list(candidates(oracle.connection))
+    assert {each.function for each in found} >= {
+        each.name for each in signatures(oracle.connection)
+    }
+    assert {"key", "window", "cast", "try_cast"} <= {each.family for each in found}
+
+
+def test_what_duckdb_agrees_with_is_right() -> None:
+    sweep = Sweep()
+    words = {one: verdict.word for one, verdict in sweep.run(RIGHT)}
+    assert words == dict.fromkeys(RIGHT, "right")
+    assert sum(sweep.counts.values()) == len(RIGHT)
+
+
+@pytest.mark.parametrize("wrong", RIGHT)
+def test_another_answer_is_found_among_many(
+    wrong: Candidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Oracle.answer
+
+    def answer(oracle: Oracle, asked: Candidate) -> Answer:
+        said = own(oracle, asked)
+        if asked != wrong:
+            return said
+        if said.rows:
+            return replace(said, rows=(said.rows[0], *said.rows[:-1]))
+        place = min(place for place, cell in said.cells.items() if cell is not None)
+        return replace(said, cells=said.cells | {place: ("another",)})
+
+    monkeypatch.setattr(Oracle, "answer", answer)
+    sweep = Sweep()
+    words = {one: verdict.word for one, verdict in sweep.run(RIGHT)}
+    assert words == dict.fromkeys(RIGHT, "right") | {wrong: "WRONG"}
+
+
+def test_refusals_and_what_duckdb_does_not_bind_are_counted() -> None:
+    sweep = Sweep()
+    asked = [
+        Candidate("nested", "union_value", "union_value(n := x_i)"),
+        Candidate("numeric", "abs", "abs(x_s)"),
+    ]
+    (found,) = sweep.run(asked)
+    assert found[1].word == "refused"
+    assert "UNION" in found[1].why
+    assert sweep.counts == {("nested", "refused"): 1, ("numeric", "unanswered"): 1}
+    assert "        0             1" in sweep.table()[-1]
