@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# Beside `streams.ids` and `streams.errors`, which everybody may import.
+# Beside `streams.ids`, `streams.errors` and `streams.files`, which everybody may import.
 MAY_IMPORT: dict[str, set[str]] = {
     "schemas": set(),
     "streams.progress": set(),
@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "streams.replica",  # rounds and session: DECISIONS.md, "Views are tested on Spark too"
     },
 }
-EVERYBODY = {"streams.ids", "streams.errors"}
+EVERYBODY = {"streams.ids", "streams.errors", "streams.files"}
 
 # A dependency and the places that may name it; everything else goes through them.
 DOORS: dict[str, set[str]] = {

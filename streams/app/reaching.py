@@ -3,16 +3,28 @@
 import fcntl
 import json
 import socket
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
 from streams.app.client import Client
 from streams.errors import Determinate, InvalidUsage
+from streams.files import write_whole
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
 
 _FILE = "environment.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What the file of an environment holds."""
+
+    url: str
+    bootstrap: str
+    client: dict[str, str]
+    namespace: str
 
 
 def expect_answer(topics: Topics, bootstrap: str) -> None:
@@ -42,7 +54,7 @@ def find(directory: Path) -> tuple[Client, ClientSettings, str]:
     Errors: InvalidUsage when no environment runs in the directory.
     """
     kafka, namespace = reach(directory)
-    client = Client(json.loads((directory / _FILE).read_text())["url"])
+    client = Client(_read(directory / _FILE).url)
     if not client.is_healthy():
         raise InvalidUsage(
             f"the environment in {directory} does not answer at {client.url}: is"
@@ -62,32 +74,21 @@ def reach(directory: Path) -> tuple[ClientSettings, str]:
             f"no environment in {directory}: start one with 'slackwater up --directory"
             f" {directory}'"
         )
-    value = json.loads(file.read_text())
-    settings = tuple(sorted(value["client"].items()))
-    return ClientSettings(value["bootstrap"], settings), value["namespace"]
+    access = _read(file)
+    settings = tuple(sorted(access.client.items()))
+    return ClientSettings(access.bootstrap, settings), access.namespace
 
 
 def write_file(directory: Path, kafka: ClientSettings, namespace: str, port: int) -> None:
     """Write down how to reach the environment of the directory."""
-    value = {
-        "url": f"http://127.0.0.1:{port}",
-        "bootstrap": kafka.bootstrap,
-        "client": dict(kafka.extra),
-        "namespace": namespace,
-    }
-    file = directory / _FILE
-    file.touch(mode=0o600)  # client settings may hold secrets
-    file.chmod(0o600)  # also when it was there before
-    file.write_text(json.dumps(value, indent=2) + "\n")
+    access = _Access(f"http://127.0.0.1:{port}", kafka.bootstrap, dict(kafka.extra), namespace)
+    # client settings may hold secrets
+    write_whole(directory / _FILE, json.dumps(asdict(access), indent=2) + "\n", mode=0o600)
 
 
 def port_of(directory: Path) -> int:
     """The coordinator's port: the one it had before, if it is free."""
-    before = 0
-    file = directory / _FILE
-    if file.exists():
-        before = int(json.loads(file.read_text())["url"].rsplit(":", 1)[1])
-    for wanted in (before, 0):
+    for wanted in (_port_before(directory / _FILE), 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -96,6 +97,33 @@ def port_of(directory: Path) -> int:
                 continue
             return int(probe.getsockname()[1])
     raise Determinate("no free port on 127.0.0.1")
+
+
+def _port_before(file: Path) -> int:
+    """The port that the file names, else 0: a file that was damaged is written anew."""
+    try:
+        return int(_read(file).url.rsplit(":", 1)[1])
+    except (InvalidUsage, ValueError, IndexError):
+        return 0
+
+
+def _read(file: Path) -> _Access:
+    """What `write_file` wrote.
+
+    Errors: InvalidUsage, which shows no value: client settings may hold secrets.
+    """
+    try:
+        return _Access(**json.loads(file.read_text()))
+    except (OSError, ValueError, TypeError) as cause:
+        kind = type(cause).__name__
+        raise InvalidUsage(f"{_expected(file)}, which cannot be read: {kind}") from cause
+
+
+def _expected(file: Path) -> str:
+    return (
+        "expected url, bootstrap, client and namespace of an environment as JSON in"
+        f" {file} ('slackwater up' writes it anew)"
+    )
 
 
 def exclusive(directory: Path) -> IO[str]:

@@ -10,6 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 
 from streams.errors import InvalidUsage
+from streams.files import write_whole
 from streams.kafka.settings import ClientSettings
 
 FAILED = 1
@@ -55,9 +56,7 @@ class Service:
     def write(self, path: Path) -> None:
         """Keep it as JSON, readable by the owner alone: it may hold secrets."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch(mode=0o600)
-        path.chmod(0o600)  # also when it was there before
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        write_whole(path, json.dumps(asdict(self), indent=2) + "\n", mode=0o600)
 
 
 def read_service(path: Path) -> Service:

@@ -26,7 +26,7 @@ from pathlib import Path
 from streams.compute.checkpoints import Checkpoint, Hydration
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
-from streams.replica.descriptor import Runs, write_whole
+from streams.replica.descriptor import Runs, write_state
 from streams.replica.flow import Build, OwnState, Record, run_names
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class Store:
             log.info("machine was restarted: state is dropped", extra={"state": self.directory})
             self._delete(LASTING)
         if not mark.exists() or mark.read_text() != boot:
-            write_whole(mark, boot.encode())
+            write_state(mark, boot.encode())
 
     def _delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -66,7 +66,7 @@ class Store:
         """Let workers find a plan."""
         path = self.directory / "plans" / name
         if not path.exists():
-            write_whole(path, plan.encode())
+            write_state(path, plan.encode())
 
     def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
         """The records of a dataflow all of whose run files are there, oldest first.
@@ -82,7 +82,7 @@ class Store:
 
     def put_record(self, dataflow: CollectionId, record: Record) -> None:
         """Write a record."""
-        write_whole(self._record(dataflow, record), _dump(record))
+        write_state(self._record(dataflow, record), _dump(record))
 
     def delete_records(self, dataflow: CollectionId, records: Iterable[Record]) -> None:
         """Delete these records of a dataflow."""
@@ -106,7 +106,7 @@ class Store:
         if build is None:
             path.unlink(missing_ok=True)
         else:
-            write_whole(path, pickle.dumps((fingerprint, build)))
+            write_state(path, pickle.dumps((fingerprint, build)))
 
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; its run files go with the next collection."""

@@ -8,7 +8,6 @@ The files are the driver's word to its own tasks, in its own directory and of it
 they are pickled, and deleted when the micro-batch is done.
 """
 
-import os
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from streams.compute.description import IngestionDescription
 from streams.errors import Determinate
+from streams.files import write_whole
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
 from streams.operators.engine import RunsByOperator
@@ -133,7 +133,7 @@ def path_of(state: Path, step: str) -> Path:
 def write(state: Path, descriptor: Descriptor) -> None:
     """Put the descriptor in its place, whole or not at all."""
     path = path_of(state, descriptor.step)
-    write_whole(path, pickle.dumps(descriptor, protocol=pickle.HIGHEST_PROTOCOL))
+    write_state(path, pickle.dumps(descriptor, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def read(state: Path, step: str) -> Descriptor:
@@ -143,15 +143,12 @@ def read(state: Path, step: str) -> Descriptor:
     return found
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file under its name at once: a reader never sees a part of it.
+def write_state(path: Path, content: bytes) -> None:
+    """Write a file of the state directory under its name at once.
 
     Errors: Determinate when the disk takes no more.
     """
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_bytes(content)
-        os.replace(partial, path)  # noqa: PTH105  Path.replace is the same call, twice as slow
+        write_whole(path, content)
     except OSError as cause:
-        partial.unlink(missing_ok=True)
         raise Determinate(f"state file {path}: {cause}") from cause

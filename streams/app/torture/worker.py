@@ -17,6 +17,7 @@ from streams.app.torture.entries import Did, FileJournal, Wrong
 from streams.app.torture.seat import Seat, Target
 from streams.app.torture.writers import GUEST_LEASE_MS
 from streams.errors import Determinate, Indeterminate, SlackwaterError
+from streams.files import write_whole
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
@@ -41,7 +42,7 @@ class Plan:
 
     def save(self, path: Path) -> None:
         """Write the plan where a worker reads it."""
-        path.write_text(json.dumps(asdict(self)))
+        write_whole(path, json.dumps(asdict(self)))
 
 
 def load(path: Path) -> Plan:

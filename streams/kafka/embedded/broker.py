@@ -7,6 +7,7 @@ port is free, so that clients find it again after a restart.
 
 import base64
 import logging
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from streams.errors import Determinate, InvalidUsage
+from streams.files import write_whole
 from streams.java import find_java
 from streams.kafka.embedded import guard, properties
 from streams.kafka.embedded.jars import default_cache, kafka_jars, telling_lines
@@ -148,9 +150,10 @@ class EmbeddedBroker:
     def _ports(self) -> tuple[int, int]:
         """Those of the last time while they are free, else new ones."""
         file = self._directory / "ports"
-        known = [int(word) for word in file.read_text().split()] if file.exists() else []
-        port, controller_port = _free_ports(*(known or [0, 0]))
-        file.write_text(f"{port} {controller_port}\n")
+        text = file.read_text() if file.exists() else ""
+        known = re.fullmatch(r"(\d+) (\d+)\n", text)
+        port, controller_port = _free_ports(*(map(int, known.groups()) if known else (0, 0)))
+        write_whole(file, f"{port} {controller_port}\n")
         return port, controller_port
 
     def _await(self) -> None:
