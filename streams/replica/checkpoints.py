@@ -19,9 +19,10 @@ import json
 import logging
 import pickle
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from streams.compute.checkpoints import Checkpoint, Hydration
 from streams.ids import CollectionId, Timestamp
@@ -30,6 +31,8 @@ from streams.replica.descriptor import Runs, write_state
 from streams.replica.flow import Build, OwnState, Record, run_names
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 PASSING = ("plans", "steps", "lanes")
 LASTING = ("runs", "checkpoints")
@@ -71,11 +74,12 @@ class Store:
     def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
         """The records of a dataflow all of whose run files are there, oldest first.
 
-        Those that lack some will never be of use, and are deleted.
+        Those that lack some will never be of use, and are deleted; so are those that cannot
+        be read: another version may have written them, and all of them are a cache.
         """
         found = self.run_files()
-        folder = self._folder(dataflow)
-        read = [_load(path) for path in folder.iterdir() if path.name[0].isdigit()]
+        paths = [path for path in self._folder(dataflow).iterdir() if path.name[0].isdigit()]
+        read = [record for path in paths if (record := _readable(path, _load)) is not None]
         self.delete_records(dataflow, [r for r in read if not r.checkpoint.runs <= found])
         whole = [each for each in read if each.checkpoint.runs <= found]
         return tuple(sorted(whole, key=lambda each: each.checkpoint.frontier))
@@ -92,13 +96,16 @@ class Store:
     def _record(self, dataflow: CollectionId, record: Record) -> Path:
         return self._folder(dataflow) / str(record.checkpoint.frontier)
 
-    def build(self, dataflow: CollectionId) -> tuple[str, Build] | None:
-        """The stored progress of a hydration and its fingerprint."""
+    def build(self, dataflow: CollectionId, fingerprint: str) -> Build | None:
+        """The stored progress of a hydration under this fingerprint.
+
+        That of another fingerprint is of no use, and its classes may be of another version: it
+        is not unpickled.
+        """
         path = self._folder(dataflow) / "build"
         if not path.exists():
             return None
-        fingerprint, build = pickle.loads(path.read_bytes())  # noqa: S301  our own driver's
-        return fingerprint, build
+        return _readable(path, lambda file: _load_build(file, fingerprint))
 
     def put_build(self, dataflow: CollectionId, fingerprint: str, build: Build | None) -> None:
         """Store the progress of a hydration, or that there is none."""
@@ -106,7 +113,8 @@ class Store:
         if build is None:
             path.unlink(missing_ok=True)
         else:
-            write_state(path, pickle.dumps((fingerprint, build)))
+            header = {"fingerprint": fingerprint, "runs": sorted(run_names(build.runs))}
+            write_state(path, json.dumps(header).encode() + b"\n" + pickle.dumps(build))
 
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; its run files go with the next collection."""
@@ -118,9 +126,12 @@ class Store:
         names: set[str] = set()
         for path in (self.directory / "checkpoints" / dataflow).glob("[0-9]*"):
             with suppress(FileNotFoundError):  # deleted meanwhile, by who found it incomplete
-                names |= _load(path).checkpoint.runs
-        found = self.build(dataflow)
-        return frozenset(names if found is None else names | run_names(found[1].runs))
+                record = _readable(path, _load)
+                names |= frozenset() if record is None else record.checkpoint.runs
+        build = self.directory / "checkpoints" / dataflow / "build"
+        with suppress(FileNotFoundError):
+            names |= _readable(build, _runs_of_build) or frozenset()
+        return frozenset(names)
 
     def run_files(self) -> frozenset[str]:
         """The names of all run files."""
@@ -174,6 +185,32 @@ def record_of(fingerprint: str, state: OwnState) -> Record:
         fingerprint, state.incarnation, state.frontier.time, run_names(state.runs)
     )
     return Record(checkpoint, state)
+
+
+def _readable(path: Path, load: Callable[[Path], T]) -> T | None:
+    """What `load` makes of a file, or None, with the file deleted, when it cannot be read."""
+    try:
+        return load(path)
+    except FileNotFoundError:
+        raise
+    except Exception as cause:  # noqa: BLE001  whatever unpickling raises; the file is a cache
+        log.warning("state is dropped", extra={"state": path, "cause": repr(cause)})
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _load_build(path: Path, fingerprint: str) -> Build | None:
+    header, _, pickled = path.read_bytes().partition(b"\n")
+    if json.loads(header)["fingerprint"] != fingerprint:
+        return None
+    build = pickle.loads(pickled)  # noqa: S301  our own driver's, of this version
+    assert isinstance(build, Build)
+    return build
+
+
+def _runs_of_build(path: Path) -> frozenset[str]:
+    header, _, _ = path.read_bytes().partition(b"\n")
+    return frozenset(json.loads(header)["runs"])
 
 
 def _dump(record: Record) -> bytes:

@@ -150,17 +150,16 @@ class Starter:
 
     def _stored_build(self, flow: Flow, view: View) -> Build | None:
         """The stored progress of a hydration, if one can go on from it (rule 20)."""
-        found = self.store.build(flow.id)
-        if found is None:
+        build = self.store.build(flow.id, flow.fingerprint)
+        if build is None:
             return None
-        fingerprint, build = found
         live = {
             chunk.key
             for each in flow.description.imports
             for batch in view.state(each.collection).batches
             for chunk in batch.chunks
         }
-        hydration = hydration_of(fingerprint, build)
+        hydration = hydration_of(flow.fingerprint, build)
         if usable(hydration, flow.fingerprint, live, self.store.run_files()) is None:
             return None
         group = self.scheduler.shards.group_state(flow.description.group)

@@ -89,13 +89,42 @@ def test_progress_of_a_hydration_is_found_again(tmp_path: Path) -> None:
         runs=state(6, "a").runs,
     )
     store.put_build(VIEW, "f", build)
-    found = Store(tmp_path / "s").build(VIEW)
-    assert found == ("f", build)
-    hydration = hydration_of(*found)
+    again = Store(tmp_path / "s")
+    assert again.build(VIEW, "f") == build
+    assert again.build(VIEW, "g") is None, "another version computes something else"
+    assert again.named(VIEW) == {"a"}
+    hydration = hydration_of("f", build)
     assert (hydration.as_of, hydration.done, hydration.slices) == (5, 1, 2)
     assert hydration.runs == {"a"}
     store.put_build(VIEW, "f", None)
-    assert store.build(VIEW) is None
+    assert store.build(VIEW, "f") is None
+
+
+@pytest.mark.parametrize("body", [b"\x80", b"cstreams.replica.flow\nGone\n."])
+def test_progress_that_another_version_wrote_is_not_unpickled(
+    tmp_path: Path, body: bytes
+) -> None:
+    store = Store(tmp_path)
+    file = tmp_path / "checkpoints" / VIEW / "build"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b'{"fingerprint": "of before", "runs": ["a"]}\n' + body)
+    assert store.build(VIEW, "f") is None
+    assert store.named(VIEW) == {"a"}
+    assert file.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b'{"fingerprint": "f"}\n\x80'])
+def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
+    tmp_path: Path, content: bytes
+) -> None:
+    store = Store(tmp_path)
+    store.put_record(VIEW, record_of("f", state(9)))
+    for name in ("build", "7"):
+        (tmp_path / "checkpoints" / VIEW / name).write_bytes(content)
+    assert store.build(VIEW, "f") is None
+    assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9]
+    assert store.named(VIEW) == frozenset()
+    assert sorted(p.name for p in (tmp_path / "checkpoints" / VIEW).iterdir()) == ["9"]
 
 
 def test_what_a_process_leaves_behind_is_deleted(tmp_path: Path) -> None:
