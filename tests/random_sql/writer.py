@@ -2,8 +2,8 @@
 
 A query is one text for two readers: what stands between ⟦ and ⟧ breaks ties. The view's query
 is without it (`asked`), the one that DuckDB answers has it (`pinned`), so that DuckDB has one
-answer (rule 39 of the log and of the step). Inside other queries both have it: columns that
-nobody reads are pruned there, and ties are broken by what is left.
+answer (rule 39). Inside other queries both have it: columns that nobody reads are pruned there,
+and ties are broken by what is left.
 """
 
 import re

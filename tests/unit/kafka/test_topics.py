@@ -27,6 +27,17 @@ def test_what_is_made_passes_its_own_verification(kind):
     assert differences(spec, durability, Found(1, 3, settings_of(kind, durability))) == ()
 
 
+@pytest.mark.parametrize("kind", [TopicKind.DATA, TopicKind.OUTPUT])
+def test_rule_13_compacted_topics_have_limits_of_their_own(kind):
+    """By the broker's defaults, a quiet topic's segment stays active for a week."""
+    settings = settings_of(kind, Durability())
+    assert settings["cleanup.policy"] == "compact"
+    assert 0 < int(settings["segment.bytes"]) < 1 << 30
+    assert 0 < int(settings["segment.ms"]) < 7 * 86_400_000
+    assert 0.0 < float(settings["min.cleanable.dirty.ratio"]) < 0.5
+    assert 0 < int(settings["max.compaction.lag.ms"]) < 7 * 86_400_000
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

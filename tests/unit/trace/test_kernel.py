@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -216,3 +217,11 @@ def test_a_failure_of_binding_over_rows_is_of_the_data() -> None:
     with pytest.raises(EvaluationFailed, match="cannot be NULL"):
         statement.run(rows)
     assert statement.run(rows[1:])["h"].to_pylist() == [[(2, 1)]]
+
+
+def test_rule_34_a_kernel_reads_no_file(tmp_path: Path) -> None:
+    file = tmp_path / "secret.csv"
+    file.write_text("x\n1\n")
+    for sql in (f"SELECT * FROM read_csv('{file}')", "SET enable_external_access = true"):
+        with pytest.raises((StatementRefused, KernelFailed, EvaluationFailed)):
+            kernel().query(sql)
