@@ -1,6 +1,7 @@
 """The tree is the architecture: who may import whom, and the one door of each dependency."""
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -233,3 +234,61 @@ def test_files_and_functions_stay_readable() -> None:
                         f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
                     )
     assert not wrong, "\n".join(wrong)
+
+
+DECISION = re.compile(r"^## (?:D(\d+)\. )?(\d{4}-\d\d-\d\d):? (.+)$", re.MULTILINE)
+INDEXED = re.compile(r"^\| D(\d+) \| (.+) \| (.+?) \|$", re.MULTILINE)
+STATUS = re.compile(r"stands|(?:stands; amended|superseded) by (D\d+(?: and D\d+)*)")
+
+
+def wrong_decisions(text: str) -> Iterator[str]:
+    """What is wrong with the ids and the index of a page of decisions."""
+    found = DECISION.findall(text)
+    taken: dict[int, str] = {}
+    free = max((int(number or 0) for number, _, _ in found), default=0) + 1
+    for number, date, title in found:
+        if number and int(number) not in taken:
+            taken[int(number)] = title
+            continue
+        why = f"D{number} is taken" if number else "it has no id"
+        yield (
+            f'"{title}": {why}, D{free} is free. Write "## D{free}. {date} {title}", and'
+            f' "| D{free} | {title} | stands |" at the end of the index'
+        )
+        free += 1
+    indexed = INDEXED.findall(text)
+    listed = {int(number): title for number, title, _ in indexed}
+    if listed != taken or len(listed) < len(indexed):
+        odd = sorted(listed.items() ^ taken.items())
+        yield f"the index and the headings differ, or the index has a line twice: {odd}"
+    for number, _, status in indexed:
+        later = re.findall(r"D(\d+)", status)
+        if not STATUS.fullmatch(status) or not all(int(number) < int(n) for n in later):
+            yield f"D{number}: expected a status, and later ids in it, found {status!r}"
+        yield from (f"D{number}: there is no D{n}" for n in later if int(n) not in taken)
+
+
+def test_every_decision_has_an_id_and_a_status() -> None:
+    text = (ROOT / "streams" / "DECISIONS.md").read_text()
+    headings = re.findall(r"^## .+$", text, re.MULTILINE)
+    assert len(headings) == len(DECISION.findall(text)), "a heading is a date and a title"
+    wrong = list(wrong_decisions(text))
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("page", "wrong"),
+    [
+        ("| D1 | A | stands |\n## D1. 2026-01-01 A\n", []),
+        ("## 2026-01-01 A\n", ["no id, D1 is free"]),
+        ("| D1 | A | stands |\n## D1. 2026-01-01 A\n## 2026-01-01 B\n", ["D2 is free"]),
+        ("| D1 | A | stands |\n## D1. 2026-01-01 A\n## D1. 2026-01-01 B\n", ["D2 is free"]),
+        ("## D1. 2026-01-01 A\n", ["differ"]),
+        ("| D1 | A | gone |\n## D1. 2026-01-01 A\n", ["status"]),
+        ("| D1 | A | superseded by D2 |\n## D1. 2026-01-01 A\n", ["no D2"]),
+    ],
+)
+def test_a_decision_without_id_is_found(page: str, wrong: list[str]) -> None:
+    found = list(wrong_decisions(page))
+    assert len(found) == len(wrong)
+    assert all(part in each for part, each in zip(wrong, found, strict=True))
