@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
 from streams.operators.tolerant import tolerant
 from streams.plan.physical import Aggregate, Expression, Linear, Reduce
+from streams.testing import maintain
 from tests.support.flows import dataflow, kernel, run
 
 ONE = Expression("(10 // c0)", "INTEGER", "10 // x0")
@@ -168,3 +170,19 @@ def test_when_no_row_is_left_the_errors_are() -> None:
     assert history.at(0) == Counter()
     assert history.errors_at(0) == Counter({"cannot evaluate 10 // x0 > 1": 1})
     assert history.errors_at(1) == Counter()
+
+
+@pytest.mark.parametrize(
+    ("query", "row"),
+    [
+        ("SELECT count(DISTINCT s::INTEGER) FILTER (WHERE keep) AS n FROM t", {"n": 1}),
+        ("SELECT sum(s::INTEGER) FILTER (WHERE keep)::BIGINT AS n FROM t", {"n": 7}),
+        ("SELECT count(*) AS n FROM (SELECT s::INTEGER FROM t UNION ALL SELECT 1)", {"n": 3}),
+    ],
+)
+def test_rule_38_what_is_not_read_does_not_fail(query: str, row: dict[str, int]) -> None:
+    """FILTER comes before its argument, and a column that nobody reads is not computed."""
+    columns = {"s": ["7", "x"], "keep": [True, False], "_time": [0, 0], "_diff": [1, 1]}
+    view = maintain(query, {"t": "s VARCHAR, keep BOOLEAN"}, {"t": pa.table(columns)})
+    assert view.errors_at(0) == []
+    assert view.at(0).to_pylist() == [row]
