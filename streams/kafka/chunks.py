@@ -9,7 +9,9 @@ import time
 import uuid
 import zlib
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -48,6 +50,7 @@ _AGAIN_S = 2.0
 Once in a thousand rounds of `torture input` a consumer read nothing of what it was assigned for
 30 s, though brokers answered, and everybody's commands waited; assigned again it read at once.
 """
+_READERS = 4  # sweeps at once of one isolation level
 _COUNTED_S = 300.0  # how long a writer may go without the partitions that a topic has got
 _NAMED = 4  # topics that an error names, at most
 
@@ -62,8 +65,8 @@ class Counted(NamedTuple):
 class KafkaChunks:
     """Chunk bodies in compacted topics. Clients are made by the first call.
 
-    Readers take turns; a writer waits for no reader. An Append decides what counts, and no
-    transaction, so what counts is read uncommitted.
+    A few readers go on at once; a writer waits for no reader. An Append decides what counts,
+    and no transaction, so what counts is read uncommitted.
     """
 
     def __init__(self, settings: ClientSettings, sender: Sender | None = None) -> None:
@@ -151,16 +154,28 @@ class KafkaChunks:
         self._sender.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Client:
+    """A consumer, and how many partitions of each topic it has learnt of."""
+
+    consumer: Consumer
+    partitions: dict[Topic, int] = field(default_factory=dict)
+
+
 class _Reader:
-    """A consumer whose sweeps take turns. Asking for a topic's partitions waits for none."""
+    """A few consumers, each for one sweep at a time. Looking up partitions waits for none.
+
+    One whose sweep failed is not used again: it may be the reason.
+    """
 
     def __init__(self, settings: ClientSettings, isolation: _Isolation) -> None:
         self._settings = settings
         self._isolation = isolation
         self._meaning = {**_MEANING, "isolation.level": isolation}
-        self._sweeping = threading.Lock()
-        self._making = threading.Lock()  # guards _consumer
-        self._consumer: Consumer | None = None
+        self._turns = threading.Semaphore(_READERS)
+        self._lock = threading.Lock()  # guards what follows
+        self._free: list[_Client] = []
+        self._asking: Consumer | None = None
         self._partitions: dict[Topic, Counted] = {}
 
     def sweep(
@@ -169,25 +184,52 @@ class _Reader:
         """The records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
         # a topic or a partition that does not exist would be waited for
         last = max(refs, key=_place)
-        if self.count(topic) <= last.partition and self._look_up(topic) <= last.partition:
+        count = self.count(topic)
+        if count <= last.partition:
+            count = self._look_up(topic, self._asker())
+        if count <= last.partition:
             raise _missing(topic, last, "there is no such partition")
-        with self._sweeping:
-            client = self._client()
+        with self._lent() as client:
+            if client.partitions.get(topic, 0) <= last.partition:
+                client.partitions[topic] = self._look_up(topic, client.consumer)
             if self._isolation == "read_committed":
-                _check_stable(client, topic, refs)
-            return _Sweep(client, {topic: refs}).run()
+                _check_stable(client.consumer, topic, refs)
+            return _Sweep(client.consumer, {topic: refs}).run()
+
+    @contextmanager
+    def _lent(self) -> Iterator[_Client]:
+        with self._turns:
+            with self._lock:
+                client = self._free.pop() if self._free else None
+            client = client or _Client(self._made())
+            try:
+                yield client
+            except Unanswered:
+                client.consumer.close()
+                raise
+            except BaseException:
+                self._give_back(client)
+                raise
+            self._give_back(client)
+
+    def _give_back(self, client: _Client) -> None:
+        with self._lock:
+            self._free.append(client)
+
+    def _made(self) -> Consumer:
+        return clients.consumer(self._settings, self._meaning, _PACE)
 
     def count(self, topic: Topic) -> int:
         """The partitions of a topic; it may have got more in the last few minutes."""
         known = self._partitions.get(topic)
         if known is None or time.monotonic() - known.at > _COUNTED_S:
-            return self._look_up(topic)
+            return self._look_up(topic, self._asker())
         return known.partitions
 
-    def _look_up(self, topic: Topic) -> int:
+    def _look_up(self, topic: Topic, consumer: Consumer) -> int:
         """Errors: Determinate, also when there is no such topic."""
         try:
-            found = self._client().list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
+            found = consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
             raise read_fault(f"look up {topic}", error) from error
         count = len(found.topics[topic].partitions) if topic in found.topics else 0
@@ -196,18 +238,23 @@ class _Reader:
         self._partitions[topic] = Counted(count, time.monotonic())
         return count
 
-    def _client(self) -> Consumer:
-        with self._making:
-            if self._consumer is None:
-                self._consumer = clients.consumer(self._settings, self._meaning, _PACE)
-            return self._consumer
+    def _asker(self) -> Consumer:
+        """A consumer that reads nothing, only asks; any number of threads at once."""
+        with self._lock:
+            if self._asking is None:
+                self._asking = self._made()
+            return self._asking
 
     def close(self) -> None:
-        """Release the connection."""
-        with self._sweeping, self._making:
-            if self._consumer is not None:
-                self._consumer.close()
-                self._consumer = None
+        """Release the connections, once no sweep is under way."""
+        with ExitStack() as stack:
+            for _ in range(_READERS):
+                stack.enter_context(self._turns)
+            with self._lock:
+                consumers = [each.consumer for each in self._free]
+                for consumer in (*consumers, *filter(None, [self._asking])):
+                    consumer.close()
+                self._free, self._asking = [], None
 
 
 def _outgoing(

@@ -8,7 +8,6 @@ again as it is; the log counts it once (rule 1).
 One group mostly holds one collection; the tables share one. A collection is found by its id.
 """
 
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,6 +29,7 @@ from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
 from streams.storage.state import CollectionState, State
 from streams.storage.status import Status
+from streams.storage.turns import Turns
 from streams.storage.waiting import Callback, Groups
 
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
@@ -69,7 +69,7 @@ class Shards:
         self.chunks = chunks
         self.logs = logs
         self.following = Following(logs, self._identity, pump=pump, reopened=self._reopened)
-        self._opening = threading.Lock()
+        self._opening = Turns()
         self._namespace = namespace
         self._now_ms = now_ms
         self._sending = Sending(logs, self.following, new_id, tuple(resend_ms))
@@ -133,8 +133,8 @@ class Shards:
 
         Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
         """
-        with self._opening:
-            wanted = dict.fromkeys(groups)
+        wanted = dict.fromkeys(groups)
+        with self._opening.of(wanted):
             for name in wanted:
                 self.following.heal(name)
             fresh = self._found([each for each in wanted if each not in self.following.groups])

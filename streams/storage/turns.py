@@ -1,0 +1,27 @@
+"""One at a time for each name: who is about other names does not wait."""
+
+import threading
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+
+class Turns:
+    """Names that are taken, shared by many threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._taken: set[str] = set()
+
+    @contextmanager
+    def of(self, names: Collection[str]) -> Iterator[None]:
+        """Take all of the names at once, as soon as nobody has one of them."""
+        wanted = frozenset(names)
+        with self._changed:
+            self._changed.wait_for(lambda: not wanted & self._taken)
+            self._taken |= wanted
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= wanted
+                self._changed.notify_all()
