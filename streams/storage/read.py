@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 READ_LEASE_MS = 600_000
 """How long the hold of one read lasts at most."""
 
+FETCHED_BYTES = 64 << 20
+"""Bytes of chunks that are fetched at once; a single one may be larger."""
+
 LAST = Timestamp((1 << 63) - 1)
 """Where the times of a sealed collection end."""
 
@@ -148,7 +151,7 @@ def load(
     """The updates of the pieces, clipped; those of one chunk stay together, in order.
 
     What the selection leaves out goes as soon as its chunk was opened: a reader of one column
-    takes the memory of one, and of the bytes as they were fetched.
+    takes the memory of one, and of the bytes that are fetched at once.
 
     Shape: the columns are those of the chunks, or those selected of them; without pieces there
     are time and diff alone.
@@ -156,14 +159,27 @@ def load(
     """
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
-    bodies = chunks.fetch(topic, list(dict.fromkeys(piece.ref for piece in wanted)))
-    by_ref = dict(zip(dict.fromkeys(piece.ref for piece in wanted), bodies, strict=True))
-    opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in wanted)
-    loaded = [(selection.apply(updates), errors) for updates, errors in opened]
+    loaded: list[Loaded] = []
+    for some in stretches(wanted):
+        refs = list(dict.fromkeys(piece.ref for piece in some))
+        by_ref = dict(zip(refs, chunks.fetch(topic, refs), strict=True))
+        opened = (open_piece(topic, piece, by_ref[piece.ref]) for piece in some)
+        loaded += [(selection.apply(updates), errors) for updates, errors in opened]
     return (
         pa.concat_tables([updates for updates, _ in loaded]),
         pa.concat_tables([errors for _, errors in loaded]),
     )
+
+
+def stretches(wanted: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
+    """The pieces in their order, as many at a time as are fetched at once."""
+    start = size = 0
+    for at, piece in enumerate(wanted):
+        size += piece.ref.size
+        if size > FETCHED_BYTES and at > start:
+            yield wanted[start:at]
+            start, size = at, piece.ref.size
+    yield wanted[start:]
 
 
 def open_piece(topic: Topic, piece: Piece, body: bytes) -> Loaded:

@@ -281,3 +281,27 @@ def test_a_damaged_chunk_names_its_place(shards: Shards) -> None:
 def test_no_pieces_are_no_rows(shards: Shards) -> None:
     updates, errors = read.load(shards.chunks, shards.data_topic(U1), ())
     assert (updates.num_rows, errors.num_rows) == (0, 0)
+
+
+def test_chunks_are_fetched_a_few_at_a_time(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection of any size is read in the memory of what is kept of it."""
+    for time in range(5):
+        append(shards, time, time + 1, [(f"n{time}", time, 1)])
+    fetched: list[int] = []
+    original = shards.chunks.fetch
+
+    def fetch(topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
+        fetched.append(len(refs))
+        return original(topic, refs)
+
+    monkeypatch.setattr(shards.chunks, "fetch", fetch)
+    pieces = read.snapshot_pieces(shards.state(U1), Timestamp(4))
+    whole, _ = read.load(shards.chunks, shards.data_topic(U1), pieces)
+    monkeypatch.setattr(read, "FETCHED_BYTES", 2 * pieces[0].ref.size)
+    again, _ = read.load(shards.chunks, shards.data_topic(U1), pieces)
+    assert fetched == [5, 2, 2, 1]
+    assert again.equals(whole)
+    monkeypatch.setattr(read, "FETCHED_BYTES", 1)
+    assert read.load(shards.chunks, shards.data_topic(U1), pieces)[0].equals(whole)

@@ -1,6 +1,7 @@
 """Whoever counts looks at the rows of the update alone, and finds what the whole would say."""
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streams.ids import Offset
+from streams.kafka.log import ChunkRef, Range
 from streams.storage.touched import touched
 from streams.storage.written import shortfall
 from streams.trace.kernel import Kernel, arrow_schema
@@ -54,6 +57,28 @@ def test_rows_of_any_type_are_found_again(
     again = shortfall(flatten([kept, batch(kind, [one])], chosen.schema), 1, kernel)
     assert again is None
     assert chosen.apply(kept.slice(0, 0)).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "own", "there", "expected"),
+    [
+        ("BIGINT", [5, 7], Range(8, 9), False),
+        ("BIGINT", [5, 8], Range(8, 9), True),
+        ("BIGINT", [5, None], Range(8, 9), True),
+        ("DOUBLE", [5.0, float("nan")], Range(8.0, 9.0), True),
+        ("DOUBLE", [5.0], Range(8.0, 9.0), False),
+        ("VARCHAR", ["b"], Range("c", "d"), False),
+        ("VARCHAR", ["b"], None, True),
+        ("BLOB", [b"b"], None, True),
+    ],
+)
+def test_a_chunk_that_holds_no_row_of_the_update_is_not_fetched(
+    kernel: Kernel, kind: str, own: list[Any], there: Range | None, *, expected: bool
+) -> None:
+    ref = ChunkRef(0, Offset(0), "key", 0, 1, 1)
+    chosen = touched(batch(kind, own), kernel)
+    assert chosen.may_match(ref)
+    assert chosen.may_match(replace(ref, ranges=(there,))) is expected
 
 
 PAIRS = st.lists(
