@@ -37,7 +37,9 @@ from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.transactions import Fenced, Transactions
 from streams.replica.crash import Crash
-from streams.storage.commands.service import CommandService, Names, Wiring
+from streams.storage.commands.crew import Threads
+from streams.storage.commands.service import CommandService
+from streams.storage.commands.session import Names, Wiring
 from streams.storage.shards import Shards
 
 NO_ENVIRONMENT = 3
@@ -151,6 +153,7 @@ def run(service: Service, stopping: threading.Event) -> int:
             writer=writer,
             marks=marks,
             reached=Crash(service.points, Path(service.directory)),
+            crew=Threads,
         )
         try:
             CommandService(wiring).run(stopping)

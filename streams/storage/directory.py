@@ -14,7 +14,7 @@ numbers its objects, and nobody else gets such a name.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from streams.errors import InvalidUsage, SlackwaterError
@@ -57,9 +57,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The ids of an environment."""
+    """The ids of an environment.
+
+    `waits` is called before anything is asked of brokers: who must not wait raises there.
+    """
 
     shards: Shards
+    waits: Callable[[], None] = lambda: None
 
     def claim(self, id_: CollectionId, group: str) -> tuple[str, Body]:
         """Make a group; returns the event that gives it the id, which its log has yet to bind.
@@ -78,6 +82,7 @@ class Directory:
                     f"{name}: s, u or k and a number name the catalog's sources, views and"
                     " sinks: choose another name"
                 )
+        self.waits()
         self.shards.make(REGISTRY)
         known = self._folded_entry(id_)
         if known is not None and (known.is_retired or known.group != group):
@@ -194,6 +199,7 @@ class Directory:
 
     def sync(self, id_: CollectionId) -> None:
         """Read the log of the collection to its end, if there is one, and it can tell more."""
+        self.waits()
         found = self.find(id_)
         if found is not None and not found.is_dropped:
             self.shards.sync(id_)
@@ -211,6 +217,7 @@ class Directory:
         What was made without the registry has its own group. Of what the catalog makes the
         registry knows only what was dropped, so it is asked only where that group is gone.
         """
+        self.waits()
         is_catalogs = CATALOG_ID.fullmatch(id_) is not None
         known = None if is_catalogs else self.registered(id_)
         if known is not None:
@@ -227,6 +234,7 @@ class Directory:
 
     def all_registered(self, ids: Collection[CollectionId]) -> list[Entry | None]:
         """As `registered`, of many with one look."""
+        self.waits()
         if self.shards.identity(REGISTRY) is None:
             return [None for _ in ids]
         self.shards.open(REGISTRY)

@@ -61,7 +61,6 @@ from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.status import Status
 from streams.storage.subscription import Subscription
 from streams.storage.writing import Write, Writing, bound
-from streams.trace.kernel import Kernel
 from streams.trace.pool import KernelPool
 
 T = TypeVar("T")
@@ -93,7 +92,7 @@ class Storage:
         check_lease(lease_ms)
         self.shards = shards
         self._asking = Asking(shards, Directory(shards), new_id)
-        self._writing = Writing(shards, Kernel() if checks_counts else None)
+        self._writing = Writing(shards, KernelPool() if checks_counts else None)
         self._kernels = KernelPool()
         self._lease_ms = lease_ms
         self._close = close

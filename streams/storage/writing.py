@@ -6,8 +6,7 @@ are orphans, which the collector finds.
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from threading import Lock
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -30,7 +29,8 @@ from streams.storage.written import (
     check_times,
     conform,
 )
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel import arrow_schema
+from streams.trace.pool import KernelPool
 from streams.trace.updates import flatten
 
 
@@ -125,11 +125,10 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Makes Appends of writes. With a `kernel` it looks for negative multiplicities."""
+    """Makes Appends of writes. With `kernels` it looks for negative multiplicities."""
 
     shards: Shards
-    kernel: Kernel | None
-    checking: Lock = field(default_factory=Lock)  # a kernel serves one thread at a time
+    kernels: KernelPool | None
 
     def group(self, writes: Sequence[Write]) -> str:
         """The one group of all the collections. Errors: InvalidUsage when there are several."""
@@ -182,14 +181,14 @@ class Writing:
             tables = [*([] if own is None else [own]), *staged]
             if tables:
                 fresh[each.capability.id] = [*fresh.get(each.capability.id, ()), *tables]
-        if self.kernel is None or not fresh:
+        if self.kernels is None or not fresh:
             return Checked(tuple(rows), None)
         group = self.group(writes)
         self.shards.sync_group(group)  # others may have written what these rows take back
         upto = self.shards.group_state(group).upto
         if any(self.is_lost(each) for each in writes):
             return Checked(tuple(rows), None)  # the log says who was faster
-        self.count(fresh, self.kernel)
+        self.count(fresh, self.kernels)
         return Checked(tuple(rows), upto)
 
     def conformed(self, write: Write) -> tuple[pa.Table | None, list[pa.Table]]:
@@ -213,7 +212,9 @@ class Writing:
             check_times(id_, rows, lower, write.upper)
         return rows, self.staged(write, description)
 
-    def count(self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernel: Kernel) -> None:
+    def count(
+        self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernels: KernelPool
+    ) -> None:
         """Look at how often the rows of the updates come to be there.
 
         Errors: NegativeMultiplicity.
@@ -221,7 +222,7 @@ class Writing:
         for id_, tables in fresh.items():
             schema = arrow_schema(described(self.shards.state(id_)).types)
             own = flatten(tables, schema)
-            with self.checking:
+            with kernels.lent() as kernel:
                 chosen = touched(own, kernel)
                 past, _ = load_stable(self.shards, id_, (MINIMUM_TIME, LAST), LAST, chosen)
                 check_counts(id_, flatten([past, own], schema), own.num_rows, kernel)
@@ -247,7 +248,7 @@ class Writing:
             self.shards.chunks, self.shards.data_topic(id_), write.chunks, about
         ):
             check_times(id_, rows, write.capability.frontier, write.upper)
-            if self.kernel is not None:
+            if self.kernels is not None:
                 kept.append(rows)
                 size += rows.nbytes
                 check_size("bytes of chunks that are counted", LARGEST_COUNTED, size)

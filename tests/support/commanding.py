@@ -10,7 +10,9 @@ import pyarrow as pa
 from schemas import codec
 from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryMarks, MemoryRawReader, MemoryTransactions
-from streams.storage.commands.service import CommandService, Names, Wiring
+from streams.storage.commands.crew import Crew, Inline
+from streams.storage.commands.service import CommandService
+from streams.storage.commands.session import Names, Wiring
 from streams.storage.shards import Shards
 from streams.storage.storage import Storage
 
@@ -63,6 +65,7 @@ class World:
         reached: Callable[[str], None] = lambda _: None,
         logs: Any = None,
         chunks: Any = None,
+        crew: Callable[[], Crew] = Inline,
     ) -> CommandService:
         broker = self.broker
         shards = Shards(
@@ -78,6 +81,7 @@ class World:
             writer=MemoryTransactions(broker.store, NAMES.transactional_id, self.tick),
             marks=self.marks,
             reached=reached,
+            crew=crew,
         )
         return CommandService(wiring)
 

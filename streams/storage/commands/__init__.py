@@ -1,13 +1,17 @@
 """The other way into storage: commands as records of a topic, outcomes as records of another.
 
     <ns>.storage.commands    one partition; clients in any language append Avro commands
-    <ns>.storage.responses   one partition; for each record of the commands, in their order, one
-                             record, committed in a Kafka transaction
+    <ns>.storage.responses   one partition; for each record of the commands one record,
+                             committed in a Kafka transaction
+
+Commands about one group are carried out and answered in the order of the topic. One that waits
+(for its chunks, its counts, the end of its log, topics to be made) is overtaken by those about
+other groups: `streams.storage.commands.desk` says who may begin, `crew` has the threads.
 
 One outcome a command, however often it is delivered, the service is killed, or two run at once:
 
 1. *The responses are the memory.* Each says which record it answers. Whoever takes over fences
-   the one before (`transactional.id`), reads what was answered, and goes on behind it
+   the one before (`transactional.id`), reads what was answered, and carries out the rest
    (`Ledger`). So there is no state beside the topics, and never a second answer.
 2. *An effect happens once.* The events of a command have names made of where it lies, and the
    logs keep what became of the last `KEPT` such names (`streams.storage.window`). A command
@@ -17,15 +21,17 @@ One outcome a command, however often it is delivered, the service is killed, or 
    their logs (`seen`), then looks whether anybody else has answered anything, and only then
    sends. Suppose a successor has carried out a command at offset p of a log, and the zombie
    sends its events later. If p > seen, rule 1 finds the first or the copy is stale. If
-   p <= seen, the command was not answered at the time of the look, so it was of a batch that
-   was not done, as were all named events between p and the look. A batch makes at most 3
-   `BATCH` of them a log. With three services in the middle of one, for the name to be forgotten
-   `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look; then the copy is stale.
+   p <= seen, the command was not answered at the time of the look, so its crowd was not done.
+   Until it is no other crowd acts upon its group, so all named events between p and the look
+   are of this crowd: at most 3 `BATCH` a service. With three services in the middle of one, for
+   the name to be forgotten `KEPT` - 9 `BATCH` > `WINDOW` more must have come since the look;
+   then the copy is stale. The registry's log is every creation's: one event each, and none is
+   begun `CREATIONS` beyond one that is not answered.
 
 A command at which services end is answered as FAILED: `streams.storage.commands.marks`.
 
 A refusal without an event needs no name. Most of what is refused before the log is asked stays
 so for ever (an id that is bound, a capability that is gone), and the service looks once more
 whether the command was carried out before. What may change by a later command (bound, then
-dropped) is answered before that one is asked for (`ledger.waves`).
+dropped) is answered before that one is asked for (`desk`).
 """

@@ -1,7 +1,8 @@
 """Carries out commands, many at a time, each effect once (`streams.storage.commands`).
 
-All conversations of a wave go on together: what they want stored is stored with one flush, and
-what they want decided is appended with one flush, in the order of the commands.
+All conversations of a crowd go on together: what they want stored is stored with one flush,
+and what they want decided is appended with one flush, in the order of the commands. Several
+crowds may be carried out at once, each by a thread of its own, if no group is in two of them.
 """
 
 import hashlib
@@ -9,10 +10,9 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
-from streams.ids import EventId, Offset
+from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import Truncated, Unanswered
 from streams.storage.asking import Asking
 from streams.storage.commands.asked import Asked
@@ -26,7 +26,7 @@ from streams.storage.conversations import (
     Submitted,
     Submitting,
 )
-from streams.storage.directory import Directory
+from streams.storage.directory import REGISTRY, Directory
 from streams.storage.events import Body
 from streams.storage.outcomes import Outcome as Decided
 from streams.storage.outcomes import Stale
@@ -34,7 +34,7 @@ from streams.storage.sending import Attempt, Unread, unread
 from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.window import COMMAND
 from streams.storage.writing import Writing
-from streams.trace.kernel import Kernel
+from streams.trace.pool import KernelPool
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,21 @@ twice.
 """
 
 
+class Lingers(Exception):
+    """A command would wait for something before it has had any effect."""
+
+
+def lingers() -> None:
+    """Raise instead of waiting. Errors: Lingers."""
+    raise Lingers
+
+
 @dataclass(slots=True)
 class Talk:
-    """One command on its way. `seed` is what all names are made of that it gives."""
+    """One command on its way. `seed` is what all names are made of that it gives.
+
+    One that is `aside` has had no effect, and is to be carried out by itself.
+    """
 
     request: Request
     seed: str
@@ -55,6 +67,7 @@ class Talk:
     outcome: Outcome | None = None
     named: int = 0
     is_decided: bool = False
+    is_aside: bool = False
 
     def name(self, number: int) -> EventId:
         """The id of the command's event of this number."""
@@ -75,10 +88,11 @@ class Talk:
 
 
 class Answering:
-    """One service's way to the shards.
+    """One service's way to the shards, for one crowd.
 
     `origin` is the identity of the topic of commands. `check` raises when another service has
-    taken over; `reached` is told what has been done.
+    taken over; `reached` is told what has been done. With `is_brief` no command waits for
+    anything but what the whole crowd is to have stored and decided.
     """
 
     def __init__(
@@ -87,42 +101,46 @@ class Answering:
         origin: str,
         check: Callable[[], None],
         reached: Callable[[str], None],
+        kernels: KernelPool,
+        *,
+        is_brief: bool = False,
     ) -> None:
         self._shards = shards
-        self._directory = Directory(shards)
+        self._directory = Directory(shards, lingers) if is_brief else Directory(shards)
         self._writing = Writing(shards, None)
+        self._counting = Writing(shards, kernels)
         self._origin = origin
         self._check = check
         self._reached = reached
 
-    @cached_property
-    def _counting(self) -> Writing:
-        """Looks for negative counts; made when first asked for, for an engine is behind it."""
-        return Writing(self._shards, Kernel())
-
-    def answer(self, wave: Sequence[Request]) -> list[Outcome]:
-        """The outcomes of commands that may be asked for together.
+    def answer(self, crowd: Sequence[Request]) -> list[Outcome | None]:
+        """The outcomes of commands that may be asked for together; None of those set aside.
 
         Errors: Determinate, Indeterminate: nothing is lost, and asking again gives the same
         outcomes; Fenced, or whatever `check` raises.
         """
-        self._leave_failed()
-        talks = [self._talk(each) for each in wave]
+        self._leave_failed(crowd)
+        talks = [self._talk(each) for each in crowd]
         try:
             self._have(talks)
         except Unanswered:
             raise
         except Determinate:  # perhaps of topics that went after a drop which was not read here
-            about = [subjects(each.command) for each in wave]
-            self._directory.leave_retired(frozenset().union(*about))
+            about = [subjects(each.command) for each in crowd]
+            Directory(self._shards).leave_retired(frozenset().union(*about))
             raise
-        return [talk.outcome for talk in talks if talk.outcome is not None]
+        return [talk.outcome for talk in talks]
 
     def _have(self, talks: Sequence[Talk]) -> None:
         """Have all conversations to their ends. Errors: as `answer`."""
+        aside: set[CollectionId] = set()
         for talk in talks:
-            self._go_on(talk, None)
-        while open_ := [talk for talk in talks if talk.outcome is None]:
+            about = subjects(talk.request.command)
+            talk.is_aside = bool(about & aside)  # or it would overtake one that is
+            if not talk.is_aside:
+                self._go_on(talk, None)
+            aside |= about if talk.is_aside else frozenset()
+        while open_ := [each for each in talks if each.outcome is None and not each.is_aside]:
             # all chunks before any event: the logs decide in the order of the commands
             storing = [talk for talk in open_ if isinstance(talk.ask, Storing)]
             if storing:
@@ -142,7 +160,7 @@ class Answering:
         conversations = Conversations(
             self._shards, self._directory, asking, self._writing, None, creator=seed
         )
-        asked = Asked(conversations, lambda: self._counting)
+        asked = Asked(conversations, self._counting)
         return Talk(request, seed, begun(asked, request), is_decided=is_decided)
 
     def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
@@ -156,6 +174,8 @@ class Answering:
             )
         except StopIteration as over:
             talk.outcome = over.value
+        except Lingers:
+            talk.is_aside = True
         except (InvalidUsage, Corrupt, Truncated, Unread) as obstacle:
             self._stop(talk, obstacle)
         except (Determinate, Indeterminate):
@@ -189,10 +209,15 @@ class Answering:
         names = [talk.name(number) for number in range(NAMED + 1)]
         return any(state.kept.find(name) for state in states for name in names)
 
-    def _leave_failed(self) -> None:
-        """Look at logs that could not be read anew. Between waves: talks may be about them."""
-        for name, group in list(self._shards.following.groups.items()):
-            if group.failure is not None:
+    def _leave_failed(self, crowd: Sequence[Request]) -> None:
+        """Look at logs that could not be read anew. First of all: talks may be about them."""
+        following, names = self._shards.following, {REGISTRY}
+        for command in (each.command for each in crowd):
+            names.update(filter(None, map(following.home, subjects(command))))
+            names |= {command.group} if isinstance(command, Create) else set()
+        for name in names:
+            group = following.groups.get(name)
+            if group is not None and group.failure is not None:
                 self._shards.close(name)
 
     def _store(self, talks: Sequence[Talk]) -> None:

@@ -4,7 +4,7 @@ Everything that a client may get wrong in the bytes themselves is found here, an
 misuse of `Storage` is.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -55,13 +55,16 @@ from streams.storage.storage import LEASE_MS
 from streams.storage.writing import Write, Writing
 from streams.storage.written import WrongRows
 
+LONG = 1 << 20
+"""Bytes of an update's rows when decoded, from which on they are long."""
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Commands as conversations. `counting` gives the writing that looks at counts."""
+    """Commands as conversations. `counting` is the writing that looks at counts."""
 
     conversations: Conversations
-    counting: Callable[[], Writing]
+    counting: Writing
 
     def ask(self, command: Command) -> Conversation[Outcome]:
         """The conversation of a command.
@@ -127,12 +130,14 @@ class Asked:
     def _update(self, command: UpdateAndDowngrade) -> Conversation[Outcome]:
         if not command.shares:
             raise InvalidUsage("update: expected one collection or more, actual none")
+        talk = self.conversations
         check_size("collections of an update", MOST_SHARES, len(command.shares))
         check_size("chunks", MOST_CHUNKS, sum(len(each.chunks) for each in command.shares))
+        if is_long(command):
+            talk.directory.waits()
         writes = [write_of(each) for each in command.shares]
-        talk = self.conversations
         if command.checks_counts:
-            talk = replace(talk, writing=self.counting())
+            talk = replace(talk, writing=self.counting)
         match (yield from talk.update(writes)):
             case UpperMismatch(frontier, collection):
                 return Outcome(status=Status.LOST, current=Current(collection, frontier))
@@ -228,6 +233,17 @@ def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
     if is_critical:
         raise InvalidUsage(f"lease_ms: expected none with critical, actual {lease_ms}")
     return lease_ms
+
+
+def is_long(command: UpdateAndDowngrade) -> bool:
+    """Whether the rows of an update take so long to decode that others must not wait for them.
+
+    130 KB may be eight million rows: what a stream declares counts, not its length.
+    """
+    try:
+        return sum(stream.decoded_bytes(each.updates or b"") for each in command.shares) > LONG
+    except Corrupt:
+        return False  # and is refused at once
 
 
 def write_of(share: Share) -> Write:

@@ -1,8 +1,8 @@
 """What was answered, and what of the records that come is to be answered how. Pure.
 
 The topic of responses is a log, and this is its fold: each response says which record of the
-topic of commands it answers, and by which id. Every record is answered, in their order, so the
-last response says how far the service is.
+topic of commands it answers, and by which id. Every record is answered, and none is begun that
+lies `SPAN` offsets beyond one that is not: so all before the newest answer less `SPAN` are.
 
     a fresh id                  it is carried out
     a known id, same bytes      a copy: its outcome stands in the topic already   REPEATED
@@ -29,6 +29,7 @@ from streams.storage.commands.wire import (
     Malformed,
     Outcome,
     Request,
+    Stage,
     Status,
     SubscribeAt,
     UpdateAndDowngrade,
@@ -39,8 +40,10 @@ REMEMBERED = 1 << 16
 
 BLOCK = 1 << 12
 
+SPAN = 1 << 12
+"""Offsets by which a command that waits for something may be overtaken."""
 
-NOTHING_ANSWERED = Offset(0)
+NOTHING = Offset(0)
 
 
 class Answered(NamedTuple):
@@ -65,32 +68,47 @@ def read_answer(value: bytes) -> Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The fold. Every record of the topic `origin` before `position` was answered.
+    """The fold. Of the topic `origin` all before `position` is answered, and the `recent`.
 
     A topic of commands that is made anew begins anew; the ids of the former are remembered.
+    Where responses were deleted, what came before the first that is left counts as answered:
+    `floor` is its offset.
     """
 
     origin: str
-    position: Offset = NOTHING_ANSWERED
+    floor: Offset = NOTHING
+    end: Offset = NOTHING
+    recent: frozenset[Offset] = frozenset()
     blocks: tuple[dict[str, int], ...] = ()
     newest: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def position(self) -> Offset:
+        """The offset before which every record was answered."""
+        return Offset(max(self.floor, self.end - SPAN))
+
+    def is_answered(self, offset: Offset) -> bool:
+        """Whether the record at this offset was answered."""
+        return offset < self.position or offset in self.recent
+
     def answered(self, answers: Iterable[Answered]) -> "Ledger":
         """The ledger after more answers."""
-        ledger, newest = self, dict(self.newest)
-        position, blocks = ledger.position, ledger.blocks
+        newest, blocks = dict(self.newest), self.blocks
+        here: list[Offset] = []
         for each in answers:
             if each.origin == self.origin:
-                position = Offset(max(position, each.offset + 1))
+                here.append(each.offset)
             if each.command:
                 newest[each.command] = each.checksum
             if len(newest) >= BLOCK:
                 blocks, newest = (*blocks[-(REMEMBERED // BLOCK) :], newest), {}
-        return Ledger(self.origin, position, blocks, newest)
+        end = Offset(max([self.end, *(each + 1 for each in here)]))
+        recent = frozenset(each for each in (*self.recent, *here) if each >= end - SPAN)
+        return Ledger(self.origin, self.floor, end, recent, blocks, newest)
 
     def is_overtaken(self, newest: Answered) -> bool:
         """Whether somebody else has answered what this ledger does not know to be answered."""
-        return newest.origin == self.origin and newest.offset >= self.position
+        return newest.origin == self.origin and not self.is_answered(newest.offset)
 
     def find(self, command: str) -> int | None:
         """The checksum of the command that was answered under this id."""
@@ -171,26 +189,16 @@ def decides(command: Command) -> bool:
             return False
 
 
-def waves(todo: Sequence[Sorted]) -> list[list[Sorted]]:
-    """What is to be done, cut where it may not be asked for together.
+def lingers(command: Command) -> bool:
+    """Whether a command may wait, for brokers or for what it has to compute, before it acts.
 
-    The logs decide in the order in which they are asked. But some is looked up before: whether
-    an id is bound, sealed or dropped, what it holds. So a command that decides such things, or
-    reads, waits for what comes before, and what comes after one that decides waits for that. A
-    wave is answered before the next begins: if it has to be asked again, what a later one did
-    is not in its way.
+    Others may as well, when they are refused or about what is not followed yet: then they are
+    set aside (`Answering.answer`).
     """
-    made: list[list[Sorted]] = []
-    touched: set[CollectionId] = set()
-    closed: set[CollectionId] = set()
-    for each in todo:
-        about = subjects(each.command) if isinstance(each, Request) else frozenset()
-        binds = isinstance(each, Request) and decides(each.command)
-        reads = isinstance(each, Request) and isinstance(each.command, SubscribeAt)
-        if not made or about & closed or ((binds or reads) and about & touched):
-            made.append([])
-            touched, closed = set(), set()
-        made[-1].append(each)
-        touched |= about
-        closed |= about if binds else set()
-    return made
+    match command:
+        case Create() | SubscribeAt() | Stage():
+            return True
+        case UpdateAndDowngrade(shares, checks_counts):
+            return checks_counts or any(each.chunks for each in shares)
+        case _:
+            return False

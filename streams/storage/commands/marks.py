@@ -2,12 +2,12 @@
 
 A command may end the process in which it is carried out: by a fault in native code, by all
 memory, by a defect. No handler runs then, and whoever comes next reads the same command first.
-So before a batch is begun, a mark says where it begins and ends. What is answered lies below
-the ledger's position, and marks of it mean nothing. A service that finds a mark at or above it
-knows that its predecessor ended in that batch: it takes these records one at a time, and a
-record at which services ended `ENOUGH` times is not read again, but answered as FAILED.
+So before records are taken, a mark says from where to where some are taken and not answered. A
+service that finds one knows that its predecessor ended there: those of these records that are
+not answered it takes one at a time, nothing else being under way, and a record at which
+services ended `ENOUGH` times is not read again, but answered as FAILED.
 
-In normal running a mark is sent while its batch is carried out, and adds nothing to latency.
+In normal running a mark is sent while its records are carried out, and adds nothing to latency.
 Where records were waiting at the start it is durable before they are read, so it is not lost
 each time. Without marks (no right to a consumer group, say) no end is counted, that is all.
 """
@@ -51,27 +51,40 @@ class Careful:
         self._begun: Mark | None = None
 
     def start(self, position: Offset, end: Offset) -> None:
-        """The process finds the records of `[position, end)` unanswered."""
+        """The process finds all records unanswered that are, in `[position, end)`."""
         self._backlog = end
         found = self._load() if position < end else None
         if found is not None and found.hi > position and found.starts:
             self._found = found
-            log.warning("a service ended at commands", extra={"lo": found.lo, "hi": found.hi})
 
     def is_suspect(self, offset: Offset) -> bool:
         """Whether a service ended at the record at `offset`, perhaps because of it."""
         return self._ends(offset) > 0
 
-    def begin(self, entries: Sequence[Entry]) -> dict[Offset, Report]:
-        """Mark that these are begun; which of them are not to be read, and what is said."""
+    def begin(
+        self, entries: Sequence[Entry], unanswered: Offset | None
+    ) -> dict[Offset, Report]:
+        """Mark that these are begun; which of them are not to be read, and what is said.
+
+        `unanswered` is the first of those that were begun before and are not answered.
+        """
         first, last = entries[0].offset, entries[-1].offset
         ends = self._ends(first)
+        if ends:
+            log.warning("services ended at a command", extra={"offset": first, "ends": ends})
         if ends >= ENOUGH:
             self._begun = None
             return {first: crashed(entries[0], ends)}
-        self._begun = Mark(first, Offset(last + 1), ends + 1)
-        self._save(self._begun, is_waited_for=first < self._backlog)
+        lo = first if unanswered is None else min(first, unanswered)
+        self.go_on(lo, last)
         return {}
+
+    def go_on(self, first: Offset, last: Offset) -> None:
+        """Mark what is begun again after a release; passed over when it is marked already."""
+        begun = Mark(first, Offset(last + 1), self._ends(first) + 1)
+        if self._begun is None or begun.hi > self._begun.hi:
+            self._begun = begun
+            self._save(begun, is_waited_for=first < self._backlog)
 
     def release(self) -> None:
         """The service goes on, or ends by itself, and the commands begun are not the cause."""

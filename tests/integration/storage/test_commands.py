@@ -21,7 +21,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
-from streams.storage.commands.service import Names
+from streams.storage.commands.session import Names
 from streams.storage.upkeep import roll_up
 from tests.stranger import chunk, wire
 from tests.stranger.client import Client, stream

@@ -16,7 +16,7 @@ from streams.kafka.log import Entry
 from streams.kafka.memory_records import MemoryMarks
 from streams.kafka.positions import Mark
 from streams.kafka.transactions import Fenced
-from streams.storage.commands import service as service_module
+from streams.storage.commands import session as session_module
 from streams.storage.commands.wire import id_of
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
 
@@ -29,7 +29,7 @@ def world() -> World:
 def deadly(monkeypatch: pytest.MonkeyPatch, *ids: str) -> list[Offset]:
     """Commands of these ids kill the service that reads them; where they did."""
     deaths: list[Offset] = []
-    original = service_module.read
+    original = session_module.read
 
     def read(entry: Entry) -> Any:
         if any(each.encode() in entry.value for each in ids):
@@ -37,7 +37,7 @@ def deadly(monkeypatch: pytest.MonkeyPatch, *ids: str) -> list[Offset]:
             raise Killed
         return original(entry)
 
-    monkeypatch.setattr(service_module, "read", read)
+    monkeypatch.setattr(session_module, "read", read)
     return deaths
 
 

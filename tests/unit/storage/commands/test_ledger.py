@@ -2,7 +2,6 @@
 
 import contextlib
 import zlib
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,21 +9,21 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from streams.ids import CapabilityId, CollectionId, Offset
-from streams.progress import EMPTY, frontier
-from streams.storage.capabilities import ReadCapability, WriteCapability
+from streams.progress import frontier
+from streams.storage.capabilities import ReadCapability
 from streams.storage.commands import wire
 from streams.storage.commands.answering import NAMED
+from streams.storage.commands.desk import BATCH
 from streams.storage.commands.ledger import (
     BLOCK,
     REMEMBERED,
+    SPAN,
     Answered,
     Ledger,
     Report,
     read_answer,
     sort,
-    waves,
 )
-from streams.storage.commands.service import BATCH
 from streams.storage.window import KEPT, WINDOW
 
 HERE = "topic"
@@ -39,30 +38,43 @@ def heartbeat(id_: str, offset: int, checksum: int = 7, of: str = "t1") -> wire.
     return wire.Request(id_, Offset(offset), checksum, wire.Heartbeat(held))
 
 
-def test_reports_go_along_with_what_is_asked_for() -> None:
-    report = Report(Offset(1), 0, wire.Outcome(status=wire.Status.REPEATED))
-    first, second = about(create("a"), 0), about(update("a"), 2)
-    assert waves([first, report, second]) == [[first, report], [second]]
-    assert waves([report]) == [[report]]
-
-
 def test_the_bound_that_makes_a_zombie_harmless_holds() -> None:
     services = 3  # in the middle of a batch at once
     assert KEPT - services * NAMED * BATCH > WINDOW
 
 
-def test_the_position_is_behind_the_last_answer() -> None:
-    ledger = Ledger(HERE).answered([answered("a", 3), answered("", 4)])
-    assert ledger.position == 5
+def test_what_was_answered_is_known_by_its_offset() -> None:
+    """A command that waits for something is answered after others that came later."""
+    ledger = Ledger(HERE).answered([answered("a", 3), answered("", 4), answered("b", 1)])
+    assert (ledger.end, ledger.position) == (5, 0)
+    assert [ledger.is_answered(Offset(n)) for n in range(6)] == [
+        *(False, True, False),
+        *(True, True, False),
+    ]
     assert ledger.find("a") == 7
     assert ledger.find("") is None
     assert not ledger.is_overtaken(answered("b", 4))
+    assert ledger.is_overtaken(answered("b", 2))
     assert ledger.is_overtaken(answered("b", 5))
+
+
+def test_what_lies_too_far_before_the_newest_answer_was_answered() -> None:
+    """None is begun that lies so far beyond one that is not answered."""
+    ledger = Ledger(HERE).answered([answered("a", 0), answered("b", SPAN + 5)])
+    assert ledger.position == 6
+    assert len(ledger.recent) == 1
+    assert ledger.is_answered(Offset(5))
+    assert not ledger.is_answered(Offset(6))
+
+
+def test_what_came_before_the_responses_that_are_left_counts_as_answered() -> None:
+    ledger = Ledger(HERE, floor=Offset(7)).answered([answered("a", 7), answered("b", 9)])
+    assert [ledger.is_answered(Offset(n)) for n in (6, 7, 8, 9)] == [True, True, False, True]
 
 
 def test_a_topic_made_anew_begins_anew_and_ids_are_remembered() -> None:
     ledger = Ledger(HERE).answered([answered("a", 300, origin="the former")])
-    assert ledger.position == 0
+    assert ledger.end == 0
     assert ledger.find("a") == 7
     assert not ledger.is_overtaken(answered("b", 400, origin="the former"))
 
@@ -111,59 +123,6 @@ def test_how_answers_are_batched_does_not_matter(batches: list[list[tuple[str, i
     for batch in answers:
         many = many.answered(batch)
     assert one == many
-
-
-def about(command: wire.Command, offset: int) -> wire.Request:
-    return wire.Request(f"c{offset}", Offset(offset), 0, command)
-
-
-def create(id_: str) -> wire.Command:
-    return wire.Create(CollectionId(id_), "{}", 0, id_, None, is_critical=False)
-
-
-def drop(id_: str, *, whole: bool = True) -> wire.Command:
-    held = ReadCapability(CollectionId(id_), frontier(0))
-    return wire.Drop(CollectionId(id_), held, whole)
-
-
-def update(*ids: str) -> wire.UpdateAndDowngrade:
-    shares = tuple(
-        wire.Share(WriteCapability(CollectionId(each), frontier(0)), None, (), frontier(1))
-        for each in ids
-    )
-    return wire.UpdateAndDowngrade(shares, checks_counts=False)
-
-
-def seal(id_: str) -> wire.Command:
-    share = wire.Share(WriteCapability(CollectionId(id_), frontier(0)), None, (), EMPTY)
-    return wire.UpdateAndDowngrade((share,), checks_counts=False)
-
-
-def subscribe(id_: str) -> wire.Command:
-    return wire.SubscribeAt(ReadCapability(CollectionId(id_), frontier(0)), None, None, ())
-
-
-def cut(*commands: wire.Command) -> list[int]:
-    requests = [about(each, number) for number, each in enumerate(commands)]
-    made = waves(requests)
-    assert [each for wave in made for each in wave] == list(requests)
-    return [len(wave) for wave in made]
-
-
-def test_what_does_not_depend_on_one_another_goes_together() -> None:
-    assert cut(update("a"), update("a", "b"), update("b")) == [3]
-    assert cut(create("a"), create("b"), update("c")) == [3]
-    assert cut() == []
-
-
-def test_what_is_looked_up_waits_for_what_comes_before() -> None:
-    assert cut(create("a"), update("a")) == [1, 1]
-    assert cut(update("a"), drop("a"), create("a"), update("b")) == [1, 1, 2]
-    assert cut(update("a"), subscribe("a"), update("a")) == [1, 2]
-    assert cut(update("a", "b"), update("c"), subscribe("b")) == [2, 1]
-    assert cut(update("a"), drop("a", whole=False), update("a")) == [1, 1, 1]
-    assert cut(update("a"), replace(update("a"), checks_counts=True), update("a")) == [1, 1, 1]
-    assert cut(update("a"), seal("a"), update("a"), update("b")) == [1, 1, 2]
 
 
 def test_a_response_says_what_it_answers() -> None:

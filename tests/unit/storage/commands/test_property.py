@@ -5,12 +5,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
 from streams.ids import CollectionId
 from streams.kafka.transactions import Fenced
+from streams.storage.commands import ledger, session
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
 
 T = CollectionId("t")
@@ -204,3 +206,40 @@ def check_contents(world: World, model: Model) -> None:
     # two of the creation, of which a drop gave one up, two of this client, and what clones and
     # acquisitions made
     assert len(found.capabilities) == 4 + model.copies - model.is_released
+
+
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+@given(st.lists(st.sampled_from("abc"), max_size=14), FATES, st.integers(4, 9))
+def test_groups_overtake_one_another_and_nothing_is_done_twice(
+    order: list[str], fates: list[tuple[str, str, int]], span: int
+) -> None:
+    """What is answered out of order is known to whoever takes over, however little it reads."""
+    world = World()
+    held = {
+        each: world.ask("create", collection=each, description=DESCRIPTION)["capabilities"][1]
+        for each in "abc"
+    }
+    written: Counter[str] = Counter()
+    for each in order:
+        at = written[each]
+        fields = update({**held[each], "frontier": at}, at + 1, (f"r{at}", 1, at, 1))
+        is_counted = (at + len(each)) % 2 == 0  # which waits, and is overtaken
+        world.send("update_and_downgrade", **fields, check_counts=is_counted)
+        written[each] += 1
+    with pytest.MonkeyPatch.context() as patched:
+        for module in (ledger, session):
+            patched.setattr(module, "SPAN", span)
+        live(world, fates)
+    assert {each["status"] for each in world.answers().values()} == {"DONE"}
+    offsets = [each["offset"] for each in world.responses()]
+    assert sorted(offsets) == list(range(world.broker.store.log(NAMES.commands).end))
+    storage = world.storage()
+    for each, count in written.items():
+        storage.acquire_capabilities(CollectionId(each))
+        batches = storage.shards.state(CollectionId(each)).batches
+        assert sorted(b.lower for b in batches if b.chunks) == list(range(count))

@@ -1,0 +1,423 @@
+"""One session of the command service: from one fencing to the next failure of its topics.
+
+A record goes through it as follows. It is taken, marked as begun and read, and laid upon the
+desk. When nothing that it has to wait for is under way a crew carries it out; a command that
+fails alone is tried again, so often. What is over is answered, in one transaction. Only then
+may what waits for it begin.
+"""
+
+import itertools
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Protocol
+
+import pyarrow as pa
+
+from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.ids import Offset, Topic
+from streams.kafka.log import Entry, Logs, Tail
+from streams.kafka.raw import Range
+from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.kafka.transactions import Fenced, OutRecord
+from streams.storage.commands.answering import Answering, failed
+from streams.storage.commands.crew import Crew, Done, Inline, Stuck
+from streams.storage.commands.desk import BATCH, BATCH_BYTES, Crowd, Desk, Item
+from streams.storage.commands.ledger import (
+    REMEMBERED,
+    SPAN,
+    Answered,
+    Ledger,
+    Report,
+    Sorted,
+    malformed,
+    read_answer,
+    sort,
+)
+from streams.storage.commands.marks import Careful, Marks
+from streams.storage.commands.wire import (
+    Malformed,
+    Outcome,
+    Request,
+    Response,
+    decode,
+    encode,
+)
+from streams.storage.shards import Shards
+from streams.trace.pool import KernelPool
+
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64 << 20
+"""Bytes of commands that wait for others; then no more are taken."""
+
+TRIES = 5
+"""How often a command may fail by itself before that is its answer."""
+
+DEADLINE_S = 600.0
+"""How long a crowd may take while brokers answer. Its own waits are over long before."""
+
+SHOWN = 3
+"""Commands of a crowd that the log names."""
+
+TICK_S = 0.01
+"""How often it is looked for more commands while others are under way."""
+
+_AT_ONCE = 4096
+
+
+class Records(Protocol):
+    """Reads what is committed (`streams.kafka.raw`)."""
+
+    def ends(self, topic: Topic) -> Mapping[int, Range]:
+        """What can be read of each partition now."""
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """The first `limit` records of `[lo, hi)`."""
+
+
+class Writer(Protocol):
+    """Transactions under one name (`streams.kafka.transactions`)."""
+
+    def init(self) -> None:
+        """Fence the earlier sessions."""
+
+    def commit(self, records: Sequence[OutRecord]) -> None:
+        """Make the records visible at once. Errors: Fenced, Determinate, Indeterminate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The topics of a namespace, and the name under which its services write."""
+
+    namespace: str
+
+    @property
+    def commands(self) -> Topic:
+        """Where clients write."""
+        return Topic(f"{self.namespace}.storage.commands")
+
+    @property
+    def responses(self) -> Topic:
+        """Where clients read."""
+        return Topic(f"{self.namespace}.storage.responses")
+
+    @property
+    def transactional_id(self) -> str:
+        """Of two sessions under this name only the newer can answer."""
+        return f"{self.namespace}.storage.service"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What a service is made of. `follow` reads a topic from an offset on, as committed."""
+
+    names: Names
+    shards: Shards
+    topics: Topics
+    logs: Logs
+    follow: Callable[[Topic, Offset], Tail]
+    records: Records
+    writer: Writer
+    marks: Marks | None = None
+    reached: Callable[[str], None] = lambda _: None
+    crew: Callable[[], Crew] = Inline
+
+
+Finished = tuple[Item, Report]
+"""A record, and what is said of it."""
+
+
+@dataclass(slots=True)
+class History:
+    """What one process remembers from session to session.
+
+    So many records are taken one by one that `alone` says: one of them failed a session.
+    `tries` says how often a command has failed by itself. Whoever reads responses holds
+    `reading`: threads of a session that is over may look for them yet.
+    """
+
+    careful: Careful
+    tries: dict[Offset, int] = field(default_factory=dict)
+    alone: int = 0
+    reading: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Session:
+    """From one fencing to the next failure. One thread; the crew has others."""
+
+    def __init__(self, wiring: Wiring, history: History) -> None:
+        """Errors: Determinate, Indeterminate, InvalidUsage."""
+        self._wiring, self._history = wiring, history
+        names = wiring.names
+        wiring.topics.create(
+            [
+                TopicSpec(names.commands, 1, TopicKind.COMMANDS),
+                TopicSpec(names.responses, 1, TopicKind.RESPONSES),
+            ]
+        )
+        info = wiring.topics.describe(names.commands)
+        if info is None:
+            raise Determinate(f"topic {names.commands} was deleted a moment ago")
+        wiring.writer.init()
+        self._origin = info.id
+        self._looked = Offset(0)
+        self._ledger = Ledger(self._origin)
+        with history.reading:
+            self._recover()
+        self.backlog = self._unanswered()
+        self._tail = wiring.follow(names.commands, self.backlog.low)
+        self._waiting: list[Entry] = []
+        self._desk = Desk()
+        self._crew = wiring.crew()
+        self._kernels = KernelPool()
+        log.info("answering commands", extra={"offset": self._ledger.end})
+
+    def _recover(self) -> None:
+        """Fold the responses, as far back as ids are remembered."""
+        low, high = self._wiring.records.ends(self._wiring.names.responses)[0]
+        # each transaction has one offset more than records
+        self._looked = Offset(max(low, high - 2 * REMEMBERED))
+        is_whole = self._looked == 0
+        for answers in self._answers(high):
+            here = (each.offset for each in answers if each.origin == self._origin)
+            first = None if is_whole else next(here, None)
+            if first is not None:
+                self._ledger, is_whole = replace(self._ledger, floor=first), True
+            self._ledger = self._ledger.answered(answers)
+
+    def _answers(self, high: Offset) -> Iterator[list[Answered]]:
+        """The responses from where was looked last to `high`."""
+        while self._looked < high:
+            topic = self._wiring.names.responses
+            found = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
+            yield list(readable(found.column("value").to_pylist()))
+            is_all = found.num_rows < _AT_ONCE
+            self._looked = high if is_all else Offset(found.column("offset")[-1].as_py() + 1)
+
+    def _unanswered(self) -> Range:
+        """Where all records lie that are not answered now; others may lie there, too."""
+        low, high = self._wiring.logs.bounds(self._wiring.names.commands)
+        if 0 < self._ledger.end < low:
+            log.error(
+                "commands were deleted unanswered",
+                extra={"from": self._ledger.end, "before": low},
+            )
+        return Range(max(low, self._ledger.position), high)
+
+    def turn(self, wait_ms: int) -> bool:
+        """Take what has come, carry out what can be, answer what is over; whether none failed.
+
+        Errors: Determinate, Indeterminate when the session is over; Fenced; Stuck; as `crew`.
+        """
+        self._take(0 if len(self._desk) else wait_ms)
+        has_begun = is_fine = True
+        while has_begun and is_fine:
+            has_begun = self._begin_next()
+            is_fine = self._settle(self._crew.done(TICK_S) if len(self._desk) else [])
+        self._watch()
+        return is_fine
+
+    def _begin_next(self) -> bool:
+        """Have begun what may begin, if anything may."""
+        crowds = self._desk.pick(time.monotonic(), self._crew.room())
+        for crowd in crowds:
+            self._history.careful.go_on(*self._desk.span)
+            todo = sort(self._ledger, [item.record for item in crowd])
+            is_alone = crowd[0].is_alone
+            self._crew.begin(crowd, partial(self._carried_out, todo, is_alone=is_alone))
+        return bool(crowds)
+
+    def _take(self, wait_ms: int) -> None:
+        """Lay the next records upon the desk, waited for; a suspect one by itself."""
+        if not self._waiting:
+            found = self._tail.poll(wait_ms)
+            known = self._ledger.is_answered
+            self._waiting = [each for each in found if not known(each.offset)]
+        entries = self._fitting()
+        if not entries:
+            return
+        careful, desk = self._history.careful, self._desk
+        crashed = careful.begin(entries, desk.first)
+        records = [crashed.get(entry.offset) or read(entry) for entry in entries]
+        self._waiting = self._waiting[len(entries) :]
+        sized = zip(records, (len(each.value) for each in entries), strict=True)
+        is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
+        desk.lay(sized, self._wiring.shards.following.home, is_alone=is_alone)
+        self._wiring.reached("read")
+
+    def _fitting(self) -> Sequence[Entry]:
+        """What may be taken of what has come."""
+        is_suspect, desk = self._history.careful.is_suspect, self._desk
+        if not self._waiting or desk.size > MOST_BYTES:
+            return ()
+        if desk.first is not None and is_suspect(desk.first):
+            return ()
+        if is_suspect(self._waiting[0].offset):
+            return () if len(desk) else self._waiting[:1]
+        first = self._waiting[0].offset if desk.first is None else desk.first
+        near = itertools.takewhile(
+            lambda each: each.offset < first + SPAN and not is_suspect(each.offset),
+            self._waiting[:BATCH],
+        )
+        some = list(near)
+        sizes = itertools.accumulate(len(each.value) for each in some)
+        fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= BATCH_BYTES, sizes))
+        return some[: max(1, fitting)]
+
+    def _carried_out(self, todo: Sequence[Sorted], *, is_alone: bool) -> list[Report | None]:
+        """What is to be said of each; None where it is to be done by itself, and was not yet.
+
+        Errors: as `Answering.answer`.
+        """
+        requests = [each for each in todo if isinstance(each, Request)]
+        answering = Answering(
+            self._wiring.shards,
+            self._origin,
+            self._check,
+            self._wiring.reached,
+            self._kernels,
+            is_brief=not is_alone,
+        )
+        outcomes = iter(answering.answer(requests) if requests else ())
+        return [
+            told(each, next(outcomes)) if isinstance(each, Request) else each for each in todo
+        ]
+
+    def _settle(self, done: Sequence[Done]) -> bool:
+        """Answer what is over, and see to it that the rest is tried again."""
+        finished: list[Finished] = []
+        is_fine = True
+        for each in done:
+            if each.failure is not None:
+                self._failed(each.crowd, each.failure)
+                is_fine = False
+                continue
+            pairs = list(zip(each.crowd, each.reports, strict=True))
+            self._desk.put_back([item for item, report in pairs if report is None], 0.0)
+            finished += [(item, report) for item, report in pairs if report is not None]
+        if finished:
+            self._wiring.reached("decided")
+            self._answer(finished)
+            self._wiring.reached("answered")
+        return is_fine
+
+    def _failed(self, crowd: Crowd, failure: BaseException) -> None:
+        """Have each of a crowd tried again by itself; one that failed alone has used a try.
+
+        Errors: the failure, if it is no crowd's own.
+        """
+        if not isinstance(failure, Determinate | Indeterminate | Corrupt):
+            raise failure
+        what = [named(item) for item in crowd[:SHOWN]]
+        log.warning("commands will be tried again", extra={"of": what, "cause": str(failure)})
+        if len(crowd) == 1 and not self._wiring.shards.following.is_silence():
+            self._has_tried(crowd[0], failure)
+        self._desk.put_back(crowd, time.monotonic() + self._crew.retry_s)
+        if not self._desk.is_under_way:
+            self._history.careful.release()
+
+    def _has_tried(self, item: Item, failure: Exception) -> None:
+        tries, at = self._history.tries, item.offset
+        tries[at] = tries.get(at, 0) + 1
+        if tries[at] >= TRIES:
+            known = item.record
+            item.record = Report(at, known.checksum, failed(failure), known.id)
+
+    def _answer(self, finished: Sequence[Finished]) -> None:
+        """Errors: as `Writer.commit`; of those that are answered one by one a try is used."""
+        alone = [pair for pair in finished if pair[0].is_alone] if self._history.alone else []
+        together = [pair for pair in finished if pair not in alone]
+        for some in (together, *([pair] for pair in alone)):
+            if some:
+                self._commit(some)
+
+    def _commit(self, finished: Sequence[Finished]) -> None:
+        responses = [self._response(report) for _, report in finished]
+        with self._history.reading:  # or who checks takes our own answers for another's
+            try:
+                self._wiring.writer.commit([self._record(each) for each in responses])
+            except (Determinate, Indeterminate) as failure:
+                self._history.alone = BATCH
+                if len(finished) == 1:
+                    self._has_tried(finished[0][0], failure)
+                raise
+            self._ledger = self._ledger.answered(
+                Answered(each.command, each.origin, each.offset, each.checksum)
+                for each in responses
+            )
+        self._desk.answered([item for item, _ in finished])
+        for item, _ in finished:
+            self._history.tries.pop(item.offset, None)
+        self._history.alone = max(0, self._history.alone - len(finished))
+
+    def _response(self, said: Report) -> Response:
+        return Response(said.id, self._origin, said.offset, said.checksum, said.outcome)
+
+    def _record(self, response: Response) -> OutRecord:
+        key = response.command.encode() or None
+        topic = self._wiring.names.responses
+        return OutRecord(topic, key, encode(response), partition=0)
+
+    def _watch(self) -> None:
+        """Say what takes long. Errors: Stuck."""
+        for each in self._crew.waits():
+            what = [named(item) for item in each.crowd[:SHOWN]]
+            log.warning(
+                "a command takes long",
+                extra={"of": what, "seconds": round(each.seconds, 1), "in": each.where},
+            )
+            is_silence = self._wiring.shards.following.is_silence()
+            if each.seconds > DEADLINE_S and not is_silence:
+                raise Stuck(f"{what} for {each.seconds:.0f} s in {each.where}")
+
+    def _check(self) -> None:
+        """Errors: Fenced when another service has answered anything."""
+        with self._history.reading:
+            high = self._wiring.records.ends(self._wiring.names.responses)[0].high
+            found = itertools.chain.from_iterable(self._answers(high))
+            if any(self._ledger.is_overtaken(each) for each in found):
+                raise Fenced(self._wiring.names.transactional_id)
+
+    def close(self, wait_s: float = 0.0) -> None:
+        """Read no more, and wait for what is under way: the next session asks for it again."""
+        self._tail.close()
+        self._crew.leave(wait_s)
+
+
+def named(item: Item) -> str:
+    """A command as a log has it: its kind, its id, its collections."""
+    record = item.record
+    kind = type(record.command).__name__ if isinstance(record, Request) else "Report"
+    return " ".join([kind, record.id, *sorted(item.collections)])
+
+
+def told(request: Request, outcome: Outcome | None) -> Report | None:
+    """What is said of a command that has an outcome."""
+    if outcome is None:
+        return None
+    return Report(request.offset, request.checksum, outcome, request.id)
+
+
+def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
+    """The responses among the records; what else somebody has written there says nothing."""
+    for value in values:
+        try:
+            yield read_answer(value or b"")
+        except Corrupt as problem:
+            log.warning("a record is no response", extra={"cause": str(problem)})
+
+
+def read(entry: Entry) -> Request | Report:
+    """What a record of the topic of commands is."""
+    try:
+        return decode(entry.offset, entry.value)
+    except Malformed as problem:
+        log.warning("a record is no command", extra={"cause": str(problem)})
+        return malformed(entry.offset, zlib.crc32(entry.value), problem)
