@@ -19,6 +19,7 @@ from typing import assert_never
 from streams.adapter import definitions, show
 from streams.adapter.catalog import (
     NAMES,
+    Catalog,
     Create,
     Define,
     Drop,
@@ -27,15 +28,23 @@ from streams.adapter.catalog import (
     Undefine,
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
+from streams.adapter.evaluating import (
+    Evaluated,
+    PlannedView,
+    evaluated,
+    joined,
+    meant,
+    query_of,
+)
 from streams.adapter.guards import Guards
-from streams.adapter.objects import Crash, Objects, relations
+from streams.adapter.objects import Crash, Objects
 from streams.adapter.reads import Reads, When, unreadable
 from streams.adapter.results import Columns, Complete, Failed, Notice, Result, failed
 from streams.adapter.rows import text_rows
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.upkeep import Upkeep
 from streams.adapter.workers.pool import Workers
-from streams.adapter.workers.requests import Check, Declare, Explain, Query
+from streams.adapter.workers.requests import Explain, View
 from streams.compute.controller import Controller, create_topics
 from streams.compute.observed import Observed
 from streams.compute.protocol import CreateInstance
@@ -45,15 +54,18 @@ from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.plan import statements as sql
-from streams.plan.functions import function_of
 from streams.plan.limits import too_deep
 from streams.plan.physical import Column
 from streams.plan.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
+from streams.trace.functions import Function
 
 log = logging.getLogger(__name__)
+
+ObjectDefinition = sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink
+Definition = ObjectDefinition | sql.CreateFunction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +115,7 @@ class Coordinator:
         crash: Crash = lambda _: None,
     ) -> None:
         self._settings, self._cluster, self._crash = settings, cluster, crash
+        self._workers = workers
         self._definitions = threading.RLock()
         namespace = settings.namespace
         cluster.topics.create([TopicSpec(catalog_topic(namespace), 1, TopicKind.LOG)])
@@ -122,7 +135,7 @@ class Coordinator:
         self.sessions = Sessions(time.monotonic)
         self._reads = Reads(self.shards, self.guards, workers, self._unmade)
         self._objects = Objects(
-            self.catalog, self.shards, cluster.topics, namespace, now_ms, crash
+            self.catalog, self.shards, cluster.topics, now_ms, crash, self._plan
         )
         instance = CreateInstance(namespace, settings.buckets)
         self.controller = Controller(cluster.logs, instance, settings.instance, epoch, new_id)
@@ -181,12 +194,14 @@ class Coordinator:
     def _execute(  # noqa: C901, PLR0912 - one case a statement
         self, statement: sql.Statement, text: str, session: Session
     ) -> Iterator[Result]:
-        yield from self._tried(statement)
         match statement:
-            case sql.CreateSource() | sql.CreateMaterializedView() | sql.CreateSink():
-                with self._definitions:
-                    done = self._create(statement, text)
-                yield from done
+            case (
+                sql.CreateSource()
+                | sql.CreateMaterializedView()
+                | sql.CreateSink()
+                | sql.CreateFunction()
+            ):
+                yield from self._defined(statement, text)
             case sql.Alter():
                 with self._definitions:
                     done = self._alter(statement)
@@ -194,10 +209,6 @@ class Coordinator:
             case sql.Drop():
                 with self._definitions:
                     done = self._drop(statement)
-                yield from done
-            case sql.CreateFunction():
-                with self._definitions:
-                    done = self._create_function(statement)
                 yield from done
             case sql.DropFunction():
                 with self._definitions:
@@ -222,31 +233,30 @@ class Coordinator:
 
     def _explain(self, query: str, *, picture: bool) -> Iterator[Result]:
         chunks: list[bytes] = []
-        yield from self._reads.evaluate(Explain(self._meant(query), picture), chunks.append)
-        plan = b"".join(chunks).decode()
+        request = Explain(meant(query, self.catalog.state), picture)
+        yield from self._reads.evaluate(request, chunks.append)
+        plan = joined(chunks)
         yield Columns((Column("plan", "SVG" if picture else "VARCHAR"),))
         yield text_rows([(each,) for each in ([plan] if picture else plan.splitlines())])
         yield Complete("EXPLAIN")
 
-    def _meant(self, query: str) -> Query:
-        """The text of a query with what its names mean now."""
-        catalog = self.catalog.state
-        functions = tuple(catalog.functions.values())
-        return Query(query, relations(catalog.ordered()), functions)
+    def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
+        """Carry out a definition, evaluated in a worker, without the lock, before."""
+        done: tuple[Result, ...] | None = None
+        while done is None:  # once more when another definition came between
+            catalog = self.catalog.state
+            found = yield from evaluated(statement, catalog, self._reads.evaluate)
+            with self._definitions:
+                if isinstance(statement, sql.CreateFunction):
+                    done = self._create_function(statement, found)
+                else:
+                    done = self._create(statement, text, found)
+        yield from done
 
-    def _tried(self, statement: sql.Statement) -> Iterator[Result]:
-        """Let a worker evaluate a definition first: what it cannot bear, we could not.
-
-        Errors: InvalidStatement.
-        """
-        catalog = self.catalog.state
-        match statement:
-            case sql.CreateMaterializedView(name=name) if catalog.find(name) is None:
-                yield from self._reads.evaluate(Check(self._meant(statement.query)))
-            case sql.CreateFunction() if statement.name.casefold() not in catalog.functions:
-                yield from self._reads.evaluate(Declare(statement))
-            case _:
-                pass
+    def _plan(self, item: Item, catalog: Catalog) -> str:
+        """The JSON of a view's plan. Errors: InvalidStatement."""
+        plan, _ = self._workers.answer(View(query_of(item, catalog)))
+        return joined([plan])
 
     def _unmade(self, item: Item) -> str:
         """Why an object cannot be read yet; empty when it can.
@@ -263,15 +273,18 @@ class Coordinator:
         return "it is being made" if first is None else problems[first]
 
     def _create(
-        self,
-        statement: sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink,
-        text: str,
-    ) -> tuple[Result, ...]:
+        self, statement: ObjectDefinition, text: str, found: Evaluated
+    ) -> tuple[Result, ...] | None:
+        """Create an object; None when what was found is of another catalog than there is."""
         existing = self.catalog.sync().find(statement.name)
         if existing is None:
-            item = self._define(statement, text)
+            item = self._define(statement, text, found)
+            if item is None:
+                return None
             if item.kind != "sink":
                 self._objects.refuse_taken(item.id)
+            if isinstance(found, PlannedView):
+                self._objects.keep_plan(item.id, found.plan)
             defined = Create(item)
             item = self.catalog.change(lambda _: defined).items[item.id]
             self._crash("after-catalog")
@@ -291,22 +304,21 @@ class Coordinator:
             Complete(f"CREATE {NAMES[existing.kind].upper()}", {"id": existing.id}),
         )
 
-    def _define(
-        self,
-        statement: sql.CreateSource | sql.CreateMaterializedView | sql.CreateSink,
-        text: str,
-    ) -> Item:
+    def _define(self, statement: ObjectDefinition, text: str, found: Evaluated) -> Item | None:
+        """The object to create; None when what was found is of another catalog."""
         catalog, topics = self.catalog.state, self._cluster.topics
         namespace = self._settings.namespace
-        match statement:
-            case sql.CreateSource():
-                return definitions.source(statement, text, catalog, topics, namespace)
-            case sql.CreateMaterializedView():
-                return definitions.view(statement, text, catalog)
-            case sql.CreateSink():
+        match statement, found:
+            case sql.CreateSource(), tuple(columns):
+                return definitions.source(statement, text, catalog, topics, namespace, columns)
+            case sql.CreateMaterializedView(query=query), PlannedView(known, _, viewed):
+                if known != meant(query, catalog):
+                    return None
+                return definitions.view(statement, text, catalog, viewed)
+            case sql.CreateSink(), _:
                 return definitions.sink(statement, text, catalog, topics, namespace)
             case _:
-                assert_never(statement)
+                return None
 
     def _alter(self, statement: sql.Alter) -> tuple[Result, ...]:
         item = definitions.alterable(statement, self.catalog.sync())
@@ -326,12 +338,16 @@ class Coordinator:
         self._upkeep.abolish(item)
         return (Complete(tag, {"id": item.id}),)
 
-    def _create_function(self, statement: sql.CreateFunction) -> tuple[Result, ...]:
+    def _create_function(
+        self, statement: sql.CreateFunction, found: Evaluated
+    ) -> tuple[Result, ...] | None:
+        """Create a function; None when it has yet to be evaluated."""
         done = Complete("CREATE FUNCTION")
         existing = self.catalog.sync().functions.get(statement.name.casefold())
         if existing is None:
-            function = function_of(statement)
-            self.catalog.change(lambda _: Define(function))
+            if not isinstance(found, Function):
+                return None
+            self.catalog.change(lambda _: Define(found))
             return (done,)
         if not statement.if_not_exists:
             raise InvalidStatement(

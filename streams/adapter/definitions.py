@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from typing import Literal
 
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind, unknown
-from streams.adapter.objects import relations
+from streams.adapter.workers.requests import Viewed
 from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
-from streams.plan.binder import canonical_columns
-from streams.plan.compile import compile_view
-from streams.plan.source_types import refuse_source_types
+from streams.plan.physical import Column
 from streams.plan.statements import (
     Alter,
     CreateMaterializedView,
@@ -36,9 +34,14 @@ KINDS: Mapping[Kind, ItemKind] = {
 
 
 def source(
-    statement: CreateSource, text: str, catalog: Catalog, topics: Topics, namespace: str
+    statement: CreateSource,
+    text: str,
+    catalog: Catalog,
+    topics: Topics,
+    namespace: str,
+    columns: tuple[Column, ...],
 ) -> Item:
-    """The source that the statement asks for. Errors: InvalidStatement."""
+    """The source that the statement asks for, of these columns. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     topic = _topic(statement.topic)
     info = topics.describe(topic)
@@ -50,8 +53,6 @@ def source(
     envelope: Literal["none", "upsert"] = (
         "upsert" if statement.envelope is Envelope.UPSERT else "none"
     )
-    columns = canonical_columns(statement.columns)
-    refuse_source_types(columns)
     return Item(
         id=catalog.next_id("source"),
         kind="source",
@@ -65,21 +66,20 @@ def source(
     )
 
 
-def view(statement: CreateMaterializedView, text: str, catalog: Catalog) -> Item:
-    """The view that the statement asks for. Errors: InvalidStatement."""
-    known = tuple(catalog.functions.values())
-    compiled = compile_view(statement.query, relations(catalog.ordered()), known)
-    inputs = dict.fromkeys(each.collection for each in compiled.dataflow.imports)
+def view(
+    statement: CreateMaterializedView, text: str, catalog: Catalog, viewed: Viewed
+) -> Item:
+    """The view that the statement asks for, as a worker has planned it."""
     return Item(
         id=catalog.next_id("view"),
         kind="view",
         name=statement.name,
         statement=text,
         query=statement.query,
-        columns=compiled.columns,
-        inputs=tuple(inputs),
+        columns=viewed.columns,
+        inputs=viewed.inputs,
         policy=retention(statement.retain),
-        functions=tuple(each.name for each in compiled.dataflow.functions),
+        functions=viewed.functions,
     )
 
 

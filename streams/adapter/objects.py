@@ -27,8 +27,7 @@ from streams.errors import Corrupt, InvalidStatement, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.plan import json as plans
-from streams.plan.compile import Relation, compile_view
+from streams.plan.compile import Relation
 from streams.storage.directory import Directory
 from streams.storage.events import Acquire, Body, Drop, Right, system_capability
 from streams.storage.outcomes import Acquired, Unavailable
@@ -40,6 +39,8 @@ from streams.storage.state import CollectionState
 log = logging.getLogger(__name__)
 
 Crash = Callable[[str], None]
+Planner = Callable[[Item, Catalog], str]
+"""Has a view planned, the same every time; the plan in JSON."""
 
 KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
 
@@ -81,11 +82,12 @@ class Objects:
         catalog: CatalogLog,
         shards: Shards,
         topics: Topics,
-        namespace: str,
         now_ms: Callable[[], int],
         crash: Crash,
+        plan: Planner,
     ) -> None:
-        self._namespace = namespace
+        self._plan = plan
+        self._plans: dict[CollectionId, str] = {}
         self._catalog, self._shards, self._topics = catalog, shards, topics
         self._directory = Directory(shards)
         self._now_ms, self.crash = now_ms, crash
@@ -141,17 +143,30 @@ class Objects:
         if item.kind != "sink":
             self._create_shard(item)
         elif item.sink is not None:
-            own = sink_spec(describe(item, self._catalog.state), self._namespace)
+            own = sink_spec(describe(item), self._shards.namespace)
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
             self._topics.create([TopicSpec(each, 1, TopicKind.OUTPUT) for each in names])
         self.crash("after-shard")
-        return describe(item, self._catalog.state)
+        return describe(item, self._plan_of(item))
+
+    def keep_plan(self, id_: CollectionId, plan: str) -> None:
+        """Use this plan of a view, which was just made, instead of another one."""
+        self._plans[id_] = plan
+
+    def _plan_of(self, item: Item) -> str:
+        """The JSON of a view's physical plan; empty for others. Errors: as the planner."""
+        if item.kind != "view":
+            return ""
+        if item.id not in self._plans:
+            self._plans[item.id] = self._plan(item, self._catalog.state)
+        return self._plans[item.id]
 
     def abolish(self, item: Item) -> None:
         """Remove whatever a dropped object still has, once nothing runs any more for it.
 
         Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
         """
+        self._plans.pop(item.id, None)
         catalog = self._catalog.state
         inputs = [catalog.items.get(each) or catalog.dropped.get(each) for each in item.inputs]
         for read in inputs:
@@ -308,8 +323,11 @@ class Objects:
         return self._topics.describe(self._shards.names(group).log) is not None
 
 
-def describe(item: Item, catalog: Catalog) -> DataflowDescription:
-    """The dataflow of an object: the same every time, so that a replica recognises it."""
+def describe(item: Item, plan: str = "") -> DataflowDescription:
+    """The dataflow of an object: the same every time, so that a replica recognises it.
+
+    The plan is a view's, in JSON.
+    """
     assert item.as_of is not None, "an object is born before its dataflow is described"
     is_sink = item.kind == "sink"
     return DataflowDescription(
@@ -322,17 +340,8 @@ def describe(item: Item, catalog: Catalog) -> DataflowDescription:
         imports=tuple(
             ImportDescription(each, each, hold_of(item.id, each)) for each in item.inputs
         ),
-        plan=plan_of(item, catalog),
+        plan=plan,
         capability=NO_CAPABILITY if is_sink else write_capability(item.id),
         source=item.source,
         sink=item.sink,
     )
-
-
-def plan_of(item: Item, catalog: Catalog) -> str:
-    """The JSON of a view's physical plan; empty for others."""
-    if item.kind != "view":
-        return ""
-    inputs = [catalog.items[each] for each in item.inputs]
-    compiled = compile_view(item.query, relations(inputs), catalog.called(item))
-    return plans.dumps(compiled.dataflow)

@@ -12,9 +12,7 @@ that it is. An answer is a generator; closing it ends the read.
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
-from tempfile import SpooledTemporaryFile
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,10 +26,10 @@ from streams.adapter.rows import rows
 from streams.adapter.sessions import Session
 from streams.adapter.timestamps import LAST, Bounds, ReadAt, Unreadable, choose
 from streams.adapter.wanted import Allowance, Wanted
-from streams.adapter.workers.frames import DATA, receive, send
 from streams.adapter.workers.pool import Workers
-from streams.adapter.workers.process import WorkerLost
+from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import Compute, Ended, Plan, Planned, Query, Request
+from streams.adapter.workers.spool import Spool
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.physical import Column
@@ -61,9 +59,6 @@ PATIENT_BEATS = 3
 
 MADE_MS = 60_000
 """For how long a read waits until what it reads is made."""
-
-SPOOLED = 1 << 20
-"""Bytes of an answer that are kept in memory until its reader takes them; more go to disk."""
 
 _Returned = TypeVar("_Returned")
 
@@ -117,16 +112,16 @@ class Reads:
         by_id = {str(item.id): item for item in items}
         read = [(by_id[each], columns) for each, columns in planned.imports]
         sources = [item for item, _ in read]
-        with SpooledTemporaryFile(SPOOLED) as spool:
+        with Spool(self._workers.limits, self._workers.directory) as spool:
             with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
                 time = yield from self._readable(sources, when, guard)
                 with (yield from beating(self._workers.lend())) as worker:
                     snapshots = self._snapshots(read, time)
-                    take = partial(_spool, spool)
-                    computed = worker.ask(Compute(plan, time), snapshots, take)
+                    computed = worker.ask(Compute(plan, time), snapshots, spool.take)
                     ended = yield from beating(computed)
             yield Columns(tuple(Column(*each) for each in planned.shown))
-            yield from _spooled(spool)
+            for block in spool.blocks():
+                yield Rows(tuple(block.decode().split("\n")))
         facts: dict[str, str | int] = {"as_of": time} if read else {}
         if when.session.is_named and when.session.time is not None:
             facts["session_time"] = when.session.time
@@ -143,7 +138,7 @@ class Reads:
         request = Plan(Query(query, relations(near), tuple(called)))
         try:
             ended = yield from self.evaluate(request, blocks.append)
-        except WorkerLost:
+        except (WorkerLost, Unstarted):
             raise
         except InvalidStatement:
             if len(near) == len(items) and len(called) == len(functions):
@@ -332,18 +327,6 @@ def beating(work: Generator[None, None, _Returned]) -> Generator[Result, None, _
         return returned
     finally:
         work.close()
-
-
-def _spool(spool: IO[bytes], block: bytes) -> None:
-    """Put a block of rows by."""
-    send(spool, DATA, block)
-
-
-def _spooled(spool: IO[bytes]) -> Iterator[Rows]:
-    """The rows that were put by."""
-    spool.seek(0)
-    while (frame := receive(spool)) is not None:
-        yield Rows(tuple(frame[1].decode().split("\n")))
 
 
 def _spelled(name: str) -> str:

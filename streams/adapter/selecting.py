@@ -10,6 +10,8 @@ each intermediate result, and the answer have at most `Kernel.most_bytes` bytes 
 queries that take too much memory are refused before the process reaches its bound.
 """
 
+import errno
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.adapter.workers.limits import WORKING, Limits, too_much, too_much_disk
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.operators.once import once
@@ -33,57 +36,66 @@ from streams.trace.kernel import (
 )
 from streams.trace.updates import expand
 
-HINT = "read fewer rows or columns, or make a materialized view of it and read that"
+_NO_ROOM = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
+_DISK_SETTING = "max_temp_directory_size"
 
 
-def kernel(most_bytes: int) -> Kernel:
-    """What a SELECT is computed with."""
-    made = Kernel(most_bytes=most_bytes)
+def kernel(limits: Limits) -> Kernel:
+    """What a SELECT is computed with; it spills to the current directory."""
+    made = Kernel(f"{limits.memory // 2}B", most_bytes=limits.rows)
+    made.set("max_temp_directory_size", f"{limits.disk}B")
     # It computes a constant list of millions ahead as so many values, which nothing bounds.
     made.set("disabled_optimizers", "expression_rewriter")
     return made
 
 
 def answer(
-    selected: Selected, snapshots: Sequence[pa.Table], time: Timestamp, kernel: Kernel
+    selected: Selected,
+    snapshots: Sequence[pa.Table],
+    time: Timestamp,
+    kernel: Kernel,
+    limits: Limits,
 ) -> pa.Table:
     """The rows of a SELECT at a time, in its order, from the snapshots of its imports.
 
     Shape: `snapshots` as of `once`. Errors: InvalidStatement.
     """
-    with refusing():
+    with refusing(limits):
         rows, errors = once(selected.dataflow, dict(enumerate(snapshots)), time, kernel)
-        _refuse(rows, errors, time)
+        _refuse(rows, errors, time, kernel)
         kernel.allow(_expanded(rows))
         whole = pa.Table.from_batches([expand(rows)])
         return _ordered(selected, whole, kernel) if selected.order else _shown(selected, whole)
 
 
-def too_much(expected: str) -> InvalidStatement:
-    """The error of a SELECT that takes too much memory."""
-    return InvalidStatement("the query takes too much memory", expected, HINT)
-
-
 @contextmanager
-def refusing() -> Iterator[None]:
+def refusing(limits: Limits) -> Iterator[None]:
     """Says in the user's words that a SELECT cannot be computed."""
     try:
         yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM:
+            raise
+        raise too_much_disk(limits, WORKING) from error
     except AnswerTooLarge as error:
         mib = error.most_bytes >> 20
         raise too_much(f"expected at most {mib} MiB of rows at a time, got more") from error
     except (EvaluationFailed, StatementRefused, KernelFailed) as error:
         lines = [each for each in without_hash(str(error)).splitlines() if each]
+        if any(_DISK_SETTING in each for each in lines):
+            raise too_much_disk(limits, WORKING) from error
         if lines[0].startswith(OUT_OF_MEMORY):
             raise too_much(lines[0].removeprefix(OUT_OF_MEMORY).lstrip(": ")) from error
         raise InvalidStatement("the query failed", lines[0]) from error
 
 
-def _refuse(rows: pa.RecordBatch, errors: pa.RecordBatch, time: Timestamp) -> None:
+def _refuse(
+    rows: pa.RecordBatch, errors: pa.RecordBatch, time: Timestamp, kernel: Kernel
+) -> None:
     """Errors: InvalidStatement for errors, and for rows that are there less than never."""
     if errors.num_rows:
         first = min(errors.column("error").to_pylist())
-        raise InvalidStatement("the query failed", first)
+        raise InvalidStatement("the query failed", first + _raised(first, kernel))
     lowest = pc.min(rows.column("diff")).as_py()
     if lowest is not None and lowest < 0:
         raise InvalidStatement(
@@ -91,6 +103,18 @@ def _refuse(rows: pa.RecordBatch, errors: pa.RecordBatch, time: Timestamp) -> No
             "more retractions than insertions: a source retracts what it never sent, or "
             "this is a defect of ours",
         )
+
+
+def _raised(failure: str, kernel: Kernel) -> str:
+    """What the Python functions that a failed expression calls have raised."""
+    # The rows of errors name expressions alone: what is raised may differ from call to call.
+    called = {each.casefold() for each in re.findall(r"\w+", failure)}
+    told = [
+        f"; {name} raised {raised}"
+        for name, raised in kernel.raised.items()
+        if name.casefold() in called
+    ]
+    return "".join(told)
 
 
 def _expanded(rows: pa.RecordBatch) -> int:

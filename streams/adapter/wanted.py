@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streams.adapter.selecting import too_much
+from streams.adapter.workers.limits import too_much
 from streams.kafka.log import ChunkRef
 from streams.trace.arrow import is_plain
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSettings
 from streams.adapter.server import serve
+from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms
@@ -35,7 +36,8 @@ def run(service: Service, stopping: threading.Event) -> int:
     directory = Path(service.directory)
     directory.mkdir(parents=True, exist_ok=True)
     crash = Crash(service.points, directory, os.getpgrp())
-    workers = Workers(directory=_emptied(directory / "coordinator-workers"))
+    files = _emptied(directory / "coordinator-workers")
+    workers = Workers(limits_of(service), service.statements, files)
     workers.start()
     coordinator = Coordinator(
         settings, cluster, now_ms=now_ms, new_id=new_id, workers=workers, crash=crash
@@ -57,6 +59,12 @@ def run(service: Service, stopping: threading.Event) -> int:
     coordinator.stop()
     broker.close()
     return 0
+
+
+def limits_of(service: Service) -> Limits:
+    """What a statement may take. Errors: InvalidUsage."""
+    memory = service.statement_memory
+    return Limits(memory, memory // 4, service.statement_disk, service.statement_ms / 1000)
 
 
 def _emptied(directory: Path) -> Path:

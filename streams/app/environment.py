@@ -49,6 +49,10 @@ class Settings:
     deadline_ms: int = 60_000
     timings: bool = False
     retain_ms: int = 3_600_000
+    statements: int = 4
+    statement_memory: int = 2 << 30
+    statement_disk: int = 4 << 30
+    statement_ms: int = 60_000
     compact_every_s: float = 30.0
     points: Mapping[str, int] = field(default_factory=dict)
 
@@ -126,6 +130,10 @@ class Environment:
             deadline_ms=settings.deadline_ms,
             timings=settings.timings,
             retain_ms=settings.retain_ms,
+            statements=settings.statements,
+            statement_memory=settings.statement_memory,
+            statement_disk=settings.statement_disk,
+            statement_ms=settings.statement_ms,
             compact_every_s=settings.compact_every_s,
             client=settings.client,
             topics=settings.topics,

@@ -25,7 +25,9 @@ class Service:
     """What a service is told.
 
     `slice_bytes` is how much of the stored inputs a hydration takes at once, `deadline_ms` how
-    long the tasks of the smallest micro-batch may take. `topics` are
+    long the tasks of the smallest micro-batch may take. So many `statements` are computed at a
+    time, each within `statement_memory` and `statement_disk` (bytes) and `statement_ms`
+    (`streams.adapter.workers.limits`). `topics` are
     pairs as `streams.kafka.choices` reads them; `points` say where a test wants the service
     to die.
     """
@@ -42,6 +44,10 @@ class Service:
     slice_bytes: int = 16 << 20
     deadline_ms: int = 60_000
     retain_ms: int = 3_600_000
+    statements: int = 4
+    statement_memory: int = 2 << 30
+    statement_disk: int = 4 << 30
+    statement_ms: int = 60_000
     compact_every_s: float = 30.0
     timings: bool = False
     client: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets

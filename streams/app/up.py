@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
@@ -101,7 +102,7 @@ def duration(text: str) -> int:
 
 
 def deadline(text: str) -> int:
-    """The milliseconds of a step's deadline. Errors: typer.BadParameter."""
+    """The milliseconds of a step's or a statement's deadline. Errors: typer.BadParameter."""
     found = duration(text)
     if found < LEAST_DEADLINE_MS:
         raise typer.BadParameter(f"expected a second at least, got {text!r}")
@@ -124,23 +125,49 @@ RetainOption = Annotated[
 ]
 
 
+BrokersOption = Annotated[
+    str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
+]
+
+DirectoryOption = Annotated[Path, typer.Option(help="Where the environment keeps its files.")]
+
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE. See below."),
+]
+
+StatementsOption = Annotated[
+    int, typer.Option(min=1, help="Statements computed at a time; the others wait.")
+]
+
+StatementMemoryOption = Annotated[
+    int, typer.Option(min=LEAST_MEMORY, help="Bytes of memory that a statement may take.")
+]
+
+StatementDiskOption = Annotated[
+    int,
+    typer.Option(min=LEAST_DISK, help="Bytes of its working files, and of its answer."),
+]
+
+StatementDeadlineOption = Annotated[
+    str, typer.Option(help="How long a statement may be planned or computed.")
+]
+
+
 def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
-    brokers: Annotated[
-        str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
-    ] = "",
-    directory: Annotated[
-        Path, typer.Option(help="Where the environment keeps its files.")
-    ] = DIRECTORY,
+    brokers: BrokersOption = "",
+    directory: DirectoryOption = DIRECTORY,
     client: ClientOption = None,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE. See below."),
-    ] = None,
+    topic: TopicOption = None,
     namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
     step_deadline: DeadlineOption = "1 minute",
+    statements: StatementsOption = 4,
+    statement_memory: StatementMemoryOption = 2 << 30,
+    statement_disk: StatementDiskOption = 4 << 30,
+    statement_deadline: StatementDeadlineOption = "1 minute",
 ) -> None:
     """Start an environment and stay with it until Ctrl-C.
 
@@ -152,8 +179,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         slackwater up --brokers kafka.example:9092 --client security.protocol=SSL
         slackwater up --brokers kafka.example:9092 --client @client.properties
         slackwater up --brokers kafka.example:9092 --topic replication.factor=5
-            --topic min.insync.replicas=3 --topic data.partitions=8
-            --topic data.segment.bytes=16777216 --topic output.delete.retention.ms=604800000
+            --topic min.insync.replicas=3 --topic data.segment.bytes=16777216
     """
     settings = Settings(
         directory=directory.absolute(),
@@ -165,6 +191,10 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
         retain_ms=duration(retain),
         slice_bytes=slice_bytes,
         deadline_ms=deadline(step_deadline),
+        statements=statements,
+        statement_memory=statement_memory,
+        statement_disk=statement_disk,
+        statement_ms=deadline(statement_deadline),
     )
     console = Console(stderr=True)
     try:

@@ -70,7 +70,7 @@ class Shards:
         self.logs = logs
         self.following = Following(logs, self._identity, pump=pump, reopened=self._reopened)
         self._opening = Turns()
-        self._namespace = namespace
+        self.namespace = namespace
         self._now_ms = now_ms
         self._sending = Sending(logs, self.following, new_id, tuple(resend_ms))
         self._partitions = data_partitions
@@ -114,7 +114,7 @@ class Shards:
 
         Errors: InvalidUsage when the topics are there otherwise than they have to be.
         """
-        names = names_of(self._namespace, group)
+        names = names_of(self.namespace, group)
         specs = [
             TopicSpec(names.log, 1, TopicKind.LOG),
             TopicSpec(names.data, self._partitions, TopicKind.DATA),
@@ -124,7 +124,7 @@ class Shards:
 
     def identity(self, group: str) -> str | None:
         """The id of the group's log topic, open or not; None when there is no such group."""
-        return self._identity(names_of(self._namespace, group).log)
+        return self._identity(names_of(self.namespace, group).log)
 
     def open(self, *groups: str) -> None:
         """Follow groups, each folded to the end its log has now; those open already stay so.
@@ -143,7 +143,7 @@ class Shards:
                 self.following.follow(group)
 
     def _found(self, groups: Sequence[str]) -> list[Group]:
-        every = [names_of(self._namespace, each) for each in groups]
+        every = [names_of(self.namespace, each) for each in groups]
         infos = self._topics.describe_all([names.log for names in every])
         for names in every:
             if names.log not in infos:
@@ -191,7 +191,7 @@ class Shards:
         `Directory.retire` comes first, or the ids of the group count as lost.
         """
         self.following.leave(group)
-        names = names_of(self._namespace, group)
+        names = names_of(self.namespace, group)
         self._topics.delete([names.log, names.data])
 
     def groups(self) -> tuple[str, ...]:
@@ -202,7 +202,7 @@ class Shards:
 
     def names(self, group: str) -> Names:
         """The topics of a group."""
-        return names_of(self._namespace, group)
+        return names_of(self.namespace, group)
 
     def data_topic(self, collection: CollectionId) -> Topic:
         """Where the chunks of a collection go.

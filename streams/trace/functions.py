@@ -16,7 +16,7 @@ import hashlib
 import inspect
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -30,6 +30,9 @@ _BOOL8 = pa.bool8()
 
 UNFIT = "this process cannot run function"
 """What is said of a failure that is the process's: in another one the row might not fail."""
+
+MOST_SAID = 500
+"""Characters of an exception's message that are shown."""
 
 
 class Vectorised(Protocol):
@@ -99,8 +102,7 @@ def compiled(function: Function) -> Written:
         code = compile(function.body, f"<function {function.name}>", "exec")
         exec(code, namespace)  # noqa: S102 - to run what the user wrote is what was asked for
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise InvalidStatement(refused, f"its text fails with {said}") from error
+        raise InvalidStatement(refused, f"its text fails with {said(error)}") from error
     made = namespace.get(function.name)
     if not callable(made):
         raise InvalidStatement(
@@ -119,12 +121,26 @@ def compiled(function: Function) -> Written:
     return made
 
 
-def vectorised(function: Function, returns: pa.DataType) -> Vectorised:
+def said(error: Exception) -> str:
+    """An exception's type and the first line of its message, of which the rest may be huge."""
+    kind = type(error).__name__
+    try:
+        first = str(error).partition("\n")[0]
+    except Exception:  # noqa: BLE001  its class is the user's too
+        return kind
+    shown = first if len(first) <= MOST_SAID else f"{first[:MOST_SAID]}..."
+    return f"{kind}: {shown}" if shown else kind
+
+
+def vectorised(
+    function: Function, returns: pa.DataType, raised: MutableMapping[str, str]
+) -> Vectorised:
     """What DuckDB calls: hands on plain arrays, and holds the function to its signature.
 
     Args:
         function: the function.
         returns: the Arrow type in which values of its result travel.
+        raised: is told what the function raises first, by its name.
 
     Errors: InvalidStatement as `compiled`; a call raises what the function does, TypeError for
         a result that is no array of the type, ValueError for one of another length.
@@ -138,10 +154,13 @@ def vectorised(function: Function, returns: pa.DataType) -> Vectorised:
             # Of one row a result that is no longer than that proves nothing: an aggregate, say.
             arrays = [pa.concat_arrays([array, array]) for array in arrays]
         try:
-            result = made(*arrays)
+            result = _checked(function, made(*arrays), returns, len(arrays[0]))
         except (ImportError, MemoryError) as error:
-            raise RuntimeError(f"{UNFIT} {function.name}: {error!r}") from error
-        return _checked(function, result, returns, len(arrays[0]))[:rows]
+            raise RuntimeError(f"{UNFIT} {function.name}: {said(error)}") from error
+        except Exception as error:
+            raised.setdefault(function.name, said(error))
+            raise
+        return result[:rows]
 
     return call
 

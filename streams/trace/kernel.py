@@ -149,6 +149,8 @@ class Kernel:
         self._text = 0
         self._rendered: dict[str, bool] = {}
         self._functions: dict[str, Function] = {}
+        self.raised: dict[str, str] = {}
+        """By name of a Python function, what it raised first; whoever reads it clears it."""
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.
@@ -223,6 +225,7 @@ class Kernel:
         if self._careful is None:
             careful = Kernel(*self._limits)
             careful.set("disabled_optimizers", "common_subexpressions")
+            careful.raised = self.raised
             careful.define(tuple(self._functions.values()))
             self._careful = careful
         return self._careful
@@ -239,7 +242,8 @@ class Kernel:
                 # What a connection calls, Python cannot free before the connection ends.
                 weakref.finalize(self, self._connection.close)
             if each.symbol not in self._functions:
-                create(self._connection, each, vectorised(each, arrow_type(each.returns)))
+                call = vectorised(each, arrow_type(each.returns), self.raised)
+                create(self._connection, each, call)
                 self._functions[each.symbol] = each
         if functions and self._careful is not None:
             self._careful.define(functions)
@@ -372,7 +376,7 @@ def _translated(error: Exception) -> SlackwaterError:
         case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
             return StatementRefused(str(error))
         case duckdb.InvalidInputException() if UNFIT in str(error):
-            return KernelFailed(str(error))
+            return KernelFailed("".join(str(error).partition(UNFIT)[1:]))
         case UnicodeDecodeError():
             return EvaluationFailed("an expression failed over text that is not ASCII")
         case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():

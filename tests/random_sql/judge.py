@@ -114,7 +114,7 @@ class Judge:
         """Make the case's tables views of their contents at the time `now`; their updates."""
         for each in defined(case.functions):
             with suppress(duckdb.NotImplementedException):  # it is there from another case
-                create(self.connection, each, vectorised(each, arrow_type(each.returns)))
+                create(self.connection, each, vectorised(each, arrow_type(each.returns), {}))
             self.connection.execute(each.macro)
         stamps = any("TIMESTAMP" in table.definition for table in case.tables)
         now = "getvariable('now')::BIGINT"

@@ -3,19 +3,17 @@
 It holds nothing from one request to the next but what makes the next one fast.
 """
 
-import json
 import pickle
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 import pyarrow as pa
 
 from streams.adapter.rows import rows
-from streams.adapter.selecting import answer, kernel, refusing, too_much
+from streams.adapter.selecting import answer, kernel, refusing
 from streams.adapter.workers.frames import LARGEST
+from streams.adapter.workers.limits import Limits, too_much
 from streams.adapter.workers.requests import (
-    Check,
     Compute,
     Declare,
     Explain,
@@ -23,28 +21,22 @@ from streams.adapter.workers.requests import (
     Planned,
     Query,
     Request,
+    Types,
+    View,
+    Viewed,
+    column_facts,
 )
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
+from streams.plan import json as plans
+from streams.plan.binder import canonical_columns
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
 from streams.plan.functions import function_of
 from streams.plan.reading import columns_imported
+from streams.plan.source_types import refuse_source_types
 
 BLOCK_BYTES = 1 << 20
 """About so many bytes of rows go in one frame."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may take: bytes of memory, bytes of rows at a time, seconds."""
-
-    memory: int = 2 << 30
-    rows: int = 512 << 20
-    seconds: float = 60.0
-
-    def encoded(self) -> str:
-        """For the command line."""
-        return json.dumps([self.memory, self.rows, self.seconds])
 
 
 class Answering:
@@ -52,7 +44,7 @@ class Answering:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._kernel = kernel(limits.rows)
+        self._kernel = kernel(limits)
         plan, _ = self._planned(Query("SELECT 1 AS one", {}, ()))
         list(self._computed(plan, [], Timestamp(0)))
 
@@ -68,15 +60,24 @@ class Answering:
                 plan, planned = self._planned(query)
                 facts |= planned
                 yield pickle.dumps(plan)
-            case Check(query):
-                compile_view(query.text, query.relations, query.functions)
+            case View(query):
+                text, viewed = _viewed(query)
+                facts |= viewed.facts()
+                yield text.encode()
             case Explain(query, picture):
                 told = (drawn if picture else explain)(
                     query.text, query.relations, query.functions
                 )
                 yield told.encode()
+            case Types(columns):
+                canonical = canonical_columns(columns)
+                refuse_source_types(canonical)
+                facts["columns"] = column_facts(canonical)
             case Declare(statement):
-                function_of(statement)
+                function = function_of(statement)
+                pairs = zip(function.parameters, function.types, strict=True)
+                facts["columns"] = [list(pair) for pair in pairs]
+                facts["returns"] = function.returns
             case Compute(plan, time):
                 selected: Selected = pickle.loads(plan)  # noqa: S301  one of us made it
                 facts["rows"] = yield from self._computed(selected, tables, time)
@@ -96,16 +97,32 @@ class Answering:
         self, selected: Selected, tables: Sequence[pa.Table], time: Timestamp
     ) -> Generator[bytes, None, int]:
         """The rows in blocks; returns their number."""
+        self._kernel.raised.clear()
         try:
-            table = answer(selected, tables, time, self._kernel)
+            table = answer(selected, tables, time, self._kernel, self._limits)
             types = [column.type for column in selected.shown]
-            with refusing():
+            with refusing(self._limits):
                 for piece in rows(table, types, self._kernel):
                     yield from blocks(piece.rows)
         except SlackwaterError:
-            self._kernel = kernel(self._limits.rows)  # a fault of DuckDB's ends its database
+            self._kernel = kernel(self._limits)  # a fault of DuckDB's ends its database
             raise
         return int(table.num_rows)
+
+
+def _viewed(query: Query) -> tuple[str, Viewed]:
+    """A view's plan and its facts.
+
+    The plan is the one that its inputs and functions alone give: whatever else there is in a
+    catalog, it is the same at each start of a coordinator.
+    """
+    found = compile_view(query.text, query.relations, query.functions)
+    inputs = tuple(dict.fromkeys(each.collection for each in found.dataflow.imports))
+    functions = tuple(each.name for each in found.dataflow.functions)
+    needed = {n: r for n, r in query.relations.items() if r.id in inputs}
+    if len(needed) < len(query.relations) or len(functions) < len(query.functions):
+        found = compile_view(query.text, needed, found.dataflow.functions)
+    return plans.dumps(found.dataflow), Viewed(found.columns, inputs, functions)
 
 
 def blocks(texts: Sequence[str]) -> Iterator[bytes]:

@@ -1,14 +1,17 @@
 """A process of bounded memory, in which the engine evaluates what a user's text says.
 
-    python -m streams.adapter.workers.main LIMITS DIRECTORY
+    python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS
 
 takes requests on its standard input and answers on its standard output (`frames`, `requests`)
 until the input ends. Whatever a text makes the engine allocate, and wherever, the system
 refuses beyond the limit (RLIMIT_DATA); a process that cannot go on then ends, and its
 coordinator tells the statement so. Python functions run here.
+
+Its files lie in DIRECTORY, and none has more bytes than a statement may put on disk; what
+DuckDB spills goes there too. Until it has started it writes errors to a file there, from which
+its coordinator takes why it did not; then to the file descriptor ERRORS.
 """
 
-import json
 import logging
 import os
 import pickle
@@ -24,8 +27,9 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from streams.adapter.workers.answering import Answering, Limits
+from streams.adapter.workers.answering import Answering
 from streams.adapter.workers.frames import DATA, END, REQUEST, receive, send
+from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Ended, Request
 from streams.errors import InvalidStatement, SlackwaterError
 from streams.plan.limits import too_deep
@@ -34,6 +38,9 @@ log = logging.getLogger(__name__)
 
 OUT_OF_MEMORY = 71
 """The exit code of a worker that could not go on within its memory."""
+
+START_LOG = "start.log"
+"""The file that has what a worker wrote before it had started."""
 
 _OOM_SCORE = Path("/proc/self/oom_score_adj")
 _MEMORY = Path("/proc/self/statm")
@@ -50,6 +57,7 @@ class Bounds:
         self.seconds = limits.seconds
         most = self._idle + limits.memory
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk, limits.disk))
 
     @property
     def is_worn(self) -> bool:
@@ -125,23 +133,25 @@ def _claimed() -> tuple[BinaryIO, BinaryIO]:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve; the exit code."""
-    memory, rows_, seconds = json.loads(arguments[0])
-    limits, directory = Limits(memory, rows_, seconds), arguments[1]
+    limits, directory, errors = Limits.decoded(arguments[0]), arguments[1], int(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the coordinator too
     logging.basicConfig(stream=sys.stderr)
     pipes = _claimed()
     tempfile.tempdir = directory
+    os.chdir(directory)  # where DuckDB spills
     with suppress(OSError):
         _OOM_SCORE.write_text(_FIRST_TO_GO)
-    answering = Answering(limits)
     try:
-        serve(answering, Bounds(limits), pipes)
+        answering, bounds = Answering(limits), Bounds(limits)
+        os.dup2(errors, 2)
+        os.dup2(errors, 1)
+        os.close(errors)
+        serve(answering, bounds, pipes)
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
     except BrokenPipeError:
         pass
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(directory, ignore_errors=True)
     return 0
 
 

@@ -9,17 +9,25 @@ the others wait for their turn. Whoever waits gets to see a beat every second, a
 at each.
 """
 
+import logging
 import threading
 from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
-from streams.adapter.workers.answering import Limits
-from streams.adapter.workers.process import Worker
+from streams.adapter.workers.limits import Limits
+from streams.adapter.workers.process import Unstarted, Worker
+from streams.adapter.workers.requests import Ended, Request
 from streams.adapter.workers.turns import Turns
+
+log = logging.getLogger(__name__)
 
 MOST = 4
 """Workers at a time, and so statements that are computed at a time."""
+
+
+_Returned = TypeVar("_Returned")
 
 
 class Lent:
@@ -51,20 +59,26 @@ class Workers:
         self, limits: Limits | None = None, most: int = MOST, directory: Path | None = None
     ) -> None:
         self.limits = limits or Limits()
-        self._directory = directory
+        self.directory = directory
         self._turns = Turns(most)
         self._lock = threading.Lock()
         self._free: list[Worker] = []
         self._is_closed = False
 
     def start(self) -> None:
-        """Have one ready before it is asked for, as it takes a second to start."""
+        """Have one ready before it is asked for, as it takes a second to start.
+
+        Where none can be started nobody is told who did not ask.
+        """
         with self._lock:
             if not self._free and not self._is_closed:
-                self._free.append(Worker(self.limits, self._directory))
+                try:
+                    self._free.append(Worker(self.limits, self.directory))
+                except Unstarted as error:
+                    log.warning("no worker can be started", extra={"cause": error.detail})
 
     def lend(self) -> Generator[None, None, Lent]:
-        """Wait for a turn, and for a worker. Errors: WorkerLost when none can be started."""
+        """Wait for a turn, and for a worker. Errors: Unstarted."""
         yield from self._turns.take()
         try:
             worker = self._fit()
@@ -78,12 +92,22 @@ class Workers:
             raise
         return Lent(worker, self._give_back)
 
+    def answer(self, request: Request) -> tuple[bytes, Ended]:
+        """Have a request without tables answered: its data, and the end. Waits for its turn.
+
+        Errors: as `lend` and `Worker.ask`.
+        """
+        blocks: list[bytes] = []
+        with _waited(self.lend()) as worker:
+            ended = _waited(worker.ask(request, (), blocks.append))
+        return b"".join(blocks), ended
+
     def _fit(self) -> Worker:
         while True:
             with self._lock:
                 worker = self._free.pop() if self._free else None
             if worker is None:
-                return Worker(self.limits, self._directory)
+                return Worker(self.limits, self.directory)
             if worker.is_fit:
                 return worker
             worker.retire()
@@ -107,3 +131,13 @@ class Workers:
             free, self._free = self._free, []
         for worker in free:
             worker.retire()
+
+
+def _waited(work: Generator[None, None, _Returned]) -> _Returned:
+    """What the work returns, however many beats it takes."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            returned: _Returned = done.value
+            return returned

@@ -4,6 +4,8 @@ It is spawned, not forked: this process has threads of DuckDB's and of Kafka's.
 """
 
 import logging
+import os
+import re
 import select
 import shutil
 import signal
@@ -11,14 +13,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from streams.adapter.selecting import HINT
-from streams.adapter.workers.answering import Limits
 from streams.adapter.workers.frames import (
     DATA,
     END,
@@ -29,37 +30,74 @@ from streams.adapter.workers.frames import (
     receive,
     send,
 )
-from streams.adapter.workers.main import OUT_OF_MEMORY
+from streams.adapter.workers.limits import HINT, WORKING, Limits, too_much_disk
+from streams.adapter.workers.main import OUT_OF_MEMORY, START_LOG
 from streams.adapter.workers.requests import Ended, Request, encoded
 from streams.adapter.workers.turns import BEAT_S, Beats
 from streams.errors import InvalidStatement
 
 log = logging.getLogger(__name__)
 
-START_S = 60.0
-"""How long a worker may take to start."""
+START_S = 180.0
+"""How long a worker may take to start. It takes a second, and minutes on a machine so busy that
+the next one would take as long."""
+
+_NAMES_AN_ERROR = re.compile(r"(Error|Exception)\b")
+
+_BLOCK = 512
+"""Bytes of a block, as a file's status counts them."""
 
 
 class WorkerLost(InvalidStatement):
     """A statement ended its worker, which took too much or too long, or failed."""
 
 
+class Unstarted(InvalidStatement):
+    """There is no worker for a statement: none can be started, through no fault of its own."""
+
+
+def unstarted(why: str) -> Unstarted:
+    """The error of a statement for which no worker can be started."""
+    return Unstarted(
+        "the query was not begun: no process for it can be started",
+        why,
+        "try again; the coordinator's log has what the process wrote",
+    )
+
+
 class Worker:
     """One process. It is fit until a request of it did not come to its end."""
 
     def __init__(self, limits: Limits, directory: Path | None = None) -> None:
+        """Begin to start it. Errors: Unstarted."""
         self._limits = limits
-        self._directory = tempfile.mkdtemp(prefix="slackwater-worker-", dir=directory)
-        self._process = subprocess.Popen(  # noqa: S603  our own command, no shell
-            [
-                *(sys.executable, "-P", "-m", "streams.adapter.workers.main"),
-                *(limits.encoded(), self._directory),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-        )
-        self._fit = self._is_ready = self._is_late = False
+        self._fit = self._is_ready = False
+        self._why: InvalidStatement | None = None
+        self._looked = 0.0
+        try:
+            self._directory = tempfile.mkdtemp(prefix="slackwater-worker-", dir=directory)
+            self._process = self._spawned()
+        except OSError as error:
+            raise unstarted(f"{type(error).__name__}: {error}") from error
+
+    def _spawned(self) -> subprocess.Popen[bytes]:
+        """The process, which writes to a file of its own until it has started."""
+        ours = os.dup(2)
+        try:
+            with (Path(self._directory) / START_LOG).open("wb") as told:
+                return subprocess.Popen(  # noqa: S603  our own command, no shell
+                    [
+                        *(sys.executable, "-P", "-m", "streams.adapter.workers.main"),
+                        *(self._limits.encoded(), self._directory, str(ours)),
+                    ],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=told,
+                    bufsize=0,
+                    pass_fds=(ours,),
+                )
+        finally:
+            os.close(ours)
 
     @property
     def pid(self) -> int:
@@ -69,12 +107,14 @@ class Worker:
     @property
     def is_fit(self) -> bool:
         """Whether it takes a request, at once or when it has started."""
-        return (self._fit or not self._is_ready) and self._process.poll() is None
+        is_meant = self._fit or not self._is_ready
+        return is_meant and self._why is None and self._process.poll() is None
 
     def ready(self) -> Beats:
-        """Wait until it has started. Errors: WorkerLost."""
+        """Wait until it has started. Errors: Unstarted."""
         if not self._is_ready:
-            yield from self._timed(START_S, self._ended(bytes))
+            late = unstarted(f"it did not start within {START_S:g} s")
+            yield from self._timed(START_S, late, self._ended(bytes))
             self._is_ready = self._fit = True
 
     def ask(
@@ -86,11 +126,16 @@ class Worker:
         """Have a request answered: `take` gets the data, piece by piece.
 
         The answer holds nothing of a statement that failed: `take` may have been called.
-        Errors: InvalidStatement; WorkerLost; RuntimeError for a defect of ours.
+        Errors: InvalidStatement, WorkerLost; RuntimeError for a defect of ours.
         """
         self._fit = False
         conversation = self._conversation(request, tables, take)
-        ended = yield from self._timed(self._limits.seconds, conversation)
+        late = WorkerLost(
+            "the query takes too long",
+            f"expected it to take at most {self._limits.seconds:g} s",
+            HINT,
+        )
+        ended = yield from self._timed(self._limits.seconds, late, conversation)
         self._fit = not ended.spent
         if ended.refused is not None:
             raise InvalidStatement(*ended.refused)
@@ -99,18 +144,18 @@ class Worker:
         return ended
 
     def _timed(
-        self, seconds: float, work: Generator[None, None, Ended]
+        self, seconds: float, late: InvalidStatement, work: Generator[None, None, Ended]
     ) -> Generator[None, None, Ended]:
         """Do the work, and end the process when it takes longer."""
-        late = threading.Timer(seconds, self._end_late)
-        late.daemon = True
-        late.start()
+        timer = threading.Timer(seconds, self._end, [late])
+        timer.daemon = True
+        timer.start()
         try:
             return (yield from work)
         except (Garbled, BrokenPipeError, ConnectionResetError) as cause:
             raise self._lost() from cause
         finally:
-            late.cancel()
+            timer.cancel()
 
     def _conversation(
         self, request: Request, tables: Sequence[pa.Table], take: Callable[[bytes], object]
@@ -130,7 +175,9 @@ class Worker:
         poll.register(taken, select.POLLIN)
         while True:
             while not poll.poll(BEAT_S * 1000):
+                self._look_at_disk()
                 yield
+            self._look_at_disk()
             match receive(taken, LARGEST):
                 case (kind, body) if kind == DATA:
                     take(body)
@@ -139,20 +186,28 @@ class Worker:
                 case _:
                     raise self._lost()
 
-    def _end_late(self) -> None:
-        self._is_late = True
+    def _look_at_disk(self) -> None:
+        """End the process when its files have grown too large; at most once a beat."""
+        # Each file has this limit in the process too: here it is all of them together.
+        now = time.monotonic()
+        if now - self._looked >= BEAT_S:
+            self._looked = now
+            if _bytes_in(self._directory) > self._limits.disk:
+                self._end(WorkerLost(*too_much_disk(self._limits, WORKING).args))
+
+    def _end(self, why: InvalidStatement) -> None:
+        self._why = why
         self._process.kill()
 
-    def _lost(self) -> WorkerLost:
+    def _lost(self) -> InvalidStatement:
         """Why the process has ended, or has to: the error of the statement that it had."""
-        if self._is_late:
-            seconds = f"{self._limits.seconds:g} s"
-            return WorkerLost(
-                "the query takes too long", f"expected it to take at most {seconds}", HINT
-            )
+        if self._why is not None:
+            return self._why
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(BEAT_S)
         code = self._process.poll()
+        if not self._is_ready:
+            return self._unstarted(code)
         log.warning("a worker ended in the middle of a statement", extra={"code": code})
         if code == OUT_OF_MEMORY:
             mib = self._limits.memory >> 20
@@ -166,6 +221,14 @@ class Worker:
             f"the process ended with {_spelled(code)}",
             f"it took too much memory, or the engine failed: {HINT}",
         )
+
+    def _unstarted(self, code: int | None) -> Unstarted:
+        told = (Path(self._directory) / START_LOG).read_text(errors="replace").strip()
+        log.error("a worker did not start", extra={"code": code, "told": told})
+        lines = told.splitlines()
+        named = [each for each in lines if _NAMES_AN_ERROR.search(each)]
+        ended = f"it ended with {_spelled(code)}"
+        return unstarted(f"{ended}: {(named or lines)[-1]}" if lines else ended)
 
     def retire(self) -> None:
         """End the process, and remove what it left."""
@@ -183,6 +246,16 @@ def _streamed(table: pa.Table) -> memoryview:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     return memoryview(sink.getvalue())
+
+
+def _bytes_in(directory: str) -> int:
+    """The bytes that the files under a directory take on the disk."""
+    total = 0
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += (Path(folder) / name).lstat().st_blocks * _BLOCK
+    return total
 
 
 def _spelled(code: int | None) -> str:

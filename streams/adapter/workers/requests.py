@@ -6,12 +6,13 @@ what users wrote, and is text, JSON or bytes that the coordinator hands on unrea
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.frames import Garbled
-from streams.ids import Timestamp
+from streams.ids import CollectionId, Timestamp
 from streams.plan.compile import Relation
+from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction
 from streams.trace.functions import Function
 
@@ -33,8 +34,8 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
-    """Plan a view, to see whether that is possible within the limits. No data."""
+class View:
+    """Plan a view. The data is its plan in JSON; the facts are those of `Viewed`."""
 
     query: Query
 
@@ -48,8 +49,18 @@ class Explain:
 
 
 @dataclass(frozen=True, slots=True)
+class Types:
+    """Spell the types of a source's columns as DuckDB does. No data; the fact is `columns`."""
+
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Declare:
-    """Run the body of a function once, to see that it defines the function. No data."""
+    """Run the body of a function once, to see that it defines the function.
+
+    No data; the facts are `columns`, its arguments as DuckDB spells them, and `returns`.
+    """
 
     statement: CreateFunction
 
@@ -66,7 +77,7 @@ class Compute:
     time: Timestamp
 
 
-Request = Plan | Check | Explain | Declare | Compute
+Request = Plan | View | Explain | Types | Declare | Compute
 
 
 def encoded(request: Request, tables: int) -> bytes:
@@ -103,6 +114,62 @@ class Ended:
             return Ended(dict(told["facts"]), refused, str(told["defect"]), bool(told["spent"]))
         except (ValueError, TypeError, KeyError) as error:
             raise Garbled("a worker's answer does not end as it has to") from error
+
+
+def column_facts(columns: Sequence[Column]) -> list[list[str]]:
+    """Columns in JSON's types."""
+    return [[column.name, column.type] for column in columns]
+
+
+def columns_told(facts: Mapping[str, object]) -> tuple[Column, ...]:
+    """The fact `columns`. Errors: Garbled."""
+    match facts:
+        case {"columns": list(columns)}:
+            try:
+                return tuple(Column(str(name), str(kind)) for name, kind in columns)
+            except (ValueError, TypeError) as error:
+                raise Garbled("a worker's columns are not what they have to be") from error
+        case _:
+            raise Garbled("a worker's answer has no columns")
+
+
+def declared(statement: CreateFunction, facts: Mapping[str, object]) -> Function:
+    """The function that a worker found a statement to create. Errors: Garbled."""
+    columns, returns = columns_told(facts), facts.get("returns")
+    if len(columns) != len(statement.parameters) or not isinstance(returns, str):
+        raise Garbled("a worker's function is not what it has to be")
+    names, types = (tuple(getattr(c, part) for c in columns) for part in ("name", "type"))
+    return Function(statement.name, names, types, returns, statement.body)
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What the coordinator has to know of a view: its columns, what it reads and calls."""
+
+    columns: tuple[Column, ...]
+    inputs: tuple[CollectionId, ...]
+    functions: tuple[str, ...]
+
+    def facts(self) -> dict[str, object]:
+        """The facts of a view in JSON's types."""
+        return {
+            "columns": column_facts(self.columns),
+            "inputs": list(self.inputs),
+            "functions": list(self.functions),
+        }
+
+    @staticmethod
+    def told(facts: Mapping[str, object]) -> "Viewed":
+        """The reverse of `facts`. Errors: Garbled."""
+        match facts:
+            case {"inputs": list(inputs), "functions": list(functions)}:
+                return Viewed(
+                    columns_told(facts),
+                    tuple(CollectionId(str(each)) for each in inputs),
+                    tuple(map(str, functions)),
+                )
+            case _:
+                raise Garbled("a worker's view has no inputs and functions")
 
 
 @dataclass(frozen=True, slots=True)

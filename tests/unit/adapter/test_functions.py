@@ -1,8 +1,11 @@
 """Python functions as statements: created, called, shown, and kept while they are needed."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 
 from streams.adapter.results import Complete, Notice
+from streams.adapter.workers.requests import View
 from streams.plan import json as plans
 from tests.support.coordinating import NOW, eventually, with_orders
 
@@ -67,7 +70,8 @@ def test_a_select_calls_functions_and_says_why_they_fail(env) -> None:
     assert results[0].columns[0].name == "twice(amount)"
     assert env.rows("SELECT twice(amount) FROM orders ORDER BY id") == [[5.0], [None]]
     failed = env.fails("SELECT twice(13)")
-    assert failed.detail == "cannot evaluate twice(13)"
+    raised = "twice raised ValueError: thirteen; of all numbers"
+    assert failed.detail == f"cannot evaluate twice(13); {raised}"
     wrong = env.fails("SELECT twice('x'::VARCHAR)")
     assert "'twice(VARCHAR)'" in wrong.message
 
@@ -91,3 +95,46 @@ def test_functions_outlive_their_coordinator(env) -> None:
     assert after.functions == before.functions
     assert replace(after, epoch=0, version=0) == replace(before, epoch=0, version=0)
     assert env.rows("SELECT twice(4)") == [[8.0]]
+
+
+def test_what_changes_while_a_view_is_planned_is_planned_anew(env, monkeypatch) -> None:
+    replica = with_orders(env)
+    env.rows(TWICE)
+    real, planned = env.coordinator._reads.evaluate, []
+
+    def evaluate(request, take=bytes):
+        ended = yield from real(request, take)
+        if isinstance(request, View):
+            planned.append(request)
+            if len(planned) == 1:
+                env.rows("DROP FUNCTION twice")
+                env.rows(TWICE.replace("2.0", "3.0"))
+        return ended
+
+    monkeypatch.setattr(env.coordinator._reads, "evaluate", evaluate)
+    env.rows(VIEW)
+    assert len(planned) == 2
+    eventually(lambda: len(replica.created) == 2)
+    (function,) = plans.loads(replica.created[1].plan).functions
+    assert "3.0" in function.body
+
+
+def test_the_coordinator_evaluates_nothing_that_a_user_wrote(
+    env, monkeypatch, tmp_path: Path
+) -> None:
+    def evaluated(*_: object):
+        raise AssertionError("a text was evaluated in the coordinator")
+
+    monkeypatch.setattr("streams.plan.binder.binder", evaluated)
+    monkeypatch.setattr("streams.plan.compile.binder", evaluated)
+    monkeypatch.setattr("streams.trace.functions.compiled", evaluated)
+    log = tmp_path / "processes"
+    replica = with_orders(env)
+    telling = f"import os\nopen({str(log)!r}, 'a').write(str(os.getpid()) + chr(10))\n"
+    env.rows(TWICE.replace("$$", f"$$\n{telling}", 1))
+    env.rows(VIEW)
+    env.rows("SELECT twice(a) AS x FROM (VALUES (1.0::DOUBLE)) t(a)")
+    env.start()
+    eventually(lambda: len(replica.created) == 2)
+    assert not env.coordinator._upkeep.problems
+    assert str(os.getpid()) not in log.read_text().split()

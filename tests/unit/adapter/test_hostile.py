@@ -64,11 +64,14 @@ def test_a_definition_that_a_defect_keeps_down_keeps_no_other_down(
         env.rows(TOTALS)
         eventually(lambda: len(replica.created) == 2)
 
-    def deep(query, catalog, functions):
+    def deep(*_: object):
         raise RecursionError("maximum recursion depth exceeded")
 
     with monkeypatch.context() as damaged:
-        damaged.setattr("streams.adapter.objects.compile_view", deep)
+        if at_start:
+            damaged.setattr(env.workers, "answer", deep)
+        else:
+            damaged.setattr("streams.adapter.objects.write_capability", deep)
         if at_start:
             env.start()
         else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from streams.adapter.results import Failed
-from streams.adapter.workers.answering import Limits
+from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from tests.support.coordinating import NOW, Environment, with_orders
 

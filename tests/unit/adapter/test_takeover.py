@@ -42,11 +42,11 @@ def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) ->
     env.rows(TOTALS.replace("totals", "other"))
     eventually(lambda: len(replica.created) == 3)
 
-    def refuse(query, catalog, functions):
+    def refuse(request):
         raise InvalidStatement("this version cannot plan it")
 
     with monkeypatch.context() as damaged:
-        damaged.setattr("streams.adapter.objects.compile_view", refuse)
+        damaged.setattr(env.workers, "answer", refuse)
         env.start()
         shown = env.rows("SHOW MATERIALIZED VIEWS")
         assert [each[4] for each in shown] == ["failed", "failed"]

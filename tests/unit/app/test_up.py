@@ -8,8 +8,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from streams.adapter.workers.limits import Limits
 from streams.app import environment, reaching, up
 from streams.app.commands import app
+from streams.app.coordinator import limits_of
 from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
 from streams.app.reaching import reach
@@ -122,7 +124,39 @@ def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     assert config_of(told).deadline_s == 300
 
 
-@pytest.mark.parametrize("option", [("--slice-bytes", "0"), ("--step-deadline", "900 ms")])
+def test_the_limits_of_statements_reach_the_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[Settings] = []
+    monkeypatch.setattr(up, "_run", lambda settings, _: found.append(settings))
+    options = ["--directory", str(tmp_path), "--brokers", "a:1", "--statements", "7"]
+    options += ["--statement-memory", str(1 << 30), "--statement-disk", str(1 << 24)]
+    options += ["--statement-deadline", "5 minutes"]
+    assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
+    asked = Environment(found[0])
+    asked._kafka = ClientSettings("a:1")
+    monkeypatch.setattr(environment, "Child", Unborn)
+    asked._start_service("coordinator", 0)
+    told = read_service(tmp_path / "coordinator.json")
+    assert told.statements == 7
+    assert limits_of(told) == Limits(1 << 30, 1 << 28, 1 << 24, 300)
+
+
+def test_statements_have_the_limits_of_a_worker_unless_told() -> None:
+    assert limits_of(Service(bootstrap="a:1", directory="d")) == Limits()
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--slice-bytes", "0"),
+        ("--step-deadline", "900 ms"),
+        ("--statements", "0"),
+        ("--statement-memory", "1000"),
+        ("--statement-disk", "1000"),
+        ("--statement-deadline", "900 ms"),
+    ],
+)
 def test_no_bytes_and_no_time_are_refused(option: tuple[str, str]) -> None:
     done = CliRunner().invoke(app, ["up", *option])
     assert done.exit_code == 2

@@ -53,7 +53,8 @@ def source(client: Client, catalog: CatalogLog, name: str) -> Item:
     (statement,) = statements.parse(text)
     assert isinstance(statement, CreateSource), "it was written so"
     topics = client.broker.topics
-    return definitions.source(statement, text, catalog.state, topics, NAMESPACE)
+    columns = statement.columns  # spelled as DuckDB does
+    return definitions.source(statement, text, catalog.state, topics, NAMESPACE, columns)
 
 
 def _written(catalog: CatalogLog, item: Item) -> None:

@@ -5,7 +5,9 @@ import io
 import pytest
 
 from streams.adapter.workers.frames import DATA, END, Garbled, receive, send
-from streams.adapter.workers.requests import Ended, Planned
+from streams.adapter.workers.requests import Ended, Planned, Viewed, columns_told, declared
+from streams.plan.physical import Column
+from streams.plan.statements import CreateFunction
 
 
 def test_frames_come_as_they_were_sent() -> None:
@@ -94,3 +96,30 @@ def test_an_end_that_says_nothing_is_garbled(body: bytes) -> None:
 def test_a_plan_that_says_nothing_is_garbled(facts: dict[str, object]) -> None:
     with pytest.raises(Garbled):
         Planned.told(facts)
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"columns": 3},
+        {"columns": [3]},
+        {"columns": [["x"]]},
+        {"columns": [], "inputs": 3, "functions": []},
+    ],
+)
+def test_a_definition_that_says_nothing_is_garbled(facts: dict[str, object]) -> None:
+    function = CreateFunction(
+        name="f",
+        parameters=(Column("x", "BIGINT"),),
+        returns="BIGINT",
+        body="",
+        if_not_exists=False,
+    )
+    with pytest.raises(Garbled):
+        Viewed.told(facts)
+    with pytest.raises(Garbled):
+        declared(function, facts)
+    if not isinstance(facts.get("columns"), list) or facts["columns"]:
+        with pytest.raises(Garbled):
+            columns_told(facts)

@@ -11,11 +11,10 @@ from typing import TypeVar
 import pyarrow as pa
 import pytest
 
-from streams.adapter.workers.answering import Limits
+from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
-from streams.adapter.workers.process import WorkerLost
+from streams.adapter.workers.process import Unstarted, WorkerLost
 from streams.adapter.workers.requests import (
-    Check,
     Compute,
     Declare,
     Explain,
@@ -23,11 +22,17 @@ from streams.adapter.workers.requests import (
     Planned,
     Query,
     Request,
+    Types,
+    View,
+    Viewed,
+    columns_told,
+    declared,
 )
 from streams.app.torture.hostile.statements import MONSTERS
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
-from streams.plan.compile import Relation
+from streams.plan import json as plans
+from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction
 from streams.trace.functions import Function
@@ -129,7 +134,7 @@ def test_a_worker_that_dies_unused_is_replaced() -> None:
     workers = Workers(most=1)
     try:
         with done(workers.lend()) as worker:
-            done(worker.ask(Check(Query("SELECT 1 AS one", {}, ()))))
+            done(worker.ask(View(Query("SELECT 1 AS one", {}, ()))))
             pid = worker.pid
         os.kill(pid, 9)
         time.sleep(0.1)
@@ -151,6 +156,115 @@ def test_a_worker_that_hangs_is_ended() -> None:
         assert honest(workers)
     finally:
         workers.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "raised"),
+    [
+        ("raise ValueError('odd\\nand more')", "ValueError: odd"),
+        ("raise KeyError", "KeyError"),
+        ("raise ValueError('y' * 10_000_000)", f"ValueError: {'y' * 500}..."),
+        ("return 3", "TypeError: expected a pyarrow array from f, got int"),
+        (
+            "raise type('Silent', (Exception,), {'__str__': lambda self: 1 // 0})",
+            "Silent",
+        ),
+    ],
+)
+def test_what_a_function_raises_is_told(workers: Workers, line: str, raised: str) -> None:
+    failing, fine = python("f", line), python("g", "return x")
+    with pytest.raises(InvalidStatement) as failed:
+        selected(workers, "SELECT g(a) AS u, 1 + f(g(a)) AS v FROM t", failing, fine)
+    assert failed.value.detail.endswith(f"; f raised {raised}")
+    with pytest.raises(InvalidStatement) as failed:
+        selected(workers, "SELECT CAST(b AS INTEGER) AS i FROM t", failing)
+    assert "raised" not in failed.value.detail
+
+
+def test_what_only_this_process_cannot_run_is_told(workers: Workers) -> None:
+    lacking = python("f", "import no_such_module")
+    with pytest.raises(InvalidStatement) as failed:
+        selected(workers, "SELECT f(a) FROM t", lacking)
+    assert failed.value.detail == (
+        "this process cannot run function f:"
+        " ModuleNotFoundError: No module named 'no_such_module'"
+    )
+
+
+@pytest.fixture
+def cramped(tmp_path: Path) -> Iterator[Workers]:
+    workers = Workers(Limits(disk=1 << 20), 1, tmp_path)
+    yield workers
+    workers.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_statement_puts_on_disk_is_bounded(cramped: Workers) -> None:
+    with pytest.raises(InvalidStatement) as failed:
+        selected(
+            cramped,
+            "SELECT count(DISTINCT x) AS n FROM"
+            " (SELECT md5(i::VARCHAR) AS x FROM range(200000) r(i))",
+        )
+    assert failed.value.message == "the query takes too much disk"
+    assert failed.value.detail == "expected at most 1 MiB of working files, got more"
+    assert honest(cramped)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["open('one', 'wb').write(bytes(2 << 20))"],
+        ["[open(str(n), 'wb').write(bytes(1 << 19)) for n in range(9)]", "time.sleep(1000)"],
+    ],
+    ids=["one file", "many files"],
+)
+def test_a_function_is_bounded_on_disk_too(cramped: Workers, lines: list[str]) -> None:
+    with pytest.raises(InvalidStatement) as failed:
+        selected(cramped, "SELECT f(a) FROM t", python("f", *lines))
+    assert "File too large" in str(failed.value) or "too much disk" in failed.value.message
+    assert honest(cramped)
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        ({"PYTHONHOME": "/nowhere"}, "No module named 'encodings'"),
+        ({"PYTHONPATH": "DIRECTORY"}, "ImportError: no arrows here"),
+    ],
+)
+def test_why_a_worker_cannot_be_started_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, broken: dict[str, str], why: str
+) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('no arrows here')")
+    for name, value in broken.items():
+        monkeypatch.setenv(name, value.replace("DIRECTORY", str(tmp_path)))
+    workers = Workers(most=1)
+    with pytest.raises(Unstarted) as failed:
+        done(workers.lend())
+    assert failed.value.message == "the query was not begun: no process for it can be started"
+    assert failed.value.detail.startswith("it ended with exit code 1: ")
+    assert why in failed.value.detail
+    workers.close()
+
+
+def test_a_worker_that_does_not_start_in_time_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(most=1)
+    with monkeypatch.context() as hurried:
+        hurried.setattr("streams.adapter.workers.process.START_S", 0.01)
+        with pytest.raises(Unstarted) as failed:
+            done(workers.lend())
+    assert failed.value.detail == "it did not start within 0.01 s"
+    workers.close()
+
+
+def test_a_process_that_the_system_refuses_is_told(tmp_path: Path) -> None:
+    workers = Workers(most=1, directory=tmp_path / "gone")
+    workers.start()
+    with pytest.raises(Unstarted) as failed:
+        done(workers.lend())
+    assert failed.value.detail.startswith("FileNotFoundError: ")
+    workers.close()
 
 
 def test_a_statement_that_is_given_up_ends_its_worker(workers: Workers) -> None:
@@ -225,10 +339,40 @@ def test_what_takes_too_much_is_told(workers: Workers, text: str) -> None:
     assert refused(lambda: selected(workers, text)) == "the query takes too much memory"
 
 
+def test_a_view_is_planned_as_if_there_were_nothing_else(workers: Workers) -> None:
+    twice = python("twice", "import pyarrow.compute as pc", "return pc.multiply(x, 2)")
+    unused = python("unused", "return x")
+    other = Relation(CollectionId("s2"), (Column("a", "BIGINT"),))
+    query = Query("SELECT twice(a) AS x, 1 + 1 AS y FROM t", {"u": other} | T, (unused, twice))
+    plan, facts = asked(workers, View(query))
+    viewed = Viewed.told(facts)
+    columns = (Column("x", "BIGINT"), Column("y", "INTEGER"))
+    assert viewed == Viewed(columns, (CollectionId("s1"),), ("twice",))
+    alone = compile_view(query.text, T, (twice,))
+    assert plans.loads(plan.decode()) == alone.dataflow
+    again, _ = workers.answer(View(Query(query.text, T, (twice,))))
+    assert again == plan
+
+
+def test_what_a_statement_declares_comes_back_as_it_is_spelled(workers: Workers) -> None:
+    _, facts = asked(workers, Types((Column("a", "int"), Column("b", "decimal(9,2)"))))
+    assert columns_told(facts) == (Column("a", "INTEGER"), Column("b", "DECIMAL(9,2)"))
+    refused(lambda: asked(workers, Types((Column("a", "INTEGER[]"),))))
+    statement = CreateFunction(
+        name="F",
+        parameters=(Column("x", "int8"),),
+        returns="text",
+        body="F = lambda x: x",
+        if_not_exists=False,
+    )
+    _, facts = asked(workers, Declare(statement))
+    function = Function("F", ("x",), ("BIGINT",), "VARCHAR", statement.body)
+    assert declared(statement, facts) == function
+
+
 def test_definitions_are_tried_and_explained(workers: Workers) -> None:
-    asked(workers, Check(Query("SELECT a FROM t", T, ())))
     nowhere = Query("SELECT a FROM nowhere", T, ())
-    assert "nowhere" in refused(lambda: asked(workers, Check(nowhere)))
+    assert "nowhere" in refused(lambda: asked(workers, View(nowhere)))
     plan, _ = asked(workers, Explain(Query("SELECT a FROM t", T, ()), picture=False))
     assert plan.startswith(b"logical plan")
     picture, _ = asked(workers, Explain(Query("SELECT a FROM t", T, ()), picture=True))

@@ -1,0 +1,85 @@
+"""What a definition comes to, found out in a worker: planning evaluates what users write.
+
+The coordinator takes over columns, names and plans, and evaluates none of them: neither a
+constant nor a function, when a statement comes or when it starts again.
+"""
+
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from streams.adapter.catalog import Catalog, Item
+from streams.adapter.objects import relations
+from streams.adapter.results import Result
+from streams.adapter.workers.requests import (
+    Declare,
+    Ended,
+    Query,
+    Request,
+    Types,
+    View,
+    Viewed,
+    columns_told,
+    declared,
+)
+from streams.plan import statements as sql
+from streams.plan.physical import Column
+from streams.trace.functions import Function
+
+
+class Evaluate(Protocol):
+    """Has a worker answer a request; beats go to the user meanwhile."""
+
+    def __call__(
+        self, request: Request, take: Callable[[bytes], object] = bytes
+    ) -> Generator[Result, None, Ended]:
+        """The end of the answer; `take` gets its data."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view's query with what its names meant, its plan in JSON, and what that says."""
+
+    query: Query
+    plan: str
+    viewed: Viewed
+
+
+Evaluated = PlannedView | Function | tuple[Column, ...] | None
+"""A view, a function or the columns of a source; None where there is nothing to evaluate."""
+
+
+def meant(query: str, catalog: Catalog) -> Query:
+    """The text of a query with what its names mean."""
+    return Query(query, relations(catalog.ordered()), tuple(catalog.functions.values()))
+
+
+def query_of(item: Item, catalog: Catalog) -> Query:
+    """The query of a view that the catalog names, with what it reads and calls alone."""
+    inputs = [catalog.items[each] for each in item.inputs]
+    return Query(item.query, relations(inputs), catalog.called(item))
+
+
+def evaluated(
+    statement: sql.Statement, catalog: Catalog, evaluate: Evaluate
+) -> Generator[Result, None, Evaluated]:
+    """What a definition comes to; nothing where its name is taken. Errors: InvalidStatement."""
+    match statement:
+        case sql.CreateMaterializedView() if catalog.find(statement.name) is None:
+            query, blocks = meant(statement.query, catalog), list[bytes]()
+            ended = yield from evaluate(View(query), blocks.append)
+            return PlannedView(query, joined(blocks), Viewed.told(ended.facts))
+        case sql.CreateSource() if catalog.find(statement.name) is None:
+            ended = yield from evaluate(Types(statement.columns))
+            return columns_told(ended.facts)
+        case sql.CreateFunction() if statement.name.casefold() not in catalog.functions:
+            ended = yield from evaluate(Declare(statement))
+            return declared(statement, ended.facts)
+        case _:
+            return None
+
+
+def joined(blocks: Iterable[bytes]) -> str:
+    """The text that a worker's data are."""
+    return b"".join(blocks).decode(errors="replace")

@@ -1,0 +1,47 @@
+"""The answer of a worker, put by until its reader takes it: in memory while it is small."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Self
+
+from streams.adapter.workers.frames import DATA, receive, send
+from streams.adapter.workers.limits import Limits, too_much_disk
+
+IN_MEMORY = 1 << 20
+"""Bytes of an answer that are kept in memory; more go to disk."""
+
+
+class Spool:
+    """Blocks of rows in order; a context manager, which leaves no file."""
+
+    def __init__(self, limits: Limits, directory: Path | None) -> None:
+        self._limits, self._size = limits, 0
+        self._file = SpooledTemporaryFile(  # noqa: SIM115  closed with this context
+            IN_MEMORY, dir=None if directory is None else str(directory)
+        )
+
+    def take(self, block: bytes) -> None:
+        """Put a block by. Errors: InvalidStatement for too large an answer."""
+        self._size += len(block)
+        if self._size > self._limits.disk:
+            raise too_much_disk(self._limits, "rows as JSON")
+        send(self._file, DATA, block)
+
+    def blocks(self) -> Iterator[bytes]:
+        """What was put by."""
+        self._file.seek(0)
+        while (frame := receive(self._file)) is not None:
+            yield frame[1]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
