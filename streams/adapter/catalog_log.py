@@ -16,9 +16,10 @@ from streams.adapter.catalog import (
     VersionMismatch,
 )
 from streams.adapter.catalog_codec import decode, encode
-from streams.errors import Indeterminate, InvalidUsage, SlackwaterError
+from streams.errors import Corrupt, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import EventId, Offset, Topic
 from streams.kafka.log import Logs
+from streams.kafka.reading import records_until
 
 log = logging.getLogger(__name__)
 
@@ -32,8 +33,11 @@ class Deposed(SlackwaterError):
 class CatalogLog:
     """The catalog as folded so far, and a way to change it. Any thread may use it.
 
-    Invariant: `state` is the fold of a prefix of the log. An attempt is decided when it is read
-    back, so its outcome is known although an append's result may not be.
+    Whoever may write to the topic may put anything there: what is no event is told in our log
+    and passed over, by every coordinator alike.
+
+    Invariant: `state` is the fold of the events in a prefix of the log. An attempt is decided
+    when it is read back, so its outcome is known although an append's result may not be.
     """
 
     def __init__(self, logs: Logs, topic: Topic, new_id: Callable[[], str]) -> None:
@@ -110,11 +114,17 @@ class CatalogLog:
     def _read_until(self, end: Offset, wanted: EventId | None) -> Outcome | None:
         """Fold up to the offset `end`; the outcome of the first copy of the wanted event."""
         found: Outcome | None = None
-        while self._position < end:
-            for entry in self._tail.poll(1000):
+        bounds = self._position, end
+        for entry in records_until(self._logs, self._tail, self._topic, bounds):
+            self._position = Offset(entry.offset + 1)
+            try:
                 event = decode(entry.value)
-                self._state, outcome = self._state.step(event, entry.at_ms)
-                self._position = Offset(entry.offset + 1)
-                if event.id == wanted and found is None:
-                    found = outcome
+            except Corrupt as foreign:
+                facts = {"log": self._topic, "offset": entry.offset, "cause": str(foreign)}
+                log.warning("a record is no event of the catalog, passed over", extra=facts)
+                continue
+            self._state, outcome = self._state.step(event, entry.at_ms)
+            if event.id == wanted and found is None:
+                found = outcome
+        self._position = max(self._position, end)
         return found

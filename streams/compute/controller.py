@@ -37,6 +37,7 @@ from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs
+from streams.kafka.reading import records_until
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.progress import EMPTY
 
@@ -211,12 +212,9 @@ def last_hello(logs: Logs, commands: Topic) -> Offset | None:
     low, end = logs.bounds(commands)
     found: Offset | None = None
     tail = logs.tail({commands: low})
-    position = low
-    while position < end:
-        for entry in tail.poll(1000):
-            with suppress(Corrupt):  # replicas pass over it too, and say so
-                if isinstance(decode_command(entry.value).command, Hello):
-                    found = entry.offset
-            position = Offset(entry.offset + 1)
+    for entry in records_until(logs, tail, commands, (low, end)):
+        with suppress(Corrupt):  # replicas pass over it too, and say so
+            if isinstance(decode_command(entry.value).command, Hello):
+                found = entry.offset
     tail.close()
     return found

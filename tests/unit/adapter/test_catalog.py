@@ -27,9 +27,13 @@ from streams.adapter.catalog import (
 from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.errors import InvalidUsage
-from streams.ids import CollectionId, EventId, Timestamp, Topic
+from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryTransactions
 from streams.kafka.topics import TopicKind, TopicSpec
+from streams.kafka.transactions import OutRecord
+from streams.storage import skipping
+from streams.storage.skipping import Skip
 from streams.trace.functions import Function
 from tests.unit.adapter.items import sink, source, view
 
@@ -168,9 +172,14 @@ def test_a_view_of_before_there_were_functions_calls_none() -> None:
 
 
 @pytest.fixture
-def logs():
+def broker():
     broker = MemoryBroker(lambda: 1000)
     broker.topics.create([TopicSpec(CATALOG, 1, TopicKind.LOG)])
+    return broker
+
+
+@pytest.fixture
+def logs(broker):
     return broker.logs
 
 
@@ -207,3 +216,34 @@ def test_a_refused_change_is_misuse(logs) -> None:
     catalog = opened(logs)
     with pytest.raises(InvalidUsage, match="no object s1"):
         catalog.change(lambda _: Drop(S1))
+
+
+FOREIGN = [
+    b"",
+    b"from a console producer",
+    b"\xc3\x01" + bytes(8),
+    codec.encode("catalog_drop", {"event": "e", "epoch": 1, "expected": 1, "id": "s1"})[:-1],
+    skipping.encode(Skip(EventId("e"), "g", Offset(1), Offset(0), None, "")),
+]
+
+
+@pytest.mark.parametrize("value", FOREIGN)
+def test_what_is_no_event_is_told_and_passed_over(broker, value, caplog) -> None:
+    first = opened(broker.logs)
+    broker.logs.append([(CATALOG, value)])
+    first.change(lambda _: BASE[1])
+    broker.logs.append([(CATALOG, value)])
+    assert [each.name for each in first.sync().items.values()] == ["orders"]
+    second = opened(broker.logs)
+    assert second.state.items == first.state.items
+    told = [each for each in caplog.records if "no event of the catalog" in each.message]
+    assert len(told) == 4
+
+
+def test_the_marks_of_others_transactions_keep_nobody_waiting(broker) -> None:
+    first = opened(broker.logs)
+    others = MemoryTransactions(broker.store, "others", lambda: 1000)
+    others.init()
+    others.commit([OutRecord(CATALOG, None, b"from a transaction")])
+    first.change(lambda _: BASE[1])
+    assert [each.name for each in opened(broker.logs).state.items.values()] == ["orders"]

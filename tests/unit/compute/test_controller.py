@@ -8,6 +8,7 @@ from streams.compute.controller import (
     Controller,
     command_topic,
     create_topics,
+    last_hello,
     response_topic,
 )
 from streams.compute.observed import Condition, Observed
@@ -27,6 +28,8 @@ from streams.errors import Indeterminate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs
 from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory_records import MemoryTransactions
+from streams.kafka.transactions import OutRecord
 from streams.progress import EMPTY, frontier
 from tests.unit.compute.commands import description
 
@@ -290,3 +293,16 @@ def test_a_response_in_doubt_swallows_no_later_one(logs: Logs) -> None:
     writer.write(replica.session.nonce, [Frontiers(U2, EMPTY, EMPTY)])
     one.poll(0)
     assert one.observed.dropped == {U2}
+
+
+def test_the_last_hello_is_found_before_marks_of_others_transactions() -> None:
+    broker = MemoryBroker(lambda: 1000)
+    create_topics(broker.topics, "sw", "default")
+    controller(broker.logs).start([], [])
+    commands = command_topic("sw", "default")
+    before = last_hello(broker.logs, commands)
+    others = MemoryTransactions(broker.store, "others", lambda: 1000)
+    others.init()
+    others.commit([OutRecord(commands, None, b"from a transaction")])
+    assert before is not None
+    assert last_hello(broker.logs, commands) == before
