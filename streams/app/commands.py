@@ -35,7 +35,7 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"
     app.add_typer(shard.app, name="shard")
     if wanted != "shard":
         from streams.app.bench import command as bench
-        from streams.app.compact import compact
+        from streams.app.compact_command import compact
         from streams.app.demo import command as demo
         from streams.app.torture import command as torture
 

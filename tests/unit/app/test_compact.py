@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from streams.app import compact as command
+from streams.app import compact_command as command
 from streams.app.commands import app
-from streams.app.compact import FOLLOW_MS, show
+from streams.app.compact_command import FOLLOW_MS, show
 from streams.app.compact_once import named, policy_of
 from streams.app.compacting import groups_of
 from streams.compaction.runner import Round, Wish

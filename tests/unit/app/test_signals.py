@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,32 @@ def started(name: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_command_that_is_ended_early_says_so() -> None:
-    done = started("SIGTERM", "compact", "--brokers", "127.0.0.1:1")
+SUBMITTED = """
+import os, signal, sys
+from types import SimpleNamespace
+from streams.app import compact
+
+def slow(name):
+    os.kill(os.getpid(), signal.SIGTERM)  # while the command is imported
+
+compact.importlib = SimpleNamespace(import_module=slow)
+compact.main()
+"""
+
+
+def submitted() -> "subprocess.CompletedProcess[str]":
+    """A round that `spark-submit` runs, ended before its modules are there."""
+    command = [sys.executable, "-c", SUBMITTED]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "run", [lambda: started("SIGTERM", "compact", "--brokers", "127.0.0.1:1"), submitted]
+)
+def test_a_command_that_is_ended_early_says_so(
+    run: "Callable[[], subprocess.CompletedProcess[str]]",
+) -> None:
+    done = run()
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr == "error: ended by SIGTERM before it was done\n"
 

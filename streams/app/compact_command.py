@@ -1,0 +1,179 @@
+"""`slackwater compact`: one round of compaction, on its own, with or without an environment."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+
+from streams.app.compact_once import environment, policy_of, run
+from streams.app.compacting import Place
+from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
+from streams.compaction.runner import Held, Round, Wish
+from streams.compaction.work import Compacted
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.kafka.settings import ClientSettings
+
+FAILED, NO_ENVIRONMENT = 1, 3
+
+FOLLOW_MS = 5_000
+"""How long to wait for the coordinator to release history that no reader needs."""
+
+
+Collection = Annotated[
+    str, typer.Argument(help="A collection's name or id. Default: all of them.")
+]
+Since = Annotated[int | None, typer.Option(help="Drop history before this time, in ms.")]
+Lag = Annotated[int | None, typer.Option(help="Drop history older than this many ms.")]
+Directory = Annotated[Path, typer.Option(help="The environment's files.")]
+Brokers = Annotated[
+    str, typer.Option(help="Kafka to use, as HOST:PORT[,...], without an environment.")
+]
+Namespace = Annotated[str, typer.Option(help="What our topics' names begin with.")]
+Master = Annotated[str, typer.Option(help="Spark's master. Means --spark.")]
+OnSpark = Annotated[bool, typer.Option("--spark", help="Merge in a Spark job.")]
+Whole = Annotated[
+    bool, typer.Option("--whole", help="Merge everything into one batch, at any cost.")
+]
+Orphans = Annotated[
+    bool,
+    typer.Option("--orphans", help="Reclaim chunks that nothing links; writers retry."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+
+
+def compact(  # noqa: PLR0913  the options of a command, each by name
+    collection: Collection = "",
+    *,
+    since: Since = None,
+    lag: Lag = None,
+    directory: Directory = DIRECTORY,
+    brokers: Brokers = "",
+    client: ClientOption = None,
+    namespace: Namespace = NAMESPACE,
+    master: Master = "",
+    on_spark: OnSpark = False,
+    whole: Whole = False,
+    orphans: Orphans = False,
+    as_json: AsJson = False,
+) -> None:
+    """Run one round of compaction: merge batches, drop history, reclaim unused chunks.
+
+    Safe to run beside writers, readers and other compactors, and safe to kill. History that a
+    reader holds is kept. Without --whole, only merges that are worth their cost are made.
+
+    Exit codes: 0 done, 1 something failed, 2 usage, 3 no environment answers.
+
+    Examples:
+        slackwater compact
+        slackwater compact revenue --whole --since 1785000000000
+        slackwater compact --brokers kafka.example:9092 --lag 3600000 --master 'local[2]'
+        slackwater compact --brokers kafka.example:9092 --client @client.properties
+        spark-submit streams/app/compact.py --brokers kafka.example:9092 --spark
+    """
+    if since is not None and lag is not None:
+        raise typer.BadParameter("expected --since or --lag, got both")
+    try:
+        place = _place(brokers, client_settings(client or []), namespace, directory)
+    except InvalidUsage as error:
+        raise _ended(error, NO_ENVIRONMENT) from error
+    policy = policy_of(since, lag)
+    wish = Wish(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
+    try:
+        done, failures = run(place, wish, collection, master if on_spark or master else None)
+    except SlackwaterError as error:
+        raise _ended(error, FAILED) from error
+    show(done, failures, as_json=as_json)
+    raise typer.Exit(FAILED if failures else 0)
+
+
+def main() -> None:
+    """Run the command with the process's arguments."""
+    typer.run(compact)
+
+
+def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: Path) -> Place:
+    """The cluster named by the options, or the environment's."""
+    only_with(brokers, client, namespace)
+    if not brokers:
+        return environment(directory)
+    return Place(ClientSettings(brokers, tuple(sorted(client.items()))), namespace)
+
+
+def _ended(error: SlackwaterError, code: int) -> typer.Exit:
+    """Print the error; returns the exit to raise."""
+    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
+    return typer.Exit(code)
+
+
+def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:
+    """Print the result of a round, as text or as one JSON object."""
+    if as_json:
+        typer.echo(json.dumps(as_object(done, failures), ensure_ascii=False))
+        return
+    console = Console(soft_wrap=True, highlight=False)
+    for each in [*lines(done, failures)] or ["nothing to do"]:
+        console.print(each)
+
+
+def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
+    """The result of a round as lines of text."""
+    for held in done.held:
+        stays = f"since stays at {held.since}, not {held.wished}"
+        yield f"{held.collection}: {stays}: held by {', '.join(held.by)}"
+    yield from map(line, done.compacted)
+    for lost in done.lost:
+        yield f"{lost.collection}: {lost.reason}"
+    if done.reclaimed:
+        freed = sum(chunk.size for chunk in done.reclaimed)
+        yield f"reclaimed {len(done.reclaimed)} chunks, {freed:,} bytes"
+    for group in done.rolled_up:
+        yield f"{group}: log rolled up"
+    for group in done.removed:
+        yield f"{group}: all was dropped, topics deleted"
+    for what, why in failures.items():
+        yield f"[red]{escape(f'{what}: {why}')}[/]"
+
+
+def line(each: Compacted) -> str:
+    """A merge as a line of text."""
+    sizes = f"{each.bytes_read:,} to {each.bytes_written:,} bytes"
+    rows = f"{each.rows_read:,} to {each.rows_written:,} updates"
+    return f"{each.collection}: {each.batches} batches in one, {sizes}, {rows}"
+
+
+def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:
+    """The result of a round as a JSON object."""
+    return {
+        "held": [held_back(each) for each in done.held],
+        "compacted": [merged(each) for each in done.compacted],
+        "lost": [asdict(each) for each in done.lost],
+        "rolled_up": done.rolled_up,
+        "removed": done.removed,
+        "reclaimed": {
+            "chunks": len(done.reclaimed),
+            "bytes": sum(chunk.size for chunk in done.reclaimed),
+        },
+        "failed": dict(failures),
+    }
+
+
+def held_back(each: Held) -> dict[str, object]:
+    """A collection whose history a reader holds, as a JSON object."""
+    return {
+        "collection": each.collection,
+        "since": None if each.since.is_empty else each.since.time,
+        "wished": each.wished.time,
+        "by": list(each.by),
+    }
+
+
+def merged(each: Compacted) -> dict[str, object]:
+    """A merge as a JSON object; `upper` is null when the batch has no end."""
+    upper = None if each.upper.is_empty else each.upper.time
+    return {**asdict(each), "upper": upper}
