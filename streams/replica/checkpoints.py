@@ -27,7 +27,7 @@ from typing import TypeVar
 from streams.compute.checkpoints import Checkpoint, Hydration
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
-from streams.replica.descriptor import Runs, write_state
+from streams.replica.descriptor import Runs, make_folder, write_state
 from streams.replica.flow import Build, OwnState, Record, run_names
 
 log = logging.getLogger(__name__)
@@ -141,8 +141,9 @@ class Store:
         """The names of the run files last written before a time of the system's clock."""
         found = set()
         for path in (self.directory / "runs").iterdir():
-            if path.stat().st_mtime < seconds:
-                found.add(path.name)
+            with suppress(FileNotFoundError):  # a worker deleted what it wrote half
+                if path.stat().st_mtime < seconds:
+                    found.add(path.name)
         return frozenset(found)
 
     def delete_runs(self, names: Iterable[str]) -> None:
@@ -158,7 +159,7 @@ class Store:
     def _folder(self, dataflow: CollectionId) -> Path:
         folder = self.directory / "checkpoints" / dataflow
         if dataflow not in self._folders:
-            folder.mkdir(exist_ok=True)
+            make_folder(folder)
             self._folders.add(dataflow)
         return folder
 

@@ -143,6 +143,17 @@ def read(state: Path, step: str) -> Descriptor:
     return found
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder of the state directory, unless it is there.
+
+    Errors: Determinate when the disk takes no more.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as cause:
+        raise Determinate(f"state folder {path}: {cause}") from cause
+
+
 def write_state(path: Path, content: bytes) -> None:
     """Write a file of the state directory under its name at once.
 

@@ -1,9 +1,13 @@
 """The state directory: what is found again after a restart, and what is not."""
 
+import errno
+import os
+import time
 from pathlib import Path
 
 import pytest
 
+from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica import checkpoints
@@ -42,8 +46,8 @@ def test_a_record_without_all_its_runs_is_of_no_use(tmp_path: Path) -> None:
 
 def test_records_come_in_the_order_of_their_frontiers(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
-    for time in (100, 9, 20):
-        store.put_record(VIEW, record_of("f", state(time)))
+    for frontier_ms in (100, 9, 20):
+        store.put_record(VIEW, record_of("f", state(frontier_ms)))
     assert [each.checkpoint.frontier for each in store.records(VIEW)] == [9, 20, 100]
     store.delete_records(VIEW, store.records(VIEW)[:1])
     assert [each.checkpoint.frontier for each in store.records(VIEW)] == [20, 100]
@@ -146,3 +150,32 @@ def test_forgetting_a_dataflow(tmp_path: Path) -> None:
 
 def test_a_state_names_the_files_that_its_runs_lie_in() -> None:
     assert run_names(state(5, "a.0", "a.64", "b.0").runs) == {"a", "b"}
+
+
+def test_a_full_disk_that_takes_no_folder_is_determinate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(Determinate, match="No space left"):
+        store.records(VIEW)
+
+
+def test_run_files_may_go_while_their_ages_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    write_runs(store, "a", "b")
+    real = Path.stat
+
+    def stat(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        if path.name == "a":
+            path.unlink(missing_ok=True)
+        return real(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", stat)
+    assert store.run_files_before(time.time() + 60) == {"b"}

@@ -93,15 +93,16 @@ def test_records_and_descriptors_that_find_no_room_are_made_later(
     replica = Replica(world, "a", tmp_path)
     send(world, 0, 10)
     turn(world, replica, 3)
-    real, full = Path.write_bytes, True
+    full = True
 
-    def write_bytes(path: Path, content: bytes) -> int:
+    real = os.replace
+
+    def replace(partial: Path, path: Path) -> None:
         if full and path.is_relative_to(tmp_path):
-            real(path, content[: len(content) // 2])
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(path, content)
+        real(partial, path)
 
-    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    monkeypatch.setattr(os, "replace", replace)
     world.view("late", "SELECT sum(id) AS n FROM rows", world.now)
     send(world, 10, 10)
     turn(world, replica, 5)
