@@ -22,6 +22,7 @@ from streams.storage.limits import MOST_DIFF
 from streams.storage.read import LAST
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
+from streams.trace.diffs import running
 from streams.trace.kernel import Kernel, arrow_schema
 
 
@@ -152,18 +153,16 @@ def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | 
     times, diffs = int64(updates.column(trace.TIME)), int64(updates.column(trace.DIFF))
     order = np.lexsort((times, ids))
     ids, times = ids[order], times[order]
-    totals = np.cumsum(diffs[order])
     is_first = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
     starts = np.flatnonzero(is_first)
-    before = np.append(0, totals)[starts]
-    counts = totals - np.repeat(before, np.diff(np.append(starts, len(ids))))
+    high, low = running(diffs[order], starts)
     # only the last update of a row at a time says how often the row is there
     is_last = np.append((ids[1:] != ids[:-1]) | (times[1:] != times[:-1]), True)[: len(ids)]
-    short = np.flatnonzero(is_last & (counts < 0) & is_own[ids])
+    short = np.flatnonzero(is_last & (high < 0) & is_own[ids])
     if not len(short):
         return None
     at = short[np.argmin(times[short])]
-    return Shortfall(int(order[at]), int(times[at]), int(counts[at]))
+    return Shortfall(int(order[at]), int(times[at]), (int(high[at]) << 32) + int(low[at]))
 
 
 def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: Kernel) -> None:

@@ -65,3 +65,21 @@ def check_running(before: Ints, changes: Ints) -> None:
         return
     if sum(map(abs, changes.ravel().tolist())) + largest(before) >= _END:
         raise DiffOverflow("a sum")
+
+
+def running(values: Ints, starts: Ints) -> tuple[Ints, Ints]:
+    """The running sum of each segment, exact whatever the values, as high * 2^32 + low.
+
+    Shape: `starts` are the positions of the segments' first values, ascending from 0. Low is
+    from 0 to 2^32 - 1, so high has the sign of the sum.
+    """
+    if not values.size:
+        return values, values
+    lengths = np.diff(np.append(starts, len(values)))
+    high, low = (_restarted(part, starts, lengths) for part in (values >> _HALF, values & _LOW))
+    return high + (low >> _HALF), low & _LOW
+
+
+def _restarted(values: Ints, starts: Ints, lengths: Ints) -> Ints:
+    totals = np.cumsum(values)
+    return totals - np.repeat((totals - values)[starts], lengths)

@@ -84,7 +84,14 @@ def test_no_wanted_row_is_left_behind(
 
 @LAW
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 5), st.integers(-2, 3)), max_size=12),
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.integers(0, 5),
+            st.integers(-2, 3) | st.sampled_from([-(2**62), 2**62, 2**63 - 1]),
+        ),
+        max_size=12,
+    ),
     st.integers(0, 12),
 )
 def test_a_shortfall_is_the_first_time_an_own_row_is_there_less_than_never(

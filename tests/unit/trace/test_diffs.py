@@ -1,11 +1,15 @@
 """A multiplicity that leaves 64 bits is an error, and exact up to there."""
 
+from itertools import accumulate
+
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streams.trace.columns import Groups, group
-from streams.trace.diffs import DiffOverflow, check_running, products, sum_by
+from streams.trace.diffs import DiffOverflow, check_running, products, running, sum_by
 from streams.trace.updates import consolidate
 from tests.support.flows import kernel
 
@@ -88,3 +92,15 @@ def test_equal_rows_whose_count_leaves_the_range_do_not_vanish() -> None:
     )
     with pytest.raises(DiffOverflow):
         consolidate(rows, kernel())
+
+
+@given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=9), max_size=5))
+def test_running_sums_are_exact_beyond_64_bits(segments: list[list[int]]) -> None:
+    values = np.array([value for segment in segments for value in segment], np.int64)
+    lengths = [len(segment) for segment in segments]
+    starts = np.cumsum([0, *lengths])[: len(lengths)].astype(np.int64)
+    high, low = running(values, starts)
+    exact = [total for segment in segments for total in accumulate(segment)]
+    pairs = zip(high.tolist(), low.tolist(), strict=True)
+    assert [(upper << 32) + lower for upper, lower in pairs] == exact
+    assert all(0 <= lower < 2**32 for lower in low.tolist())
