@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from streams.app.client import Answer, Client
+from streams.app.keeper import BrokerKeeper
 from streams.app.processes import Child
 from streams.app.reaching import exclusive, port_of, reachable, write_file
 from streams.app.service import FENCED, Service
@@ -64,7 +65,7 @@ class Environment:
         self.settings = settings
         self._say = say
         self._stack = ExitStack()
-        self.broker: EmbeddedBroker | None = None
+        self._keeper: BrokerKeeper | None = None
         self.children: dict[str, Child] = {}
         self.client = Client("")
         self._kafka: ClientSettings | None = None
@@ -112,9 +113,9 @@ class Environment:
             extra = tuple(sorted(self.settings.client.items()))
             return reachable(ClientSettings(self.settings.brokers, extra))
         self._say("starting Kafka")
-        self.broker = EmbeddedBroker(directory)
-        self._stack.callback(self.broker.stop)
-        return ClientSettings(self.broker.start())
+        self._keeper = BrokerKeeper(EmbeddedBroker(directory))
+        self._stack.callback(self._keeper.stop)
+        return ClientSettings(self._keeper.start())
 
     def _start_service(self, name: str, port: int) -> None:
         directory, settings = self.settings.directory, self.settings
@@ -190,8 +191,10 @@ class Environment:
         """Raise when the environment cannot go on.
 
         Errors: InvalidUsage when another one has taken over this namespace; Determinate when a
-        service was given up, with the reason.
+        service or the embedded broker was given up, with the reason.
         """
+        if self._keeper is not None and self._keeper.reason:
+            raise Determinate(self._keeper.reason)
         for child in self.children.values():
             if child.reason:
                 raise Determinate(child.reason)

@@ -8,6 +8,7 @@ port is free, so that clients find it again after a restart.
 import base64
 import logging
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -69,13 +70,13 @@ class EmbeddedBroker:
         return self._directory / "broker.log"
 
     def start(self) -> str:
-        """Start and wait until it answers; returns `bootstrap`.
+        """Start and wait until it answers; returns `bootstrap`. Also after it has ended.
 
         Errors: InvalidUsage when it runs already; Determinate when Java or the jars cannot be
         had, when another process uses the directory, or when the broker does not come up (the
         message carries what it said).
         """
-        if self._process is not None:
+        if self._process is not None and self._process.poll() is None:
             raise InvalidUsage("embedded broker: expected stopped, found running")
         java = find_java()
         jars = kafka_jars(self._cache)
@@ -92,6 +93,20 @@ class EmbeddedBroker:
                 break
         log.info("embedded broker started", extra={"bootstrap": self.bootstrap})
         return self.bootstrap
+
+    def wait(self) -> int:
+        """Wait until it ends, by itself or by another thread's `stop`.
+
+        Returns the exit code, or minus the signal that ended it; 0 when it does not run.
+        """
+        process = self._process
+        code = 0 if process is None else process.wait()
+        # an exit code has 8 bits: the guard passes a signal on as 256 minus its number
+        return code - 256 if code > 256 - signal.NSIG else code
+
+    def said(self) -> str:
+        """What it has written since it was started last."""
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def stop(self) -> None:
         """Stop in order: the broker closes its files. Passed over when it is stopped."""
@@ -124,6 +139,8 @@ class EmbeddedBroker:
         self.stop()
 
     def _launch(self, java: Path, jars: Path) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()  # of one that has ended
         port, controller_port = self._ports()
         data, conf = self._directory / "data", self._directory / "server.properties"
         conf.write_text(properties.server_properties(data, port, controller_port))
@@ -159,8 +176,10 @@ class EmbeddedBroker:
     def _await(self) -> None:
         deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:
-            assert self._process is not None
-            code = self._process.poll()
+            process = self._process
+            if process is None:
+                raise Determinate("embedded broker was stopped while it started")
+            code = process.poll()
             if code == guard.LOCKED:
                 raise Determinate(f"directory {self._directory} is used by another broker")
             if code is not None:
@@ -186,7 +205,7 @@ class EmbeddedBroker:
             return False
 
     def _last_words(self) -> str:
-        return telling_lines(self.log_file.read_text(errors="replace"))
+        return telling_lines(self.said())
 
 
 def _format(command: list[str], conf: Path) -> None:

@@ -11,13 +11,14 @@ from pathlib import Path
 import psutil
 import pytest
 
+from streams.app.keeper import BrokerKeeper
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
-from tests.support.processes import command_line, family, settled
+from tests.support.processes import command_line, eventually, family, settled
 
 pytestmark = pytest.mark.integration
 
@@ -29,6 +30,17 @@ def append(bootstrap: str, value: bytes) -> None:
     kafka.topics.create([TopicSpec(LOG, 1, TopicKind.LOG)])
     kafka.logs.append([(LOG, value)])
     kafka.close()
+
+
+def answers(bootstrap: str) -> bool:
+    kafka = KafkaBroker(ClientSettings(bootstrap))
+    try:
+        kafka.topics.names()
+    except Determinate:
+        return False
+    finally:
+        kafka.close()
+    return True
 
 
 def read(bootstrap: str, count: int) -> list[bytes]:
@@ -141,3 +153,21 @@ def test_what_the_broker_said_is_in_the_error(tmp_path):
     with pytest.raises(Determinate, match=r"ended with code \d+: .*99"):
         EmbeddedBroker(tmp_path).start()
     assert java_of(tmp_path) == []
+
+
+def test_a_broker_that_was_killed_comes_back_where_it_was_with_its_data(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(tmp_path)
+    keeper = BrokerKeeper(broker)
+    bootstrap = keeper.start()
+    try:
+        append(bootstrap, b"before")
+        (java,) = java_of(tmp_path)
+        java.kill()
+        settled([java])
+        eventually(lambda: answers(bootstrap), 60)
+        append(bootstrap, b"after")
+        assert read(bootstrap, 2) == [b"before", b"after"]
+    finally:
+        keeper.stop()
+    settled(java_of(tmp_path))
+    assert keeper.reason == ""

@@ -1,0 +1,100 @@
+"""The embedded broker comes back as services do, and is given up as they are."""
+
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from streams.app.keeper import BrokerKeeper
+from streams.errors import Determinate
+from streams.kafka.embedded import EmbeddedBroker
+from tests.support.processes import eventually
+
+RUNS = None
+"""A life of the broker that ends by `stop` alone."""
+
+
+class Scripted:
+    """A broker whose lives are a script: each an exit code, an error of its start, or RUNS."""
+
+    log_file = Path("broker.log")
+
+    def __init__(self, lives: Sequence[int | str | None], ports: Sequence[int] = (1,)) -> None:
+        self.lives, self.ports = list(lives), list(ports)
+        self.starts = 0
+        self.stopped = threading.Event()
+        self.life: int | str | None = 0
+
+    def start(self) -> str:
+        self.life = self.lives.pop(0)
+        self.starts += 1
+        if isinstance(self.life, str):
+            raise Determinate(self.life)
+        return self.bootstrap
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.ports.pop(0) if len(self.ports) > 1 else self.ports[0]}"
+
+    def wait(self) -> int:
+        if isinstance(self.life, int):
+            return self.life
+        self.stopped.wait()
+        return 0
+
+    def said(self) -> str:
+        return "INFO started\nerror: the disk is on fire\n"
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+def keeper(script: Scripted) -> BrokerKeeper:
+    return BrokerKeeper(cast("EmbeddedBroker", script))
+
+
+def test_a_broker_that_ends_is_started_again_with_the_reason_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Scripted([3, -signal.SIGKILL, RUNS])
+    kept = keeper(script)
+    assert kept.start() == "127.0.0.1:1"
+    eventually(lambda: script.starts == 3)
+    kept.stop()
+    assert kept.reason == ""
+    said = [record.getMessage() for record in caplog.records]
+    tail = "the disk is on fire (log: broker.log): it is started again"
+    assert said == [
+        f"broker ended with exit code 3: {tail}",
+        f"broker was ended by signal SIGKILL: {tail}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lives", "why"),
+    [
+        ([3, 3, 3], "ended with exit code 3: the disk is on fire"),
+        ([3, "no room", "no room", "no room"], "ended with exit code 1: no room"),
+    ],
+)
+def test_a_broker_that_ends_three_times_alike_is_given_up(
+    lives: list[int | str | None], why: str
+) -> None:
+    script = Scripted(lives)
+    kept = keeper(script)
+    kept.start()
+    eventually(lambda: bool(kept.reason))
+    assert kept.reason == f"broker {why} (log: broker.log), 3 times in a row: it is given up"
+    kept.stop()
+
+
+def test_a_broker_whose_port_was_taken_is_given_up() -> None:
+    script = Scripted([3, RUNS, RUNS, RUNS], ports=[1, 2])
+    kept = keeper(script)
+    kept.start()
+    eventually(lambda: bool(kept.reason))
+    assert "its clients look for it at 127.0.0.1:1: that port is taken" in kept.reason
+    kept.stop()
