@@ -15,21 +15,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
-from streams.kafka.log import Entry, Logs, Tail, Truncated, Unanswered, WronglyTimed
+from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
 from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
 from streams.storage.group import MADE_ANEW, Group, OpenAgain, is_lost, lost
 from streams.storage.healing import Found, Healer
 from streams.storage.homes import Homes
+from streams.storage.moves import Moves
 from streams.storage.outcomes import Outcome, WrongGroup
 from streams.storage.quiet import Quiet
 from streams.storage.status import Status
-from streams.storage.waiting import Callback, Callbacks, Groups, Waiting
+from streams.storage.telling import Telling
+from streams.storage.waiting import Callback, Callbacks, Groups, Waiting, guarded
 
 log = logging.getLogger(__name__)
 
@@ -76,12 +77,9 @@ class Following:
         self._by_log: dict[Topic, Group] = {}
         self._awaiting = Awaiting()
         self._callbacks = Callbacks()
-        self._watchers: list[Callable[[Status], None]] = []
-        self._told = Status()
-        self._answering_since = 0.0  # by the monotonic clock: when the last silence was over
-        self._news = False  # whether a group has failed, or a failed one was left
-        self._moves: list[tuple[Topic, Offset | None]] = []
         self._tail: Tail = logs.tail({})
+        self._telling = Telling(self._tail, self.changed, self._failures)
+        self._moves = Moves(self._tail, self.changed, self._leave_behind)
         self._polling = threading.RLock()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -96,7 +94,7 @@ class Following:
             self._by_log[group.names.log] = group
             self._homes.came(group)
             self._quiet.moved((group.names.group,), time.monotonic())
-            self._moves.append((group.names.log, Offset(group.state.upto + 1)))
+            self._moves.follow(group.names.log, Offset(group.state.upto + 1))
             self._waiting.everything()
 
     def leave(self, name: str) -> None:
@@ -105,10 +103,10 @@ class Following:
             group = self.groups.pop(name, None)
             if group is not None:
                 self._healer.forget(name)
-                self._news = self._news or group.failure is not None
+                self._telling.is_news |= group.failure is not None
                 del self._by_log[group.names.log]
                 self._homes.left(group)
-                self._moves.append((group.names.log, None))
+                self._moves.leave(group.names.log)
                 self._waiting.everything()
 
     def group(self, name: str) -> Group:
@@ -168,12 +166,10 @@ class Following:
             left = since + PATIENCE_MS / 1000 - time.monotonic()
             if self.wait(predicate, max(0, int(left * 1000)), groups):
                 return True
-            # who looked for brokers has told nobody yet that they answer again
-            is_returning = bool(self._told.silent_ms) and not self._tail.silent_ms()
-            if self.is_silence() or is_returning:
+            if self.is_silence() or self._telling.is_returning:
                 since = time.monotonic()
-            elif self._answering_since > since:
-                since = self._answering_since
+            elif self._telling.answering_since > since:
+                since = self._telling.answering_since
             else:
                 return False
 
@@ -183,21 +179,21 @@ class Following:
 
     def status(self) -> Status:
         """How things stand with the brokers and with the groups."""
-        failed = {
-            name: str(group.failure)
-            for name, group in list(self.groups.items())
-            if group.failure is not None
-        }
-        return Status(self._tail.silent_ms(), failed)
+        return self._telling.status()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
         """Call back when brokers fall silent or answer again, and when a group fails.
 
         Returns what ends it. The callback runs where the fold runs: it must be short.
         """
-        with self.changed:
-            self._watchers.append(callback)
-        return lambda: self._watchers.remove(callback)
+        return self._telling.watch(callback)
+
+    def _failures(self) -> Mapping[str, str]:
+        return {
+            name: str(group.failure)
+            for name, group in list(self.groups.items())
+            if group.failure is not None
+        }
 
     def expect(self, events: Sequence[tuple[str, Event]]) -> None:
         """Remember what becomes of these events, given with their groups, until `forget`."""
@@ -230,7 +226,7 @@ class Following:
     def advance(self, wait_ms: int) -> None:
         """Poll once and fold what came."""
         with self._polling:
-            self._move()
+            self._moves.make()
             try:
                 entries = self._tail.poll(wait_ms)
             except WronglyTimed as failure:
@@ -243,7 +239,7 @@ class Following:
                 self._fold(entries)
         guarded(self._pack_quiet)
         self._healer.try_due()
-        self._tell()
+        self._telling.tell()
 
     def _pack_quiet(self) -> None:
         """Take a step to pack a group that is quiet; many are packed in as many polls."""
@@ -277,49 +273,6 @@ class Following:
                 self.defect = defect
                 self._fail_all(defect)  # else waiters would wait for ever
                 return
-
-    def _tell(self) -> None:
-        """Tell whoever watches, if something changed that is worth telling."""
-        told = self._told
-        if not self._news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
-            return  # the path of every poll: no look at a thousand groups
-        with self.changed:
-            self._news = False
-            now = self.status()
-            if told.silent_ms and not now.silent_ms:
-                self._answering_since = time.monotonic()
-            self._told = now
-            watchers = tuple(self._watchers)
-        if now.silent_ms and not told.silent_ms:
-            log.warning("no broker answers: waiting")
-        if told.silent_ms and not now.silent_ms:
-            log.info("the brokers answer again")
-        for watcher in watchers:
-            guarded(partial(watcher, now))
-
-    def _move(self) -> None:
-        with self.changed:
-            moves, self._moves = self._moves, []
-        for is_end, run in groupby(moves, key=_is_end):
-            if is_end:
-                for topic, _ in run:
-                    self._tail.remove(topic)
-            else:
-                self._add({topic: start for topic, start in run if start is not None})
-
-    def _add(self, starts: Mapping[Topic, Offset]) -> None:
-        """Follow logs, all at once; when that fails one by one, to learn which one it was."""
-        try:
-            self._tail.add(starts)
-        except Unanswered:
-            with self.changed:
-                self._moves[:0] = starts.items()
-        except SlackwaterError as failure:
-            for topic, start in starts.items():
-                if len(starts) == 1:
-                    self._leave_behind(topic, failure)
-                else:
-                    self._add({topic: start})
 
     def _fold(self, entries: Sequence[Entry]) -> None:
         with self.changed:
@@ -371,8 +324,8 @@ class Following:
             if group is not None and group.failure is None:
                 log.error("group failed", extra={"log": topic, "cause": str(failure)})
                 group.failure = failure
-                self._news = True
-                self._moves.append((topic, None))
+                self._telling.is_news = True
+                self._moves.leave(topic)
                 if not is_lost(failure):
                     self._healer.later(group.names.group)
             self._waiting.everything()
@@ -386,7 +339,7 @@ class Following:
             log.warning("group is opened again", extra={"log": topic, "cause": str(cause)})
             group.left_behind = cause
             group.left_at_s = time.monotonic()
-            self._moves.append((topic, None))
+            self._moves.leave(topic)
             self._healer.soon(group.names.group)
 
     def reopen(self, name: str, cause: SlackwaterError) -> None:
@@ -455,7 +408,7 @@ class Following:
                 self.fail(group.names.log, failure)
             elif str(failure) != str(group.failure):
                 log.error("group failed", extra={"log": group.names.log, "cause": str(failure)})
-                group.failure, self._news = failure, True
+                group.failure, self._telling.is_news = failure, True
 
     def _adopt(self, old: Group, fresh: Group) -> None:
         """Follow a group as it was opened again in the place of what it was."""
@@ -463,9 +416,9 @@ class Following:
             if self.groups.get(old.names.group) is not old:
                 return
             self._awaiting.look_up(fresh)
-            self._news = self._news or old.failure is not None
+            self._telling.is_news |= old.failure is not None
             old.successor = fresh
-            self._moves.append((old.names.log, None))
+            self._moves.leave(old.names.log)
             self.follow(fresh)
             log.info("group is followed again", extra={"log": old.names.log})
         self._call_back(frozenset({old.names.group}))
@@ -485,16 +438,3 @@ class Following:
         with self.changed:
             for topic in tuple(self._by_log):
                 self.fail(topic, failure)
-
-
-def guarded(call: Callable[[], None]) -> None:
-    """Call back; an error there concerns nobody else, and is logged."""
-    try:
-        call()
-    except Exception:
-        log.exception("a callback failed")
-
-
-def _is_end(move: tuple[Topic, Offset | None]) -> bool:
-    """Whether a log is to be left."""
-    return move[1] is None

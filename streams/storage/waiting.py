@@ -8,10 +8,13 @@ group for the same reason.
 The lock that is given is held by all callers; sleeping releases it.
 """
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
 
 Groups = Collection[str]
 Callback = Callable[[frozenset[str]], None]
@@ -99,3 +102,11 @@ class Callbacks:
     def of(self, moved: Iterable[str]) -> tuple[Callback, ...]:
         """Those to call when these groups have moved."""
         return tuple(each for name in (None, *moved) for each in self._of.get(name, ()))
+
+
+def guarded(call: Callable[[], None]) -> None:
+    """Call back; an error there concerns nobody else, and is logged."""
+    try:
+        call()
+    except Exception:
+        log.exception("a callback failed")

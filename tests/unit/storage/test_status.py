@@ -13,7 +13,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
-from streams.storage import Storage, following
+from streams.storage import Storage, following, telling
 from streams.storage.shards import Shards
 from streams.storage.status import Status
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
@@ -170,7 +170,9 @@ def test_patience_begins_anew_when_a_silence_is_over(
     """Which was within the time that is waited: it is not counted."""
     tail = TimedTail()
     monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
-    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: tail.now_s))
+    clock = SimpleNamespace(monotonic=lambda: tail.now_s)
+    monkeypatch.setattr(following, "time", clock)
+    monkeypatch.setattr(telling, "time", clock)
     logs = SimpleNamespace(tail=lambda starts: tail)
     waiting = following.Following(logs, lambda topic: None, pump=False)
     assert waiting.await_answered(lambda: tail.now_s >= known_at_s) == is_known
@@ -273,11 +275,13 @@ def test_patience_begins_anew_before_the_end_of_a_silence_is_told(
 ) -> None:
     tail = UntoldTail()
     monkeypatch.setattr(following, "PATIENCE_MS", 1_000)
-    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: tail.now_s))
+    clock = SimpleNamespace(monotonic=lambda: tail.now_s)
+    monkeypatch.setattr(following, "time", clock)
+    monkeypatch.setattr(telling, "time", clock)
     waiting = following.Following(
         SimpleNamespace(tail=lambda starts: tail), lambda topic: None, pump=False
     )
-    monkeypatch.setattr(waiting, "_told", Status(1, {}))  # by the thread that polls
+    monkeypatch.setattr(waiting._telling, "_told", Status(1, {}))  # by the thread that polls
     tail.now_s = 0.5
     waited = list[int]()
 
