@@ -48,7 +48,7 @@ _AGAIN_S = 2.0
 """A fetch that brings nothing for so long is begun anew, and again ever more rarely.
 
 Once in a thousand rounds of `torture input` a consumer read nothing of what it was assigned for
-30 s, though brokers answered, and everybody's commands waited; assigned again it read at once.
+30 s, though brokers answered; one cause was a reference to partition -1 (`_check_places`).
 """
 _READERS = 4  # sweeps at once of one isolation level
 _COUNTED_S = 300.0  # how long a writer may go without the partitions that a topic has got
@@ -129,6 +129,8 @@ class KafkaChunks:
         meaning = {**_MEANING, "isolation.level": "read_uncommitted"}
         consumer = clients.consumer(self._settings, meaning, {**_PACE, **_FEW_OF_EACH})
         try:
+            for topic, refs in wanted.items():
+                _check_places(topic, refs)
             _require(consumer, wanted)
             found = _Sweep(consumer, wanted).run()
         finally:
@@ -183,6 +185,7 @@ class _Reader:
     ) -> dict[tuple[Topic, int, int], ChunkRecord]:
         """The records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
         # a topic or a partition that does not exist would be waited for
+        _check_places(topic, refs)
         last = max(refs, key=_place)
         count = self.count(topic)
         if count <= last.partition:
@@ -358,6 +361,16 @@ def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) ->
             raise read_fault(f"look up the end of {topic}", error) from error
         if last.offset >= end:
             raise _missing(topic, last, f"what is committed ends at {end}")
+
+
+def _check_places(topic: Topic, refs: Iterable[ChunkRef]) -> None:
+    """Errors: Corrupt for a place where no record can be; a log may name any.
+
+    The client has meanings of its own for what is below zero, and brings nothing.
+    """
+    for ref in refs:
+        if ref.partition < 0 or ref.offset < 0:
+            raise _missing(topic, ref, "there is no such place")
 
 
 def _missing(topic: Topic, wanted: ChunkRef, why: str) -> Corrupt:

@@ -7,16 +7,20 @@ others need not wait with it; all others go together, for one flush serves them 
 
     a record waits for      because
     its group               of what came before about the same group is under way, or waits
-    its id                  a copy is answered once the command itself is
+    its id                  a copy is answered once the command itself is, and has no effect
     a creation, by 256      the registry's log remembers so many: `streams.storage.commands`
 
 So commands about one group are carried out in the order of the topic, and nobody waits for a
-command about another group. Within a crowd the logs decide in the order in which they are
-asked. But some is looked up before: whether an id is bound, sealed or dropped, what it holds.
-So a command that decides such things, or reads, waits for what comes before about its
-collections, and what comes after one that decides waits for that.
+command about another group. One that names collections of several groups is refused: it holds
+up none of them, or whoever waits could have others wait with it. Nor does a copy.
+
+Within a crowd the logs decide in the order in which they are asked. But some is looked up
+before: whether an id is bound, sealed or dropped, what it holds. So a command that decides such
+things, or reads, waits for what comes before about its collections, and what comes after one
+that decides waits for that.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -118,6 +122,7 @@ class Desk:
         self._items: dict[Offset, Item] = {}
         self._under_way: set[Offset] = set()
         self._creations = 0
+        self._ids: Counter[str] = Counter()
         self.size = 0
 
     def __len__(self) -> int:
@@ -136,20 +141,25 @@ class Desk:
             item = self._item(record, size, home)
             item.is_alone = item.is_alone or is_alone
             self._items[item.offset] = item
+            self._ids[record.id] += 1
             self.size += size
 
     def _item(self, record: Request | Report, size: int, home: Home) -> Item:
         ids = {f"id:{record.id}"} if record.id else set()
-        if isinstance(record, Report):
+        if isinstance(record, Report) or (record.id and self._ids[record.id]):
             return Item(record, size, frozenset(), frozenset(ids), None, is_alone=False)
         about, creation = subjects(record.command), None
         # an id by itself, too: its group may come to be known between two commands
+        homes = {each: home(each) for each in about}
+        groups = {group for group in homes.values() if group is not None}
+        if len({*homes.values()}) > 1:  # all of a group that is followed are known to be there
+            about, groups = frozenset(each for each in about if homes[each] is None), set()
         keys = ids | {f"collection:{each}" for each in about}
-        keys |= {f"group:{group}" for group in map(home, about) if group is not None}
+        keys |= {f"group:{group}" for group in groups}
         if isinstance(record.command, Create):
             keys.add(f"group:{record.command.group}")
             creation, self._creations = self._creations, self._creations + 1
-        is_alone = lingers(record.command) or None in map(home, about)
+        is_alone = lingers(record.command) or {*homes.values()} != groups
         return Item(record, size, about, frozenset(keys), creation, is_alone)
 
     def pick(self, now: float, room: Room) -> list[Crowd]:
@@ -203,5 +213,6 @@ class Desk:
         """These are done with."""
         for item in items:
             del self._items[item.offset]
+            self._ids -= Counter([item.record.id])
             self._under_way.discard(item.offset)
             self.size -= item.size

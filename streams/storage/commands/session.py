@@ -238,14 +238,15 @@ class Session:
         """Lay the next records upon the desk, waited for; a suspect one by itself."""
         if not self._waiting:
             found = self._tail.poll(wait_ms)
-            known = self._ledger.is_answered
-            self._waiting = [each for each in found if not known(each.offset)]
+            is_answered = self._ledger.is_answered
+            self._waiting = [each for each in found if not is_answered(each.offset)]
         entries = self._fitting()
         if not entries:
             return
         careful, desk = self._history.careful, self._desk
         crashed = careful.begin(entries, desk.first)
-        records = [crashed.get(entry.offset) or read(entry) for entry in entries]
+        known = (crashed.get(entry.offset) or read(entry) for entry in entries)
+        records = [each for record in known for each in sort(self._ledger, [record])]
         self._waiting = self._waiting[len(entries) :]
         sized = zip(records, (len(each.value) for each in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)

@@ -8,9 +8,11 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import Message, TopicPartition
 
+from streams.errors import Corrupt
 from streams.ids import Offset, Topic
 from streams.kafka import chunks, clients
 from streams.kafka.log import ChunkRef, Unanswered
+from streams.kafka.settings import ClientSettings
 
 TOPIC = Topic("data")
 REFS = [ChunkRef(0, Offset(offset), "key", zlib.crc32(b"x"), 1, 1) for offset in range(3)]
@@ -73,3 +75,17 @@ def test_it_is_begun_anew_more_and_more_rarely_and_given_up_in_time(
         swept(consumer)
     assert len(consumer.starts) == 4
     assert 30 < now_s[0] < 33
+
+
+@pytest.mark.parametrize("place", [(-1, 2), (0, -1), (0, -2), (0, -1001)])
+def test_a_place_where_no_record_can_be_is_said_to_be_missing_at_once(
+    place: tuple[int, int],
+) -> None:
+    """A Rollup in a log named partition -1: each fetch of it waited for half a minute."""
+    nobody = chunks.KafkaChunks(ClientSettings("127.0.0.1:1"))
+    ref = ChunkRef(place[0], Offset(place[1]), "key", 0, 1, 1)
+    for fetch in (nobody.fetch, nobody.fetch_committed):
+        with pytest.raises(Corrupt, match="there is no such place"):
+            fetch(TOPIC, [REFS[0], ref])
+    with pytest.raises(Corrupt, match="there is no such place"):
+        nobody.fetch_all({TOPIC: [ref]})

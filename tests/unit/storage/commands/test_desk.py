@@ -92,7 +92,8 @@ def test_the_bound_that_makes_a_zombie_harmless_holds_for_the_registry() -> None
 
 
 def test_what_does_not_depend_on_one_another_goes_together() -> None:
-    assert rounds(update("a"), update("a", "b"), update("b")) == [[[0, 1, 2]]]
+    found = rounds(update("a"), update("a", "b"), update("b"), home=lambda _: "g")
+    assert found == [[[0, 1, 2]]]
     assert rounds(create("a"), create("b"), update("c")) == [[[2], [0], [1]]]
     assert rounds() == []
 
@@ -146,6 +147,24 @@ def test_a_copy_waits_for_the_command_itself() -> None:
     assert picked(desk) == []
     desk.answered(crowd)
     assert offsets(picked(desk)) == [[1]]
+
+
+def test_a_copy_holds_up_nobody_else() -> None:
+    """Somebody who waits may have used an id that another's command has, too."""
+    desk = desk_of(about(counted("a"), 0, "x"), about(heartbeat("b"), 1, "x"))
+    picked(desk)
+    desk.lay([(about(heartbeat("b"), 2), 1)], lambda id_: id_, is_alone=False)
+    assert offsets(picked(desk)) == [[2]]
+
+
+def test_a_command_about_several_groups_holds_up_none_of_them() -> None:
+    """It is refused; it used to have others wait for whatever one of them waits for."""
+    desk = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), about(update("b"), 2))
+    assert offsets(picked(desk)) == [[2], [0], [1]]
+    homes = {"b": "b"}
+    desk = desk_of(about(counted("a"), 0), about(update("a", "b"), 1), home=homes.get)
+    desk.lay([(about(update("b"), 2), 1)], homes.get, is_alone=False)
+    assert offsets(picked(desk)) == [[2], [0]]
 
 
 def test_reports_wait_for_nothing() -> None:
