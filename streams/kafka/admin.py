@@ -14,6 +14,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
     ConfigResource,
     NewPartitions,
     NewTopic,
+    TopicDescription,
 )
 
 from streams.errors import Determinate, Indeterminate
@@ -110,10 +111,7 @@ class KafkaTopics:
         infos: dict[Topic, TopicInfo] = {}
         if not topics:
             return infos
-        answers = self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
-        )
-        for name, answer in answers.items():
+        for name, answer in self._described(topics).items():
             try:
                 found = answer.result()
             except KafkaException as error:
@@ -134,10 +132,7 @@ class KafkaTopics:
         Asked for by name: what a cluster has besides costs nothing.
         """
         found: dict[Topic, bool] = {}
-        answers = self._admin.describe_topics(
-            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
-        )
-        for name, answer in answers.items():
+        for name, answer in self._described(topics).items():
             try:
                 partitions = answer.result().partitions
                 found[Topic(name)] = all(each.leader is not None for each in partitions)
@@ -149,6 +144,11 @@ class KafkaTopics:
                     raise read_fault(f"describe topic {name}", error) from error
         return found
 
+    def _described(self, topics: Collection[Topic]) -> Mapping[str, "Future[TopicDescription]"]:
+        return self._admin.describe_topics(
+            TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S
+        )
+
     def _metadata(self) -> ClusterMetadata:
         try:
             return self._admin.list_topics(timeout=ANSWER_TIMEOUT_S)
@@ -157,11 +157,19 @@ class KafkaTopics:
 
     def _settle_durability(self) -> Durability:
         if self._durability is None:
-            single = len(self._metadata().brokers) == 1
+            single = self._count_brokers() == 1
             self._durability = SINGLE_BROKER if single else Durability()
             if single:
                 log.info("single broker: records survive kills, not the loss of power or disk")
         return self._durability
+
+    def _count_brokers(self) -> int:
+        """Asked for alone: their topics are no part of the answer."""
+        try:
+            answer = self._admin.describe_cluster(request_timeout=ANSWER_TIMEOUT_S)
+            return len(answer.result().nodes)
+        except KafkaException as error:
+            raise read_fault("describe the cluster", error) from error
 
     def _make(self, specs: Sequence[TopicSpec], durability: Durability) -> frozenset[Topic]:
         """Those that somebody else made in the meantime."""
@@ -196,11 +204,13 @@ class KafkaTopics:
         refuse({pair[kind]: [problem] for kind, problem in wrong.items()})
 
     def _found(self, names: Sequence[Topic]) -> Mapping[Topic, Found]:
-        topics = self._metadata().topics
-        settings = self._settings(names)
+        settings, answers = self._settings(names), self._described(names)
         found = {}
         for name in names:
-            partitions = topics[name].partitions.values()
+            try:
+                partitions = answers[name].result().partitions
+            except KafkaException as error:
+                raise read_fault(f"describe topic {name}", error) from error
             copies = min((len(each.replicas) for each in partitions), default=0)
             found[name] = Found(len(partitions), copies, settings[name])
         return found

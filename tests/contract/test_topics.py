@@ -8,9 +8,8 @@ from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.admin import KafkaTopics
-from streams.kafka.choices import TopicChoices
 from streams.kafka.settings import ClientSettings
-from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
+from streams.kafka.topics import TopicKind, TopicSpec
 
 _names = itertools.count()
 
@@ -112,10 +111,11 @@ def test_many_topics_are_described_and_those_that_are_not_there_left_out(storage
 def test_making_a_topic_asks_about_no_other(broker, name, monkeypatch):
     """However many topics a cluster has."""
     admin = clients.admin(ClientSettings(broker.bootstrap))
-    topics = KafkaTopics(admin, TopicChoices(durability=SINGLE_BROKER))
+    topics = KafkaTopics(admin)
     asked: list[str | None] = []
     monkeypatch.setattr(admin, "list_topics", lambda topic=None, **_: asked.append(topic))
     topics.create([TopicSpec(name, 1, TopicKind.LOG)])
+    topics.create([TopicSpec(name, 1, TopicKind.LOG)])  # it is there, and verified
     assert topics.describe(name) is not None
     topics.delete([name])
     assert topics.describe(name) is None
