@@ -29,6 +29,7 @@ from streams.compute.description import IngestionDescription, SinkDescription
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
+from streams.storage.maps import Map
 from streams.storage.policy import Retention
 from streams.trace.functions import Function
 
@@ -175,16 +176,17 @@ Outcome = Accepted | VersionMismatch | Fenced | Refused
 class Catalog:
     """The fold. `dropped` are objects that are not cleaned up yet.
 
-    `functions` are by their names without case. `identity` is the id of the first event:
-    another catalog has another one, also in a topic of the same name, and a copy of this
-    catalog in another topic has the same.
+    `functions` are by their names without case, and so are the ids of the objects in `names`.
+    `identity` is the id of the first event: another catalog has another one, also in a topic of
+    the same name, and a copy of this catalog in another topic has the same.
     """
 
     identity: str = ""
     version: int = 0
     epoch: int = 0
     last_number: int = 0
-    items: Mapping[CollectionId, Item] = field(default_factory=dict)
+    items: Map[CollectionId, Item] = field(default_factory=Map)
+    names: Map[str, CollectionId] = field(default_factory=Map)
     dropped: Mapping[CollectionId, Item] = field(default_factory=dict)
     functions: Mapping[str, Function] = field(default_factory=dict)
 
@@ -206,10 +208,8 @@ class Catalog:
 
     def find(self, name: str) -> Item | None:
         """The object of this name; names are compared without case."""
-        wanted = name.casefold()
-        return next(
-            (item for item in self.items.values() if item.name.casefold() == wanted), None
-        )
+        id_ = self.names.get(name.casefold())
+        return None if id_ is None else self.items[id_]
 
     def next_id(self, kind: ItemKind) -> CollectionId:
         """The id that the next object gets."""
@@ -297,18 +297,22 @@ class Catalog:
             case Open():
                 return replace(self, epoch=epoch)
             case Create(item):
-                items = {**self.items, item.id: replace(item, created_ms=at_ms)}
-                return replace(self, items=items, last_number=item.number)
+                items = self.items.set(item.id, replace(item, created_ms=at_ms))
+                names = self.names.set(item.name.casefold(), item.id)
+                return replace(self, items=items, names=names, last_number=item.number)
             case Birth(key, as_of):
                 born = replace(self.items[key], as_of=as_of)
-                return replace(self, items={**self.items, key: born})
+                return replace(self, items=self.items.set(key, born))
             case Retain(key, policy):
                 changed = replace(self.items[key], policy=policy)
-                return replace(self, items={**self.items, key: changed})
+                return replace(self, items=self.items.set(key, changed))
             case Drop(key):
-                items = {each: item for each, item in self.items.items() if each != key}
+                gone = self.items[key]
                 return replace(
-                    self, items=items, dropped={**self.dropped, key: self.items[key]}
+                    self,
+                    items=self.items.remove(key),
+                    names=self.names.remove(gone.name.casefold()),
+                    dropped={**self.dropped, key: gone},
                 )
             case Forget(key):
                 rest = {each: item for each, item in self.dropped.items() if each != key}

@@ -2,6 +2,7 @@ from streams.adapter.catalog import Catalog
 from streams.adapter.show import shown
 from streams.compute.observed import SILENCE_S, Observed
 from streams.compute.protocol import ResponseMessage, Status
+from streams.storage.maps import Map
 from streams.storage.policy import LagBehindUpper
 from tests.unit.adapter.items import source
 
@@ -9,7 +10,7 @@ ORDERS = source(1, "orders")
 
 
 def status(observed: Observed) -> str:
-    catalog = Catalog(items={ORDERS.id: ORDERS})
+    catalog = Catalog(items=Map({ORDERS.id: ORDERS}))
     (found,) = shown(catalog, {}, observed, {}, LagBehindUpper(1000))
     return found.status
 
