@@ -7,7 +7,6 @@ says what is used then, and where ten thousand would break.
 
 import gc
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -24,7 +23,16 @@ from streams.app.bench.storage.limits import (
     used,
 )
 from streams.app.bench.storage.restart import declare, restarted
-from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle, load_average
+from streams.app.bench.storage.rig import (
+    NAMESPACE,
+    Client,
+    Cpu,
+    Idle,
+    Rig,
+    Start,
+    idle,
+    load_average,
+)
 from streams.app.bench.storage.rows import DESCRIPTION, rows
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
@@ -49,10 +57,10 @@ def many(rig: Rig) -> Outcome:
     load = load_average()
     count = rig.collections or rig.scaled(COLLECTIONS, least=5)
     ids = [CollectionId(f"s{number}") for number in range(1, count + 1)]
-    broker = broker_used(idle(rig, 0.0))
+    broker = broker_used(idle(rig))
     made(rig, ids)
     rig.say("opening them all, and waiting")
-    alone = idle(rig, 0.0)  # with all of them, and nobody who follows
+    alone = idle(rig)  # with all of them, and nobody who follows
     gc.collect()
     own = used(os.getpid(), 0.0)
     found = [followed(rig, ids) for _ in range(OPENS)]
@@ -70,7 +78,8 @@ def many(rig: Rig) -> Outcome:
         note=f"each with a log of its own and {EVENTS} events behind it, followed by one"
         f" client; median of {OPENS} opens by new clients, and one start of a coordinator"
         f" with as many sources; idle in percent of one core; what {FOLLOWERS} followers of 300"
-        " cost the broker is what one follower of all does, in proportion",
+        " cost the broker is what one follower of all does, in proportion; seconds of CPU are"
+        " those of this process, for on a busy machine the others wait",
         of="what is used, and what there is",
         by="resource",
     )
@@ -81,15 +90,22 @@ def figures(
 ) -> tuple[Figure, ...]:
     """What so many collections cost, beside what none do."""
     first, thousands = found[0], max(1.0, count / COLLECTIONS)
-    ready_s = median(each.idle.ready_s for each in found)
+    opened = [each.idle.ready for each in found]
+    ready_s = median(each.seconds for each in opened)
+    open_s = Cpu(
+        median(each.cpu.ours for each in opened), median(each.cpu.broker for each in opened)
+    )
     percent = median(each.idle.percent for each in found)
     kib = (first.own.mib - before.own.mib) * 1024 / count
     alone, burdened = before.idle.broker_percent, first.idle.broker_percent
     shared = max(0.0, burdened - alone) * FOLLOWERS * 300 / count
     return (
         at_most("many_open_s", ready_s, "s", 5 * thousands),
+        at_most("many_open_cpu_s", open_s.ours, "s", 5 * thousands),
+        Figure("many_open_broker_cpu_s", open_s.broker, "s"),
         at_most("many_idle_cpu_percent", percent, "%", 5),
-        at_most("many_coordinator_start_s", started.ready_s, "s", 5 * thousands),
+        at_most("many_coordinator_start_s", started.ready.seconds, "s", 5 * thousands),
+        at_most("many_coordinator_start_cpu_s", started.ready.cpu.ours, "s", 5 * thousands),
         at_most("many_coordinator_idle_cpu_percent", started.percent, "%", 5),
         Figure("many_idle_broker_cpu_percent", burdened, "%"),
         Figure("many_idle_broker_cpu_percent_alone", alone, "%"),
@@ -157,13 +173,13 @@ def followed(rig: Rig, ids: list[CollectionId]) -> Followed:
 
     Errors: Determinate when something is not where it was left.
     """
-    began = time.perf_counter()
+    start = Start()
     with rig.client() as client:
         client.shards.open(*ids)
-        ready_s = time.perf_counter() - began
+        ready = start.ready()
         for each in ids:
             if client.shards.state(each).upper != frontier(EVENTS - 1):
                 raise Determinate(f"collection {each} was not read to its end")
         gc.collect()
-        rested = idle(rig, ready_s)
+        rested = idle(rig, ready)
         return Followed(rested, broker_used(rested), used(os.getpid(), rested.percent))

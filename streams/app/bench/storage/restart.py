@@ -4,7 +4,6 @@ The catalog is written as the statements would have written it, for sources whos
 there already. The coordinator runs in this process, with no replica to answer it.
 """
 
-import time
 from collections.abc import Sequence
 
 from streams.adapter import definitions
@@ -17,7 +16,7 @@ from streams.adapter.coordinator import (
     catalog_topic,
 )
 from streams.adapter.workers.pool import Workers
-from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, idle
+from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, Start, idle
 from streams.app.services import new_id, now_ms
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
@@ -69,18 +68,18 @@ def restarted(rig: Rig, ids: Sequence[CollectionId]) -> Idle:
     Errors: Determinate when it does not find all of its sources.
     """
     settings = CoordinatorSettings(namespace=NAMESPACE)
-    began = time.perf_counter()
+    start = Start()
     broker = KafkaBroker(ClientSettings(rig.bootstrap))
     cluster = Cluster(broker.logs, broker.chunks, broker.topics)
     workers = Workers()
     coordinator = Coordinator(settings, cluster, now_ms=now_ms, new_id=new_id, workers=workers)
     try:
         coordinator.start()
-        ready_s = time.perf_counter() - began
+        ready = start.ready()
         missing = set(ids) - set(coordinator.shards.groups())
         if missing:
             raise Determinate(f"coordinator: expected to find {sorted(missing)[:3]}")
-        return idle(rig, ready_s)
+        return idle(rig, ready)
     finally:
         coordinator.stop()
         workers.close()

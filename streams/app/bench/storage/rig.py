@@ -147,25 +147,47 @@ IDLE_S, SETTLE_S = 20.0, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Idle:
-    """How long somebody took to be ready, and what it used while nothing happened.
+class Ready:
+    """What it took until somebody was ready. Units: seconds."""
 
-    Units: seconds; percent of one core.
+    seconds: float
+    cpu: Cpu
+
+
+class Start:
+    """A moment from which on somebody gets ready."""
+
+    def __init__(self) -> None:
+        self._cpu, self._at = cpu(), time.perf_counter()
+
+    def ready(self) -> Ready:
+        """What it took since then."""
+        return Ready(time.perf_counter() - self._at, cpu().since(self._cpu))
+
+
+NOBODY = Ready(0.0, Cpu(0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What it took until somebody was ready, and what was used while nothing happened.
+
+    Units: percent of one core.
     """
 
-    ready_s: float
+    ready: Ready
     percent: float
     broker_percent: float
 
 
-def idle(rig: Rig, ready_s: float) -> Idle:
+def idle(rig: Rig, ready: Ready = NOBODY) -> Idle:
     """Let what was started finish, then do nothing for a while."""
     share = min(rig.scale, 1.0)
     time.sleep(SETTLE_S * share)
     before, began = cpu(), time.perf_counter()
     time.sleep(IDLE_S * share)
     used, seconds = cpu().since(before), time.perf_counter() - began
-    return Idle(ready_s, used.ours / seconds * 100, used.broker / seconds * 100)
+    return Idle(ready, used.ours / seconds * 100, used.broker / seconds * 100)
 
 
 def load_average() -> float:
