@@ -52,7 +52,7 @@ PACE: Mapping[Seat, Mapping[str, clients.Setting]] = {
 _ENDS: Mapping[str, clients.Setting] = {"enable.partition.eof": True}  # who took a log over?
 
 _AT_ONCE = 10_000  # entries handed out by one poll
-_NAP_S = 0.025  # how long word of `add` and `remove` may lie unread
+_NAP_S = 0.05  # how long word of `add` and `remove` may lie unread; who polls wakes so often
 _TURN_S = 0.01  # how long the busy consumer may keep the idle one's records waiting
 _REST_EVERY_S = 1.0  # how often it is looked for logs that have become idle
 _LEARN_S = 1.0  # how long to wait for the leader of a log; the consumer goes on asking
