@@ -16,9 +16,10 @@ from typing import NamedTuple, Protocol
 
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import Offset, Topic
+from streams.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Entry:
     """One record of a log as read back. `at_ms` is the broker's append time, never ours."""
 
@@ -42,7 +43,7 @@ class Range:
     high: Limit
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class ChunkRef:
     """Where a chunk lies and what must be found there.
 

@@ -14,12 +14,12 @@ Source: Murray et al., Naiad (SOSP 2013); the verbs are those of the timely crat
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from streams.ids import Timestamp
+from streams.values import value
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Antichain:
     """A set of mutually incomparable times; `EMPTY` when there is none."""
 

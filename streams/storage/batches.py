@@ -15,7 +15,6 @@ when `ordered` is.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from operator import attrgetter
 
@@ -23,11 +22,12 @@ from streams.ids import Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.storage.events import BatchName, Offsets
+from streams.values import value
 
 BLOCK = 128
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Batch:
     """Chunks over [lower, upper).
 
@@ -57,7 +57,7 @@ def _first_lower(block: tuple[Batch, ...]) -> Timestamp:
     return block[0].lower
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Lane:
     """Batches in order of time that do not overlap: full blocks, then the tail."""
 
@@ -113,7 +113,7 @@ def lane_of(batches: Iterable[Batch]) -> Lane:
     return Lane(blocks, every[full:])
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Trace:
     """All batches of a collection."""
 

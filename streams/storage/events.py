@@ -19,6 +19,7 @@ from enum import Enum
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
+from streams.values import value
 
 Offsets = Mapping[int, int]
 """The next offset to read of each partition of a raw topic."""
@@ -68,7 +69,7 @@ class Create:
     is_write_critical: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Part:
     """One collection's share of an Append: chunks, and the interval [lower, upper) they fill.
 
@@ -101,7 +102,7 @@ class Renewal:
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Append:
     """Link chunks and move uppers; every part counts or none does.
 
@@ -117,7 +118,7 @@ class Append:
     renewals: tuple[Renewal, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Advance:
     """Say of a whole group that nothing happens in [lower, upper) any more (rule 14).
 
@@ -220,7 +221,7 @@ class Transfer:
     token: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Downgrade:
     """Move a capability forward, to `frontier`; renews its lease and moves its plan.
 
@@ -269,7 +270,7 @@ Grant = Acquire | Clone | Transfer | Downgrade | Drop
 Body = Create | Append | Advance | Stage | Reclaim | Replace | Grant | Rollup
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Event:
     """An attempt in a log."""
 

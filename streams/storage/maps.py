@@ -9,10 +9,11 @@ the base, both become a new base. So n changes copy O(n sqrt n) entries, at the 
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from math import isqrt
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar, cast, overload
 
 K = TypeVar("K")
 V = TypeVar("V")
+D = TypeVar("D")
 
 SMALL = 32
 """Up to so many entries there is only a base: to copy it is quicker than to look twice."""
@@ -43,6 +44,19 @@ class Map(Mapping[K, V], Generic[K, V]):
             raise KeyError(key)
         return cast("V", found)
 
+    @overload
+    def get(self, key: K, /) -> V | None: ...
+
+    @overload
+    def get(self, key: K, /, default: V | D) -> V | D: ...
+
+    def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
+        """The value of a key, or the default. As a mapping's, without a KeyError on the way."""
+        found = self._over.get(key) if self._over else None
+        if found is None:
+            return self._base.get(key, default)
+        return default if found is GONE else cast("V", found)
+
     def __contains__(self, key: object) -> bool:
         return self._has(cast("K", key))
 
@@ -69,7 +83,11 @@ class Map(Mapping[K, V], Generic[K, V]):
 
     def set(self, key: K, value: V) -> "Map[K, V]":
         """The map with one entry more, or another in its place. The value is not None."""
-        return self._with({key: value}, self._count + (key not in self))
+        base = self._base
+        if self._over or len(base) > SMALL:
+            return self._with({key: value}, self._count + (key not in self))
+        both = {**base, key: value}  # the path of every event
+        return _made(both, {}, len(both))
 
     def update(self, entries: Mapping[K, V]) -> "Map[K, V]":
         """The map with these entries, as by `set` of each."""
@@ -81,19 +99,27 @@ class Map(Mapping[K, V], Generic[K, V]):
         return self._with({key: GONE}, self._count - 1) if key in self else self
 
     def _with(self, changes: Mapping[K, V | _Gone], count: int) -> "Map[K, V]":
-        made = Map[K, V]()
-        made._base, made._over, made._count = self._base, {**self._over, **changes}, count
-        if len(self._base) <= SMALL or len(made._over) > isqrt(len(self._base)) + SMALL:
-            made._base, made._over = made._merged(), {}
-        return made
+        base, over = self._base, {**self._over, **changes}
+        if len(base) <= SMALL or len(over) > isqrt(len(base)) + SMALL:
+            base, over = _merged(base, over), {}
+        return _made(base, over, count)
 
     def _merged(self) -> dict[K, V]:
-        if not self._over:
-            return self._base
-        both = {**self._base, **self._over}
-        if any(each is GONE for each in self._over.values()):
-            both = {key: each for key, each in both.items() if each is not GONE}
-        return cast("dict[K, V]", both)
+        return _merged(self._base, self._over) if self._over else self._base
 
     def __repr__(self) -> str:
         return f"Map({self._merged()!r})"
+
+
+def _made(base: dict[K, V], over: dict[K, V | _Gone], count: int) -> Map[K, V]:
+    """A map of what nobody else changes: nothing is copied."""
+    made: Map[K, V] = Map.__new__(Map)
+    made._base, made._over, made._count = base, over, count  # noqa: SLF001  it is made here
+    return made
+
+
+def _merged(base: dict[K, V], over: dict[K, V | _Gone]) -> dict[K, V]:
+    both = {**base, **over}
+    if any(each is GONE for each in over.values()):
+        both = {key: each for key, each in both.items() if each is not GONE}
+    return cast("dict[K, V]", both)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from streams.ids import CollectionId, Offset
 from streams.progress import Antichain
 from streams.storage.events import Offsets
+from streams.values import value
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +19,7 @@ class Created:
     """The id is bound; or it already was, to the same description."""
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Appended:
     """Every part counts. `uppers` are the capabilities' frontiers now, in the parts' order."""
 

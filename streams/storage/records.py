@@ -315,8 +315,8 @@ def to_part(record: Record) -> Part:
 
 def to_append(record: Record) -> Append:
     """An Append."""
-    parts = tuple(to_part(part) for part in record["parts"])
-    renewals = tuple(to_renewal(each) for each in record.get("renewals", ()))
+    parts = tuple([to_part(part) for part in record["parts"]])
+    renewals = tuple([to_renewal(each) for each in record.get("renewals", ())])
     return Append(parts, record.get("read_upto"), renewals)
 
 

@@ -12,7 +12,6 @@ and wait for it no longer than `STRAGGLERS_MS`; once it was late, hardly at all.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import EventId, Offset, Topic
@@ -132,7 +131,7 @@ class Sending:
                 if not (is_each and is_answered and isinstance(failure, Indeterminate)):
                     raise failure
             stored = [each for each in sent if each.event.id not in failures]
-            self.following.await_answered(lambda: self._all_known(stored), groups_of(stored))
+            self.following.await_answered(self._all_known(stored), groups_of(stored))
             outcomes = [self._outcome(each) for each in sent]
         finally:
             self.following.forget(ids)
@@ -170,7 +169,7 @@ class Sending:
             again = self._try(open_, failures, stragglers_ms)
             if not again:
                 break
-            self.following.wait(partial(self._all_known, again), wait_ms, groups_of(again))
+            self.following.wait(self._all_known(again), wait_ms, groups_of(again))
             open_ = [each for each in again if self._outcome(each) is None]
             longest_ms = stragglers_ms if len(open_) < len(sent) else LONGEST_S * 1000
             is_over = (time.monotonic() - began) * 1000 >= longest_ms
@@ -219,8 +218,19 @@ class Sending:
             yield self.resend_ms[-1]
         yield 0
 
-    def _all_known(self, sent: Sequence[Sent]) -> bool:
-        return all(self._outcome(each) is not None for each in sent)
+    def _all_known(self, sent: Sequence[Sent]) -> Callable[[], bool]:
+        """Whether all outcomes are known, for who asks at each record that comes.
+
+        What was read back is not looked at again: of thousands most are known, mostly.
+        """
+        left = list(sent)
+
+        def are_known() -> bool:
+            while left and self.following.outcome(left[-1].event.id) is not None:
+                left.pop()
+            return all(self._outcome(each) is not None for each in reversed(left))
+
+        return are_known
 
 
 def groups_of(sent: Sequence[Sent]) -> frozenset[str]:

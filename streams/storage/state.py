@@ -15,6 +15,7 @@ Replace, a Drop or a newer Rollup took out; they are named until every reader's 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TypeVar, overload
 
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
@@ -24,16 +25,19 @@ from streams.storage.earliest import Heap, current, heap_of, pushed
 from streams.storage.events import Offsets, Right, Rollup
 from streams.storage.maps import SMALL, Map
 from streams.storage.window import Kept, Window
+from streams.values import value
 
 BEFORE_THE_LOG = Offset(-1)
 LAST_MS = (1 << 63) - 1
 """The latest time that a state can hold: a 64-bit number, in every language."""
 
+D = TypeVar("D")
+
 NOTHING = Window()
 NOTHING_KEPT = Kept()
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Capability:
     """A live right. Its frontier is not empty: a capability to nothing is none.
 
@@ -72,6 +76,18 @@ class Capabilities(Mapping[CapabilityId, Capability]):
 
     def __getitem__(self, name: CapabilityId) -> Capability:
         return self._held[name]
+
+    @overload
+    def get(self, name: CapabilityId, /) -> Capability | None: ...
+
+    @overload
+    def get(self, name: CapabilityId, /, default: Capability | D) -> Capability | D: ...
+
+    def get(
+        self, name: CapabilityId, /, default: Capability | D | None = None
+    ) -> Capability | D | None:
+        """The capability of this name, or the default."""
+        return self._held.get(name, default)
 
     def __contains__(self, name: object) -> bool:
         return name in self._held
@@ -114,8 +130,11 @@ class Capabilities(Mapping[CapabilityId, Capability]):
     def earliest(self, right: Right) -> Timestamp | None:
         """The earliest frontier of this right; None when there is none. O(log n), mostly."""
         if len(self._held) <= SMALL:
-            times = [each.frontier.time for each in self._held.values() if each.right is right]
-            return min(times, default=None)
+            first: Timestamp | None = None  # spelled out: this is the path of every event
+            for each in self._held.values():
+                if each.right is right and (first is None or each.frontier.time < first):
+                    first = each.frontier.time
+            return first
         # what was dropped stays in a heap until it comes first, so heaps are made anew at times
         if self._heaps is None or self._entries > 2 * len(self._held) + SMALL:
             self._heaps = {
@@ -136,7 +155,7 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         return held.frontier.time if held is not None and held.right is right else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class CollectionState:
     """One collection.
 
@@ -216,7 +235,7 @@ def settled(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Collections(Mapping[CollectionId, CollectionState]):
     """All collections that a log ever created, by id; of those dropped nothing but the ids.
 
@@ -233,9 +252,27 @@ class Collections(Mapping[CollectionId, CollectionState]):
         return bool(self.dropped) and not self.live
 
     def __getitem__(self, id_: CollectionId) -> CollectionState:
-        if id_ in self.dropped:
-            return forgotten(id_)
-        return self.live[id_]
+        found = self.get(id_)
+        if found is None:
+            raise KeyError(id_)
+        return found
+
+    @overload
+    def get(self, id_: CollectionId, /) -> CollectionState | None: ...
+
+    @overload
+    def get(
+        self, id_: CollectionId, /, default: CollectionState | D
+    ) -> CollectionState | D: ...
+
+    def get(
+        self, id_: CollectionId, /, default: CollectionState | D | None = None
+    ) -> CollectionState | D | None:
+        """The collection of this id, or the default."""
+        found = self.live.get(id_)
+        if found is not None:
+            return found
+        return forgotten(id_) if id_ in self.dropped else default
 
     def __contains__(self, id_: object) -> bool:
         return id_ in self.live or id_ in self.dropped
@@ -282,7 +319,7 @@ class Superseded:
     chunks: tuple[ChunkRef, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class State:
     """The fold of a group's log through `upto`. `group` is empty before the first event."""
 

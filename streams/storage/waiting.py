@@ -70,9 +70,9 @@ class Waiting:
 
     def moved(self, groups: Iterable[str]) -> None:
         """Groups have moved: wake who sees what it waits for."""
-        for name in groups:
-            for waiter in self._of.get(name, ()):
-                waiter.look()
+        # who waits for many of them looks once
+        for waiter in {each for name in groups for each in self._of.get(name, ())}:
+            waiter.look()
         for waiter in self._anywhere:
             waiter.condition.notify()
 

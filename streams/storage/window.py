@@ -19,12 +19,13 @@ from itertools import chain, count
 
 from streams.ids import EventId, Offset
 from streams.storage.outcomes import Decision
+from streams.values import value
 
 WINDOW = 1024
 BLOCK = 64
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Decided:
     """The event `id` was decided at `offset`."""
 
@@ -87,7 +88,7 @@ def earlier_of(
     return Earlier(upto, read, may_hold)
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Window:
     """Blocks of decided events by id, oldest first; `newest` is still growing."""
 
@@ -143,7 +144,7 @@ def _last_offset(block: Block) -> Offset:
     return next(reversed(block.values())).offset
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Kept:
     """The outcomes of the last `KEPT` events of commands, found by event id.
 

@@ -9,9 +9,12 @@ from streams.storage.maps import SMALL, Map
 KEYS = st.integers(0, 3 * SMALL)
 
 
-@given(st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 9)), max_size=200))
-def test_a_map_is_a_dict(changes: list[tuple[bool, int, int]]) -> None:
-    expected = dict.fromkeys(range(2 * SMALL), 1)
+@given(
+    st.integers(0, 2 * SMALL),
+    st.lists(st.tuples(st.booleans(), KEYS, st.integers(1, 9)), max_size=200),
+)
+def test_a_map_is_a_dict(size: int, changes: list[tuple[bool, int, int]]) -> None:
+    expected = dict.fromkeys(range(size), 1)
     found = Map(expected)
     history = []
     for is_set, key, value in changes:
@@ -30,6 +33,7 @@ def test_a_map_is_a_dict(changes: list[tuple[bool, int, int]]) -> None:
         for key in range(3 * SMALL):
             assert (key in one) == (key in same)
             assert one.get(key) == same.get(key)
+            assert one.get(key, "none") == same.get(key, "none")
 
 
 def test_many_entries_at_once_are_each_set() -> None:

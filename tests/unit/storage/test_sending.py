@@ -1,13 +1,18 @@
 """A log that cannot be written concerns its own events; what became of others is said."""
 
+from collections import Counter, deque
+
 import pytest
 
 from streams.errors import Indeterminate
-from streams.ids import CollectionId, Timestamp
+from streams.ids import CollectionId, EventId, Timestamp
 from streams.kafka.faulty import Fault, FaultyLogs
+from streams.kafka.log import Entry
+from streams.kafka.memory import MemoryTail
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage.events import Advance, Body, Drop
-from streams.storage.outcomes import Advanced, Unavailable
+from streams.storage.following import Following
+from streams.storage.outcomes import Advanced, Outcome, Unavailable
 from streams.storage.shards import Shards
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client
 
@@ -66,3 +71,30 @@ def test_what_is_there_after_all_is_decided(fault: Fault) -> None:
         logs.plan([fault])
         assert all(isinstance(each, Advanced) for each in one.submit(events))
         assert U1 in one.group_state("u1").collections
+
+
+def test_events_that_were_decided_are_not_looked_at_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each record that came used to be a look at the events of all groups."""
+    with client(broker()) as one:
+        names = [f"u{number}" for number in range(60)]
+        for name in names:
+            one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
+        looks = Counter[str]()
+        outcome, poll = Following.outcome, MemoryTail.poll
+        come: deque[Entry] = deque()
+
+        def counted(self: Following, id_: EventId) -> Outcome | None:
+            looks[id_] += 1
+            return outcome(self, id_)
+
+        def one_by_one(self: MemoryTail, wait_ms: int) -> tuple[Entry, ...]:
+            come.extend(poll(self, 0 if come else wait_ms))
+            return (come.popleft(),) if come else ()
+
+        monkeypatch.setattr(Following, "outcome", counted)
+        monkeypatch.setattr(MemoryTail, "poll", one_by_one)
+        outcomes = one.submit([(name, NEXT) for name in names])
+        assert all(isinstance(each, Advanced) for each in outcomes)
+        assert sum(looks.values()) < 6 * len(names)

@@ -9,7 +9,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.storage.events import Append, Part
 from streams.storage.shards import Shards, write_capability
-from streams.storage.waiting import Callbacks
+from streams.storage.waiting import Callbacks, Waiting
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
 
 U2 = CollectionId("u2")
@@ -110,3 +110,31 @@ def test_a_collection_is_found_by_its_id_in_whatever_group(name: str) -> None:
             one.group_of(U1)
         one.open(name)
         assert one.group_of(U1) == name
+
+
+def test_who_waits_for_many_groups_looks_once_at_what_came_together() -> None:
+    """A thousand groups that move in one poll used to be a thousand looks at a thousand."""
+    lock = threading.RLock()
+    waiting = Waiting(lock)
+    groups = [f"u{number}" for number in range(100)]
+    looks: list[str] = []
+
+    def look() -> bool:
+        looks.append(threading.current_thread().name)
+        return len(looks) > 1
+
+    def sleep() -> None:
+        with lock:
+            waiting.sleep(look, groups, 60.0)
+
+    sleeper = threading.Thread(target=sleep)
+    sleeper.start()
+    while not looks:
+        with lock:
+            waiting.moved(groups)
+    with lock:
+        assert len(looks) == 1
+        waiting.moved(groups)
+        assert len(looks) == 2
+    sleeper.join(10)
+    assert not sleeper.is_alive()
