@@ -11,14 +11,14 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streams.adapter.results import Rows
-from streams.trace.kernel import Kernel, data_schema
+from streams.trace.kernel import Kernel, data_schema, typed
 from streams.trace.updates import flatten
 
 BLOCK = 1000
 """Rows in one piece of an answer."""
 
 _JSON = re.compile(
-    r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|VARCHAR|JSON|STRUCT\b.*|MAP\b.*|.*\[\d*\]",
+    r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|VARCHAR|JSON|(STRUCT|MAP|UNION)\b.*|.*\[\d*\]",
     re.DOTALL,
 )
 
@@ -41,11 +41,11 @@ def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows
     odd = [not kernel.round_trips(kind) for kind in types]
     if any(odd):
         table = pa.Table.from_batches([flatten([table], data_schema(types))])
-    typed = [
-        f"CAST({name} AS {kind})" if is_odd else name
+    values = [
+        typed(name, kind) if is_odd else name
         for name, kind, is_odd in zip(names, types, odd, strict=True)
     ]
-    cells = [as_json(*each) for each in zip(typed, types, strict=True)]
+    cells = [as_json(*each) for each in zip(values, types, strict=True)]
     texts = [f"coalesce({cell}::VARCHAR, 'null')" for cell in cells]
     sql = f"SELECT '[' || concat_ws(', ', {', '.join(texts)}) || ']' AS row FROM answer"
     named = table.rename_columns(names)

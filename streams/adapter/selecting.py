@@ -137,5 +137,5 @@ def _ordered(selected: Selected, rows: pa.Table, kernel: Kernel) -> pa.Table:
     ]
     shown = [f"c{place}" for place in range(len(selected.shown))]
     text = f"SELECT {', '.join(shown)} FROM answer ORDER BY {', '.join([*terms, *shown])}"
-    types = [column.type for column in selected.columns]
+    types = [column.type for column in selected.dataflow.output]
     return kernel.query_as(text, {"answer": (rows, types)})

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
-from streams.plan import ir, mutual, render
+from streams.plan import carriers, ir, mutual, render
 from streams.plan import json as plans
 from streams.plan.bind import bind, bind_shown
 from streams.plan.bind_order import Ordered
@@ -115,7 +115,7 @@ def _compiled(
 ) -> Compiled:
     refuse_types(columns, ())
     logical = optimise(settled)
-    dataflow = lower(logical, columns)
+    dataflow = lower(logical, carriers.columns(columns))
     if functions:
         called = named(functions, plans.dumps(dataflow))
         dataflow = replace(dataflow, functions=called)
@@ -148,7 +148,7 @@ def _settled(
         columns = columns if is_shown else _named_apart(columns)
         tied = mutual.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
-        settled = settle(tied, bound.computable)
+        settled = settle(carriers.carry(tied), bound.computable)
         _refuse_failing_rows(settled, bound)
     return replace(unchecked, rows=settled), columns
 

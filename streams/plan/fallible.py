@@ -24,6 +24,9 @@ _SAFE_FORMS = frozenset(
         Form.TRY_CAST,
         Form.TEMPORAL,
         Form.LAMBDA,
+        Form.AS_STRUCT,
+        Form.AS_UNION,
+        Form.AS_KEY,
     }
 )
 _SAFE_FUNCTIONS = frozenset({

@@ -64,7 +64,8 @@ def _is_callable(name: str, count: int) -> bool:
 
 def _refuse_type(what: str, type_: str) -> None:
     """Errors: InvalidStatement for a type whose values are not plain in Arrow."""
-    if contains(type_, "ENUM") or not is_carried(type_) or not is_plain(arrow_type(type_)):
+    is_odd = any(contains(type_, kind) for kind in ("ENUM", "UNION"))
+    if is_odd or not is_carried(type_) or not is_plain(arrow_type(type_)):
         raise InvalidStatement(
             f"{what} cannot be of type {type_}",
             "Arrow has no plain array of it",

@@ -5,57 +5,11 @@ read more than once is bound by a lambda, so that text grows with the type and n
 depth's power.
 """
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from streams.plan.scalar import Call, Form, Literal, Parameter, Scalar
 from streams.plan.typenames import struct_type
-
-_NAMED = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(\S+))\s+(.*)', re.DOTALL)
-_SUFFIX = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
-_COMPOSED = re.compile(r"(STRUCT|TUPLE|MAP|UNION)\((.*)\)", re.DOTALL)
-_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """A nested type: LIST, ARRAY, STRUCT, TUPLE, MAP or UNION, with the types inside it.
-
-    `names` are those of a STRUCT's or UNION's members; `size` is the text of an ARRAY's.
-    """
-
-    kind: str
-    types: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    size: str = ""
-
-
-def parts(type_: str) -> Parts | None:
-    """What a type is made of, given its text as DuckDB prints it; None if it is not nested."""
-    if suffix := _SUFFIX.fullmatch(type_):
-        return Parts("ARRAY" if suffix[2] else "LIST", (suffix[1],), size=suffix[2])
-    composed = _COMPOSED.fullmatch(type_)
-    if not composed:
-        return None
-    kind, members = composed[1], _members(composed[2])
-    if kind in {"TUPLE", "MAP"}:
-        return Parts(kind, tuple(each.strip() for each in members))
-    named = [_NAMED.fullmatch(each) for each in members]
-    pairs = [(n[1].replace('""', '"') if n[1] is not None else n[2], n[3]) for n in named if n]
-    return Parts(kind, tuple(t for _, t in pairs), tuple(n for n, _ in pairs))
-
-
-def _members(text: str) -> list[str]:
-    """The text cut at the commas that stand in no brackets and no quotes."""
-    members, start, depth = [], 0, 0
-    for mark in _MARK.finditer(text):
-        depth += (mark[0] == "(") - (mark[0] == ")")
-        if mark[0] == "," and not depth:
-            members.append(text[start : mark.start()])
-            start = mark.end()
-    return [*members, text[start:]]
-
+from streams.trace.types import Parts, parts
 
 Representative = Callable[[Scalar], Scalar]
 
@@ -109,15 +63,11 @@ def _bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
 
 
 def _whole(value: Parameter, made: Parts, representative: Representative, depth: int) -> Scalar:
-    """A struct, tuple or union that is not NULL, put together anew."""
+    """A struct or tuple that is not NULL, put together anew."""
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
     is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
     places = range(len(made.types))
     found = [rebuilt(_part(value, made, place), representative, depth) for place in places]
-    if made.kind == "UNION":
-        return Call(
-            Form.CASE, "case", (is_null, null, *_tagged(value, made, found)), value.type
-        )
     packed = (
         Call(Form.FUNCTION, "struct_pack", tuple(found), value.type, made.names)
         if made.kind == "STRUCT"
@@ -126,25 +76,12 @@ def _whole(value: Parameter, made: Parts, representative: Representative, depth:
     return Call(Form.CASE, "case", (is_null, null, packed), value.type)
 
 
-def _tagged(value: Parameter, made: Parts, found: list[Scalar]) -> list[Scalar]:
-    """What follows WHEN, THEN and ELSE: the member that is there, by its tag."""
-    tag = Call(Form.CAST, "cast", (_function("union_tag", (value,), "VARCHAR"),), "VARCHAR")
-    cases: list[Scalar] = []
-    for name, part in zip(made.names, found, strict=True):
-        alone = f"UNION({struct_type([(name, part.type)])[7:-1]})"
-        one = Call(Form.FUNCTION, "union_value", (part,), alone, (name,))
-        cases.append(Call(Form.INFIX, "=", (tag, _text(name)), "BOOLEAN"))
-        cases.append(Call(Form.CAST, "cast", (one,), value.type))
-    return [*cases[:-2], cases[-1]]
-
-
 def _part(value: Parameter, made: Parts, place: int) -> Scalar:
     type_ = made.types[place]
     if made.kind == "TUPLE":
         at = Literal(f"CAST('{place + 1}' AS BIGINT)", "BIGINT", str(place + 1))
         return _function("struct_extract_at", (value, at), type_)
-    name = "union_extract" if made.kind == "UNION" else "struct_extract"
-    return _function(name, (value, _text(made.names[place])), type_)
+    return _function("struct_extract", (value, _text(made.names[place])), type_)
 
 
 def _text(text: str) -> Literal:

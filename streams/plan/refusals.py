@@ -15,10 +15,11 @@ from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.tokens import tokenize
 from streams.plan.typenames import contains
+from streams.trace.unions import has_union
 
 _EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"
 """A struct without members: DuckDB has two names for its type, and stores it in no table."""
-NOT_CARRIED = ("GEOMETRY", "PARQUET_VARIANT", "TYPE", "UNION", "VARIANT", _EMPTY)
+NOT_CARRIED = ("GEOMETRY", "PARQUET_VARIANT", "TYPE", "VARIANT", _EMPTY)
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
 
@@ -212,5 +213,5 @@ def refuse_types(columns: Iterable[Column], inner: Iterable[str]) -> None:
         if not is_carried(column.type):
             raise Refusal(f"column {column.name} of type {column.type}", hint).raised()
     for type_ in sorted(inner):
-        if not is_carried(type_):
+        if not is_carried(type_) or has_union(type_):
             raise Refusal(f"grouping, joining or aggregating {type_}", hint).raised()

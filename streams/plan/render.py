@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streams.plan.physical import Expression
-from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
+from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar, carrier
 from streams.plan.typenames import identifier, quoted
+from streams.trace import unions
 from streams.trace.functions import without_hash
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*\Z")
@@ -87,8 +88,11 @@ def _render(scalar: Scalar, style: Style) -> str:
             return style.literal(scalar)
         case Parameter(name=name):
             return style.variable(name)
+        case Call(form=Form.AS_STRUCT | Form.AS_UNION | Form.AS_KEY):
+            return _of_unions(scalar, style)
         case Call():
-            return _call(scalar, style)
+            is_field = not style.bare_literals and _is_member(scalar)
+            return _member(scalar, style) if is_field else _call(scalar, style)
 
 
 def _call(call: Call, style: Style) -> str:
@@ -104,6 +108,34 @@ def _call(call: Call, style: Style) -> str:
     if call.form is Form.LAMBDA:
         return f"lambda {', '.join(style.variable(name) for name in call.names)}: {parts[0]}"
     return _FORMS[call.form](call, parts)
+
+
+def _of_unions(call: Call, style: Style) -> str:
+    """A conversion of unions; people read what is converted."""
+    (argument,) = call.arguments
+    text = _render(argument, style)
+    if style.bare_literals:
+        return text
+    if call.form is Form.AS_UNION:
+        return unions.as_union(text, call.type)
+    if call.form is Form.AS_STRUCT:
+        return unions.as_struct(text, argument.type)
+    return unions.as_key(_render(carrier(argument), style), argument.type)
+
+
+def _is_member(call: Call) -> bool:
+    """Whether this is a member of a union that is carried: a field of the struct."""
+    if call.form is not Form.FUNCTION or call.name != "union_extract":
+        return False
+    value, name = call.arguments
+    is_carried = isinstance(value, Call) and value.form is Form.AS_UNION
+    return is_carried and isinstance(name, Literal)
+
+
+def _member(call: Call, style: Style) -> str:
+    value, name = call.arguments
+    assert isinstance(value, Call)
+    return unions.member(_render(value.arguments[0], style), value.type, _render(name, style))
 
 
 def _function(call: Call, parts: list[str]) -> str:

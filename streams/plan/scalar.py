@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from streams.trace.unions import carried
+
 
 class Form(Enum):
     """How a call is written, and so what its arguments mean."""
@@ -33,6 +35,9 @@ class Form(Enum):
     TEMPORAL = "temporal"  # the logical time compared, as `name` says, with the argument
     ROWS = "rows"  # those of a table function, as a list; NULL if there are none
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
+    AS_STRUCT = "as struct"  # what carries the argument, in which there are unions
+    AS_UNION = "as union"  # the value that the argument carries
+    AS_KEY = "as key"  # what carries the argument, such that `=` of structs is `=` of unions
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,13 @@ def remap(scalar: Scalar, positions: Mapping[int, int]) -> Scalar:
 def substitute(scalar: Scalar, outputs: tuple[Scalar, ...]) -> Scalar:
     """The expression over the input of a projection, given it over the projection's output."""
     return rewrite(scalar, lambda ref: outputs[ref.index])
+
+
+def carrier(scalar: Scalar) -> Scalar:
+    """What carries the expression's value, in which there are unions."""
+    if isinstance(scalar, Call) and scalar.form is Form.AS_UNION:
+        return scalar.arguments[0]
+    return Call(Form.AS_STRUCT, Form.AS_STRUCT.value, (scalar,), carried(scalar.type))
 
 
 EQUALS = {False: "=", True: "IS NOT DISTINCT FROM"}

@@ -17,6 +17,11 @@ _HANDS_ON = frozenset({
     "upper", "length", "abs",
 })  # fmt: skip
 
+_OF_ONE = frozenset({
+    Form.CAST, Form.TRY_CAST, Form.NOT, Form.TEMPORAL, Form.AS_STRUCT, Form.AS_UNION,
+    Form.AS_KEY,
+})  # fmt: skip
+
 
 def is_strict(predicate: Scalar, of: frozenset[int]) -> bool:
     """Tell whether the predicate is not true when the columns `of` are all NULL."""
@@ -37,7 +42,7 @@ def _is_null(scalar: Scalar, of: frozenset[int]) -> bool:
         return scalar.index in of
     if not isinstance(scalar, Call):
         return False
-    if scalar.form in {Form.CAST, Form.TRY_CAST, Form.NOT, Form.TEMPORAL}:
+    if scalar.form in _OF_ONE:
         return _is_null(scalar.arguments[0], of)
     hands_on = scalar.form in {Form.INFIX, Form.PREFIX, Form.FUNCTION}
     return (

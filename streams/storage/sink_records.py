@@ -119,7 +119,7 @@ class Recorder:
         if not len(decided.rows):
             return ()
         rows = ready.take(pa.array(decided.rows))
-        columns = self._select(rows, self.rows.selects)
+        columns = self._select_as(rows, self.rows.selects)
         values = encode_rows(self.rows, [each.to_pylist() for each in columns])
         times = rows.column("time").to_pylist()
         shown = zip(self._packed(rows), values, decided.tombstones.tolist(), times, strict=True)
@@ -139,9 +139,14 @@ class Recorder:
         return [pack(each) for each in zip(*elements, strict=True)]
 
     def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
-        listed = ", ".join(f"{each} AS v{index}" for index, each in enumerate(selects))
-        data = pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
-        return list(self._kernel.query(f"SELECT {listed} FROM changed", changed=data).columns)
+        """What expressions come to over the columns as they travel."""
+        answer = self._kernel.query(_selected(selects), changed=_data(rows))
+        return list(answer.columns)
+
+    def _select_as(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
+        """What expressions come to over values of the columns' own types."""
+        tables = {"changed": (_data(rows), self._columns.types)}
+        return list(self._kernel.query_as(_selected(selects), tables).columns)
 
     def _reason(self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table) -> str:
         if stall.row is None:
@@ -152,7 +157,16 @@ class Recorder:
 
     def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
         one = rows.slice(row, 1)
-        columns = self._select(one, [f"c{each}::VARCHAR" for each in self._keys])
+        columns = self._select_as(one, [f"c{each}::VARCHAR" for each in self._keys])
         names = [self._columns.names[each] for each in self._keys]
         pairs = zip(names, columns, strict=True)
         return "(" + ", ".join(f"{name} = {each[0].as_py()}" for name, each in pairs) + ")"
+
+
+def _data(rows: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
+
+
+def _selected(selects: Sequence[str]) -> str:
+    listed = ", ".join(f"{each} AS v{index}" for index, each in enumerate(selects))
+    return f"SELECT {listed} FROM changed"

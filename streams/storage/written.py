@@ -17,6 +17,7 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.progress import Antichain, frontier
 from streams.storage.accepted import Misfit, accepted
+from streams.storage.carried import check_unions
 from streams.storage.description import Description
 from streams.storage.limits import MOST_DIFF
 from streams.storage.read import LAST
@@ -84,6 +85,8 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
         conformed(id_, name, column, field.type)
         for name, column, field in zip(user, updates.columns, expected, strict=True)
     ]
+    for (name, type_), column in zip(description.columns, columns, strict=False):
+        _check_unions(id_, name, column, type_)
     for position, name in enumerate(user):
         is_required = position >= len(user) - 2 or name in description.required
         if is_required and columns[position].null_count:
@@ -100,6 +103,15 @@ def conformed(
         return accepted(column, kind)
     except Misfit as cause:
         raise WrongRows(id_, f"column {name}: {brief(str(cause))}") from cause
+
+
+def _check_unions(
+    id_: CollectionId, name: str, column: pa.ChunkedArray, duckdb_type: str
+) -> None:
+    try:
+        check_unions(column, duckdb_type)
+    except Misfit as cause:
+        raise WrongRows(id_, f"column {name}: {cause}") from cause
 
 
 def check_diffs(id_: CollectionId, diffs: pa.ChunkedArray) -> None:

@@ -52,7 +52,8 @@ from streams.plan.statements import CreateFunction, parse
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
 from streams.trace.functions import Function
-from streams.trace.kernel import Kernel, arrow_schema, arrow_type
+from streams.trace.kernel import Kernel, arrow_schema, arrow_type, printed, typed
+from streams.trace.unions import as_struct, has_union
 
 if TYPE_CHECKING:
     from streams.testing.spark import SparkDataflow
@@ -108,7 +109,7 @@ class Maintained:
 
     def _named(self, rows: pa.RecordBatch, more: str) -> pa.Table:
         casts = [
-            f"CAST(c{index} AS {column.type}) AS {_quoted(column.name)}"
+            f"{typed(f'c{index}', column.type)} AS {_quoted(column.name)}"
             for index, column in enumerate(self.columns)
         ]
         text = ", ".join([*casts, *([more] if more else [])])
@@ -157,10 +158,8 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
         for name, definition in tables.items()
     }
     compiled = compile_view(query, catalog, defined(functions))
-    rows = {
-        str(each.collection): _read(kernel, each.columns, updates.get(str(each.collection)))
-        for each in compiled.dataflow.imports
-    }
+    read = {str(each.collection) for each in compiled.dataflow.imports}
+    rows = {name: _read(kernel, catalog[name].columns, updates.get(name)) for name in read}
     for name in keys.keys() & rows.keys():
         _refuse_duplicates(catalog[name], rows[name], kernel)
     since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
@@ -256,11 +255,21 @@ def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> 
     schema = arrow_schema([column.type for column in columns])
     if table is None:
         return trace.flatten([], schema)
-    casts = [f"CAST({_quoted(c.name)} AS {c.type}) AS c{i}" for i, c in enumerate(columns)]
+    casts = [f"{_carried(table, c)} AS c{i}" for i, c in enumerate(columns)]
     casts += ["_time::BIGINT AS time", "_diff::BIGINT AS diff"]
     # names are quoted, types are DuckDB's own
     read = kernel.query(f"SELECT {', '.join(casts)} FROM updates", updates=table)  # noqa: S608
     return trace.flatten([read], schema)
+
+
+def _carried(table: pa.Table, column: Column) -> str:
+    """SQL for what carries a column's values."""
+    kind = printed(column.type)
+    value = f"CAST({_quoted(column.name)} AS {kind})"
+    if not has_union(kind):
+        return value
+    own = table.schema.field(column.name).type
+    return _quoted(column.name) if own == arrow_type(kind) else as_struct(value, kind)
 
 
 def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, list[int]]:

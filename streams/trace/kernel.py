@@ -2,8 +2,8 @@
 
 Invariant: every table that leaves the kernel has the Arrow types of `arrow_schema` for the
 DuckDB types it was asked for, and reads back as those types: DuckDB's lossless conversion is
-on, booleans are Arrow's booleans, and what Arrow cannot carry (ENUM, unnamed structs) travels
-as the nearest type it can and is cast on the way in.
+on, booleans are Arrow's booleans, and what Arrow cannot carry (ENUM, UNION, unnamed structs)
+travels as the nearest type it can and is cast on the way in.
 
 Statements that run again and again are prepared once over *ports* (rule 33): a port is a
 stable object whose Arrow table is swapped before each call. A prepared statement over a table
@@ -28,6 +28,7 @@ from streams.errors import SlackwaterError
 from streams.trace.arrow import decoded, empty_table
 from streams.trace.functions import UNFIT, Function, Vectorised, positional, vectorised
 from streams.trace.nested import has_nested, importable
+from streams.trace.unions import as_union, carried, has_union
 
 ENGINE_VERSIONS = f"duckdb {duckdb.__version__} pyarrow {pa.__version__}"
 MOST_PREPARED = 4000
@@ -278,7 +279,7 @@ class Kernel:
             self._connection.register("round_trip", table)
             read = self._run("SELECT typeof(any_value(x)) AS t FROM round_trip")
             self._connection.unregister("round_trip")
-            self._rendered[duckdb_type] = _same_type(self, read["t"][0].as_py(), duckdb_type)
+            self._rendered[duckdb_type] = printed(read["t"][0].as_py()) == printed(duckdb_type)
         return self._rendered[duckdb_type]
 
     def _view(self, name: str, table: pa.Table, types: Sequence[str]) -> None:
@@ -288,7 +289,7 @@ class Kernel:
             return
         pairs = zip(table.column_names, types, strict=True)
         quoted = [(_quoted(column), kind) for column, kind in pairs]
-        casts = ", ".join(f"CAST({column} AS {kind}) AS {column}" for column, kind in quoted)
+        casts = ", ".join(f"{typed(column, kind)} AS {column}" for column, kind in quoted)
         self._connection.from_arrow(table).project(casts).create_view(name)
 
     def _make(self, sql: str, schemas: dict[str, pa.Schema]) -> Prepared:
@@ -444,11 +445,6 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _same_type(kernel: Kernel, one: str, other: str) -> bool:
-    sql = f"SELECT typeof(NULL::{one}) = typeof(NULL::{other}) AS same"
-    return bool(kernel.query(sql)["same"][0].as_py())
-
-
 @functools.cache
 def _types_kernel() -> duckdb.DuckDBPyConnection:
     return _connect("100MB", "")
@@ -462,11 +458,25 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
     """
     with _types_kernel().cursor() as asked:  # of its own: other threads ask for other types
         asked.execute(UTC)  # a cursor has the machine's time zone, whatever its connection has
-        made = asked.sql(f"SELECT NULL::{duckdb_type} AS x").to_arrow_table()
+        made = asked.sql(f"SELECT NULL::{carried(printed(duckdb_type))} AS x").to_arrow_table()
     found = made.schema.field(0).type
     if found == _BOOL8:
         return pa.bool_()
     return decoded(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def printed(duckdb_type: str) -> str:
+    """The type's text as DuckDB prints it."""
+    with _types_kernel().cursor() as asked:
+        return str(asked.sql(f"SELECT NULL::{duckdb_type} AS x").types[0])
+
+
+def typed(column: str, duckdb_type: str) -> str:
+    """SQL for a column of a table of ours as a value of its DuckDB type."""
+    kind = printed(duckdb_type)
+    value = f"CAST({column} AS {carried(kind)})"
+    return as_union(value, kind) if has_union(kind) else value
 
 
 def arrow_schema(types: Sequence[str]) -> pa.Schema:

@@ -50,7 +50,7 @@ TYPES: dict[str, tuple[str, list[str]]] = {
     for name, (type_, *literals) in (VALUES | NESTED | _MORE).items()
     if name != "un"
 }
-"""By the column's name its type and its values, NULL first. UNION is refused in any column."""
+"""By the column's name its type and its values, NULL first. UNION has tests of its own."""
 ROWS = 18
 LAST = 3
 """The last time of a change."""

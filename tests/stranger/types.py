@@ -60,7 +60,11 @@ def arrow(text: str) -> pa.DataType:
         case "MAP":
             return pa.map_(*map(arrow, inside))
         case "UNION":
-            return pa.sparse_union([named(each) for each in inside])
+            fields = [named(each) for each in inside]
+            tag, taken = "tag", {field.name.lower() for field in fields}
+            while tag in taken:
+                tag += "_"
+            return pa.struct([pa.field(tag, pa.uint8()), *fields])
         case _:
             return PLAIN[text]
 

@@ -8,6 +8,8 @@ from typing import Literal
 import duckdb
 
 from streams.testing import Maintained, maintain
+from streams.trace.kernel import printed
+from streams.trace.unions import as_struct
 from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, connect
 
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS
@@ -58,7 +60,7 @@ class Tables:
         for name in self.columns:
             rows = [[*row, str(at), str(diff)] for row, at, diff in self.histories[name]]
             self.load(name, ", _time BIGINT, _diff BIGINT", rows)
-            updates[name] = self.connection.sql(f'FROM "{name}"').to_arrow_table()
+            updates[name] = self.connection.sql(self._selected(name)).to_arrow_table()
         cuts = [*sorted(chance.sample(range(1, TIMES), chance.randrange(TIMES - 1))), TIMES]
         return maintain(
             query,
@@ -70,6 +72,14 @@ class Tables:
             merge_factor=chance.choice([0, 1, 2, 1000]),
             keys=self.keys,
         )
+
+    def _selected(self, name: str) -> str:
+        """Arrow has no union of which a member is NULL: what carries it stands for it."""
+        columns = [
+            as_struct(f'"{column}"', printed(kind)) + f' AS "{column}"'
+            for column, kind in self.columns[name].items()
+        ]
+        return f'SELECT {", ".join(columns)}, _time, _diff FROM "{name}"'
 
     def fill(self, time: int) -> None:
         """Make the tables what the relations are at a time."""

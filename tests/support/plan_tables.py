@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 import duckdb
@@ -9,6 +10,7 @@ import duckdb
 from streams.ids import CollectionId
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
+from streams.trace.unions import as_struct, as_union
 
 # Every type DuckDB has that a table can hold, with values at its edges.
 VALUES = {
@@ -147,6 +149,22 @@ def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[list[s
         connection.execute(f'INSERT INTO "{table}" VALUES ({", ".join(row)})')
 
 
+def carry(connection: duckdb.DuckDBPyConnection, name: str) -> None:
+    """Make a table what plans read: with structs for unions in its columns."""
+    columns = connection.execute(f'DESCRIBE "{name}"').fetchall()
+    listed = ", ".join(
+        as_struct(f'"{column}"', kind) + f' AS "{column}"' for column, kind, *_ in columns
+    )
+    connection.execute(f'ALTER TABLE "{name}" RENAME TO "whole {name}"')
+    connection.execute(f'CREATE VIEW "{name}" AS SELECT {listed} FROM "whole {name}"')
+
+
+def shown(query: str, columns: Sequence[Column]) -> str:
+    """The query of a plan with the values of its view's columns."""
+    listed = [f"{as_union(f'c{i}', each.type)} AS c{i}" for i, each in enumerate(columns)]
+    return f"SELECT {', '.join(listed)} FROM ({query}) AS plan"
+
+
 def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], list[str]]:
     """The types and the sorted rows, as `as_text` shows them."""
     relation = connection.sql(query)
@@ -174,6 +192,9 @@ def as_text(column: str, type_: str) -> str:
     if type_ in {"FLOAT[]", "DOUBLE[]", "INTERVAL[]"}:
         values = f"list_transform({column}, lambda e: {as_text('e', type_[:-2])})"
         return f"CAST({values} AS VARCHAR)"
+    if type_.startswith("UNION") and type_.endswith(")"):
+        # what is read back of Arrow is NULL where the member is
+        column = f"coalesce(CAST({column} AS VARCHAR), 'NULL')"
     if re.search(r"\b(FLOAT|DOUBLE|INTERVAL)\b", type_):
         unsigned = f"regexp_replace(CAST({column} AS VARCHAR), '-0\\.0\\b', '0.0', 'g')"
         return f"replace({unsigned}, '30 days', '1 month')"

@@ -79,6 +79,20 @@ TYPES = INTEGERS | {
         "MAP {'1.5': NULL, 'nan': [NULL, {'a b': NULL, 'f': 'nan'}]}",
     ),
     "UNION(n INTEGER, t VARCHAR)": ("union_value(n := 1)", "union_value(t := 'x')"),
+    "UNION(f DOUBLE, s STRUCT(x FLOAT, u UNION(p INTEGER, q DATE)), l VARCHAR[])": (
+        "union_value(f := '-0.0'::DOUBLE)",
+        "union_value(f := 0.0::DOUBLE)",
+        "union_value(s := {'x': 'nan'::FLOAT, 'u': union_value(p := NULL::INTEGER)})",
+        "union_value(s := {'x': 1, 'u': NULL})",
+        "union_value(f := NULL::DOUBLE)",
+        "union_value(l := ['a', NULL])",
+        "union_value(l := NULL::VARCHAR[])",
+    ),
+    "MAP(VARCHAR, UNION(n INTEGER, t VARCHAR)[2])": (
+        "MAP {'a': ['x', NULL]}",
+        "MAP {'a': [1, NULL], 'b': NULL}",
+        "MAP {}",
+    ),
     "BIGNUM": ("'12345678901234567890123456789012345678901234567890'", "'-1'"),
 }  # fmt: skip
 """Types by name, each with values that are easily mistaken for one another; NULL is added."""

@@ -7,7 +7,7 @@ import pytest
 from streams.plan.compile import compile_view
 from streams.plan.tokens import tokenize
 from tests.support.plan_sql import to_sql
-from tests.support.plan_tables import catalog, connect, fill
+from tests.support.plan_tables import carry, catalog, connect, fill, shown
 from tests.unit.plan.expressions import EXPRESSIONS
 
 _BRACKETS = {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1, "}}": -2}
@@ -35,16 +35,19 @@ def test_rendering_keeps_value_and_type(kind: str) -> None:
     )
     query = f"SELECT {listed}\nFROM every"
     compiled = compile_view(query, catalog())
-    rendered = to_sql(compiled.logical)
-    relation, expected = connection.sql(rendered), connection.sql(query)
+    plans = connect()
+    fill(plans, random.Random(kind), rows=12)
+    carry(plans, "every")
+    rendered = shown(to_sql(compiled.logical), compiled.columns)
+    relation, expected = plans.sql(rendered), connection.sql(query)
     wanted = [str(type_) for type_ in expected.types]
     assert [c.type for c in compiled.columns] == [
         t.replace('"NULL"', "INTEGER") for t in wanted
     ]
     assert [str(type_) for type_ in relation.types] == [c.type for c in compiled.columns]
     here, there = (
-        connection.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({text}\n) q").fetchall()
-        for text in (query, rendered)
+        of.execute(f"SELECT CAST(COLUMNS(*) AS VARCHAR) FROM ({text}\n) q").fetchall()
+        for of, text in ((connection, query), (plans, rendered))
     )
     for part, one, other in zip(
         parts(EXPRESSIONS[kind]), columns_of(here), columns_of(there), strict=True

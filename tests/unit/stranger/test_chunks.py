@@ -94,4 +94,7 @@ def test_types_lie_in_each_other() -> None:
     assert arrow("MAP(VARCHAR, STRUCT(a DECIMAL(7, 2), b VARCHAR[3])[])") == pa.map_(
         pa.utf8(), pa.list_(inner)
     )
-    assert pa.types.is_union(arrow("UNION(a INTEGER, b VARCHAR)"))
+    members = [("TAG", pa.int32()), ("tag_", pa.utf8())]
+    assert arrow("UNION(TAG INTEGER, tag_ VARCHAR)") == pa.struct(
+        [("tag__", pa.uint8()), *members]
+    )

@@ -150,6 +150,8 @@ def is_same(duckdb: str, arrow: pa.DataType) -> bool:
         ("INTEGER[3]", pa.list_(pa.int32(), 3)),
         ("STRUCT(a INTEGER)", pa.struct([("a", pa.int32())])),
         ("MAP(VARCHAR, INTEGER)", pa.map_(pa.utf8(), pa.int32())),
+        ("UNION(a INT)", pa.struct([("tag", pa.uint8()), ("a", pa.int32())])),
+        ("UNION(Tag INT)", pa.struct([("tag_", pa.uint8()), ("Tag", pa.int32())])),
     ],
 )
 def test_other_types_are_written_as_the_page_says(duckdb: str, kind: pa.DataType) -> None:

@@ -1,0 +1,59 @@
+"""The parts of DuckDB's nested types, from their text."""
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_NAMED = re.compile(r'\s*("(?:[^"]|"")*"|\S+)\s+(.*)', re.DOTALL)
+_SUFFIX = re.compile(r"(.*)\[(\d*)\]", re.DOTALL)
+_COMPOSED = re.compile(r"(STRUCT|TUPLE|MAP|UNION)\((.*)\)", re.DOTALL)
+_MARK = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|[(),]""")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A nested type: LIST, ARRAY, STRUCT, TUPLE, MAP or UNION, with the types inside it.
+
+    `spelled` are the names of a STRUCT's or UNION's members as SQL, in quotes where they need
+    them; `size` is the text of an ARRAY's.
+    """
+
+    kind: str
+    types: tuple[str, ...]
+    spelled: tuple[str, ...] = ()
+    size: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the members."""
+        return tuple(map(_unquoted, self.spelled))
+
+
+@lru_cache(maxsize=4096)
+def parts(type_: str) -> Parts | None:
+    """What a type is made of, given its text as DuckDB prints it; None if it is not nested."""
+    if suffix := _SUFFIX.fullmatch(type_):
+        return Parts("ARRAY" if suffix[2] else "LIST", (suffix[1],), size=suffix[2])
+    composed = _COMPOSED.fullmatch(type_)
+    if not composed:
+        return None
+    kind, members = composed[1], _members(composed[2])
+    if kind in {"TUPLE", "MAP"}:
+        return Parts(kind, tuple(each.strip() for each in members))
+    named = [found for each in members if (found := _NAMED.fullmatch(each))]
+    return Parts(kind, tuple(n[2] for n in named), tuple(n[1] for n in named))
+
+
+def _unquoted(name: str) -> str:
+    return name[1:-1].replace('""', '"') if name.startswith('"') else name
+
+
+def _members(text: str) -> list[str]:
+    """The text cut at the commas that stand in no brackets and no quotes."""
+    members, start, depth = [], 0, 0
+    for mark in _MARK.finditer(text):
+        depth += (mark[0] == "(") - (mark[0] == ")")
+        if mark[0] == "," and not depth:
+            members.append(text[start : mark.start()])
+            start = mark.end()
+    return [*members, text[start:]]

@@ -1,0 +1,40 @@
+"""Updates as records of an output topic: values and keys of columns of unions."""
+
+import pyarrow as pa
+
+from schemas.keys import unpack
+from schemas.rows import decode_row
+from streams.ids import Timestamp, Topic
+from streams.operators.context import ERRORS
+from streams.storage.description import Description
+from streams.storage.sink import NO_KEYS
+from streams.storage.sink_records import Recorder
+from streams.trace.kernel import Kernel, arrow_schema
+
+
+def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
+    kind = "UNION(n INTEGER, t VARCHAR)"
+    columns = Description((("u", kind), ("v", kind)))
+    recorder = Recorder(Topic("out"), columns, ["u"], Kernel())
+    values = [
+        {"tag": 0, "n": 1, "t": None},
+        {"tag": 1, "n": None, "t": None},
+        {"tag": 1, "n": None, "t": "x"},
+        None,
+    ]
+    rows = [{"c0": each, "c1": each, "time": 1, "diff": 1} for each in values]
+    updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
+    made = recorder.decide(NO_KEYS, updates, ERRORS.empty_table(), Timestamp(2))
+    found = [(record.key or b"", record.value or b"") for record in made.records]
+    decoded = {
+        unpack(key)[0]: decode_row(recorder.rows.text, value)["v"] for key, value in found
+    }
+    assert decoded == {
+        (0, 1, None): '{"n":1}',
+        (1, None, None): '{"t":null}',
+        (1, None, "x"): '{"t":"x"}',
+        None: None,
+    }
+    assert [unpack(key)[0] for key in sorted(key for key, _ in found)] == [
+        None, (0, 1, None), (1, None, None), (1, None, "x"),
+    ]  # fmt: skip
