@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
-from streams.plan.physical import Arrange, Expression, Join, Linear
+from streams.plan.physical import Arrange, Asof, Expression, Join, Linear
 from streams.trace import multiset
 from streams.trace.columns import (
     Ints,
@@ -133,7 +133,7 @@ def product(
 
 
 def changed(
-    rows: pa.RecordBatch, keys: Sequence[int], node: Join | Arrange, kernel: Kernel
+    rows: pa.RecordBatch, keys: Sequence[int], node: Join | Asof | Arrange, kernel: Kernel
 ) -> Side:
     """A side's updates, those that can match."""
     rows = _matchable(rows, keys, node.null_equal)
@@ -200,7 +200,7 @@ def matches(
     asked, held = (right.hashes, left.hashes) if swapped else (left.hashes, right.hashes)
     starts = searched(held, asked, after=False)
     counts = searched(held, asked, after=True) - starts
-    for begin, end in _portions(counts) if in_portions else [(0, len(asked))]:
+    for begin, end in portions(counts) if in_portions else [(0, len(asked))]:
         here = counts[begin:end]
         kernel.allow(int(here.sum()) * LEAST_OF_PAIR)
         one = np.repeat(np.arange(begin, end), here)
@@ -219,7 +219,7 @@ def _of_equal_keys(left: Side, right: Side, one: Ints, two: Ints) -> tuple[Ints,
     return (one, two) if equal.all() else (one[equal], two[equal])
 
 
-def _portions(matches: Ints) -> Iterator[tuple[int, int]]:
+def portions(matches: Ints) -> Iterator[tuple[int, int]]:
     """Ranges of rows that have `MOST_PAIRS` matches together, or are of one row."""
     ends, begin = np.cumsum(matches), 0
     while begin < len(matches):

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streams.operators import presummed, reduce, temporal, upsert
 from streams.plan.physical import (
     Arrange,
+    Asof,
     Constant,
     Dataflow,
     Distinct,
@@ -83,7 +84,7 @@ class Layout:
                 return {edge.port: (lives, edge.keys)}
             case Linear() | Union() | Unnest() | Negate() | Source() | Constant() | Loop():
                 return {edge.port: (rows, edge.keys)}
-            case Join() | Arrange() | Lookup() | Groupwise() | TopK() | Threshold():
+            case Join() | Asof() | Arrange() | Lookup() | Groupwise() | TopK() | Threshold():
                 return {edge.port: (rows, edge.keys)}
             case _:
                 assert_never(node)
@@ -158,7 +159,7 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
         case Threshold(keys=keys):
             return [(source, str(i), keys) for i, source in enumerate(node.inputs)]
-        case Join():
+        case Join() | Asof():
             return [(node.left, "left", node.left_keys), (node.right, "right", node.right_keys)]
         case Reduce(input=source, keys=keys):
             return [(source, "partial", keys)]

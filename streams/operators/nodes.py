@@ -10,6 +10,7 @@ from typing import assert_never
 import pyarrow as pa
 
 from streams.operators import (
+    asof,
     delta,
     groupwise,
     join,
@@ -27,6 +28,7 @@ from streams.operators.layout import layout
 from streams.operators.linear import Computed
 from streams.plan.physical import (
     Arrange,
+    Asof,
     Constant,
     Distinct,
     Groupwise,
@@ -81,9 +83,8 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return Stepped(_constant(node, made, scope))
         case Temporal():
             return temporal.step(ports, runs, made, scope)
-        case Join(left=left, right=right):
-            sides = (dataflow.types[left], dataflow.types[right])
-            return join.step(node, ports, runs, sides, made, scope)
+        case Join() | Asof():
+            return _joined(node, ports, runs, made, scope)
         case Arrange() | Lookup():
             return delta.step(node, ports, runs, made, scope)
         case Reduce() | Distinct():
@@ -103,6 +104,19 @@ def step(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             raise AssertionError("a loop steps the nodes of its body")
         case _:
             assert_never(node)
+
+
+def _joined(
+    node: Join | Asof,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    made: tuple[str, ...],
+    scope: Scope,
+) -> Stepped:
+    sides = scope.dataflow.types[node.left], scope.dataflow.types[node.right]
+    if isinstance(node, Asof):
+        return asof.step(node, ports, runs, sides, made, scope)
+    return join.step(node, ports, runs, sides, made, scope)
 
 
 def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Stepped:

@@ -33,12 +33,19 @@ def changes(
 
     `order_of` are the arguments of `create_sort_key` over columns of these `types`.
     """
+    values = sort_keys_of(order_of, rows, types, kernel)
+    shape = extremes.schema([key.type for key in keys], pa.binary())
+    return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
+
+
+def sort_keys_of(
+    order_of: str, rows: pa.RecordBatch, types: Sequence[str], kernel: Kernel
+) -> pa.Array:
+    """The sort keys of updates, whose columns have these `types`."""
     # A key of at most eight bytes would be a BIGINT, but for the text that is nothing.
     key = f"create_sort_key({order_of}, '', 'ASC NULLS LAST')"
     text = f"SELECT {key} AS v FROM {source_of(types, kernel)}"
-    values = combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
-    shape = extremes.schema([key.type for key in keys], pa.binary())
-    return pa.RecordBatch.from_arrays([*keys, values, *rows.columns[-2:]], schema=shape)
+    return combined(kernel.prepare(text, t=rows.schema).run(rows)["v"]).cast(pa.binary())
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,7 @@ _RULES: Mapping[Rule, Callable[[Ints], tuple[Ints, ...]]] = {
     Rule.EXCEPT: lambda n: (((n[0] > 0) & (n[1] == 0)).astype(np.int64),),
     Rule.WITH: lambda n: (_either(n[1] > 0, n[0]),),
     Rule.WITHOUT: lambda n: (_either(n[1] == 0, n[0]),),
+    Rule.BUT_ONE: lambda n: (np.maximum(n[0] - (n[1] > 0), 0),),
     Rule.MARK: _marks,
     Rule.SINGLE: _single,
     Rule.BOUNDED: lambda n: (_either(n[0] <= MOST, n[0]),),

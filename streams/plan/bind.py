@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from streams.ids import CollectionId
 from streams.plan import bind_join, bind_recursive, bind_table
+from streams.plan.bind_asof import asof
 from streams.plan.bind_group import bind_distinct, bind_group, storable
 from streams.plan.bind_order import Ordered, bind_limit, bind_ordered
 from streams.plan.bind_scalar import bind_scalar, row_scope
@@ -36,7 +37,7 @@ from streams.plan.physical import Column, Rule
 from streams.plan.record import Record
 from streams.plan.refusals import Refusal
 from streams.plan.render import label
-from streams.plan.scalar import Call, Form, Ref, Scalar, conjuncts
+from streams.plan.scalar import Ref, Scalar, conjuncts
 from streams.plan.temporal import conjunct
 from streams.plan.typenames import stored, type_name
 
@@ -44,7 +45,6 @@ _DELIM = "__duckdb_delim"  # how DuckDB names the left side of a correlated join
 _NUMBER = "limit_rownum"  # and how it numbers the rows there; over partitions it is a LIMIT
 _SEVERAL = "More than one row returned by a subquery used as an expression"
 _MUTUALLY = "write it as WITH MUTUALLY RECURSIVE"
-_VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 
 
 Relations = Mapping[str, tuple[str, CollectionId]]
@@ -253,6 +253,11 @@ def _comparison_join(record: Record, scope: _Scope) -> Relational:
     return bind_join.comparison(record, left, right)
 
 
+def _asof_join(record: Record, scope: _Scope) -> Relational:
+    left, right = (_node(child, scope) for child in record.records("children"))
+    return asof(record, left, right)
+
+
 def _any_join(record: Record, scope: _Scope) -> Relational:
     left, right = (_node(child, scope) for child in record.records("children"))
     return bind_join.arbitrary(record, left, right)
@@ -303,22 +308,7 @@ def _numbered(record: Record, scope: _Scope) -> Relational | None:
     (call, *others) = record.records("expressions")
     if others or call.text("alias") != _NUMBER or call.items("partitions"):
         return None
-    return _identified(_input(record, scope))
-
-
-def _identified(source: Relational) -> Relational:
-    """The rows with themselves for a number: equal ones have equal partners."""
-    own = columns(source)
-    refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
-    parts = tuple(
-        Call(Form.CAST, "cast", (ref,), "VARCHAR") if ref.type in _VAGUE else ref
-        for ref in refs_
-    )
-    names = tuple(f"c{i}" for i in range(len(own)))
-    members = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
-    identity = Call(Form.FUNCTION, "struct_pack", parts, f"STRUCT({members})", names)
-    called = tuple(column.name for column in own)
-    return Project(source, (*refs_, identity), (*called, "row"))
+    return bind_join.identified(_input(record, scope))
 
 
 def _cte_reference(record: Record, scope: _Scope) -> Relational:
@@ -363,6 +353,7 @@ _NODES: dict[str, Callable[[Record, _Scope], Relational]] = {
     "CROSS_PRODUCT": _cross,
     "COMPARISON_JOIN": _comparison_join,
     "ANY_JOIN": _any_join,
+    "ASOF_JOIN": _asof_join,
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
     "RECURSIVE_CTE": _recursive,

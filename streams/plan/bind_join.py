@@ -5,11 +5,11 @@ scalar subqueries into SINGLE ones. RIGHT joins come turned round, or are turned
 """
 
 from streams.plan.bind_scalar import bind_scalar, row_scope
-from streams.plan.ir import Kind, Match, Product, Relational, columns
+from streams.plan.ir import PAIRED, Kind, Match, Product, Project, Relational, columns
 from streams.plan.passes.prune import pick
 from streams.plan.record import Record
 from streams.plan.refusals import Refusal
-from streams.plan.scalar import Call, Form, Literal, Scalar, conjuncts, remap, shift
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, remap, shift
 from streams.plan.temporal import conjunct
 
 _KINDS = {
@@ -31,6 +31,7 @@ _COMPARISONS = {
     "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
     "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
 }
+_VAGUE = ("FLOAT", "DOUBLE", "INTERVAL")  # equal values may differ; their texts then do too
 
 
 def comparison(record: Record, left: Relational, right: Relational) -> Relational:
@@ -40,8 +41,8 @@ def comparison(record: Record, left: Relational, right: Relational) -> Relationa
     """
     found = [
         part
-        for condition in record.records("conditions")
-        for part in conjuncts(_condition(condition, left, right))
+        for each in record.records("conditions")
+        for part in conjuncts(condition(each, left, right))
     ]
     return _joined(record, left, right, tuple(found))
 
@@ -65,16 +66,16 @@ def projection(record: Record, name: str) -> tuple[int, ...] | None:
 def _joined(
     record: Record, left: Relational, right: Relational, found: tuple[Scalar, ...]
 ) -> Relational:
-    predicates = tuple(each for each in found if not _is_true(each))
+    predicates = tuple(each for each in found if not is_true(each))
     kind = record.text("join_type")
     if kind == "RIGHT":
-        return _pick(_turned(left, right, predicates), record, left, right)
+        return handed(_turned(left, right, predicates), record, left, right)
     if kind == "INNER":
         judged = tuple(map(conjunct, predicates))
-        return _pick(Product((left, right), judged), record, left, right)
+        return handed(Product((left, right), judged), record, left, right)
     if kind not in _KINDS:
         raise Refusal(f"{kind} JOIN").raised()
-    return _pick(Match(left, right, _KINDS[kind], predicates), record, left, right)
+    return handed(Match(left, right, _KINDS[kind], predicates), record, left, right)
 
 
 def _turned(left: Relational, right: Relational, found: tuple[Scalar, ...]) -> Relational:
@@ -86,18 +87,19 @@ def _turned(left: Relational, right: Relational, found: tuple[Scalar, ...]) -> R
     return pick(Match(right, left, Kind.LEFT, moved), places)
 
 
-def _pick(node: Relational, record: Record, left: Relational, right: Relational) -> Relational:
-    """The columns that the join hands on."""
+def handed(node: Relational, record: Record, left: Relational, right: Relational) -> Relational:
+    """The columns that a join of these sides hands on."""
     width, total = len(columns(left)), len(columns(node))
     ours = projection(record, "left_projection_map") or tuple(range(width))
-    if not isinstance(node, Match) or node.kind in {Kind.LEFT, Kind.FULL, Kind.SINGLE}:
+    if not isinstance(node, Match) or node.kind in PAIRED:
         theirs = projection(record, "right_projection_map")
         theirs = tuple(range(len(columns(right)))) if theirs is None else theirs
         return pick(node, [*ours, *(width + place for place in theirs)])
     return pick(node, [*ours, *range(width, total)])
 
 
-def _condition(record: Record, left: Relational, right: Relational) -> Scalar:
+def condition(record: Record, left: Relational, right: Relational) -> Scalar:
+    """A condition of a list, over the row of both sides; a comparison has left's side first."""
     if not record.has("right"):  # no comparison of a side with the other
         both = row_scope(columns(left) + columns(right))
         return bind_scalar(record.record("left"), both)
@@ -107,5 +109,21 @@ def _condition(record: Record, left: Relational, right: Relational) -> Scalar:
     return Call(Form.INFIX, _COMPARISONS[record.text("comparison")], (one, other), "BOOLEAN")
 
 
-def _is_true(scalar: Scalar) -> bool:
+def is_true(scalar: Scalar) -> bool:
+    """Whether a condition asks for nothing."""
     return isinstance(scalar, Literal) and scalar.sql == "true"
+
+
+def identified(source: Relational) -> Relational:
+    """The rows with themselves for a number: equal ones have equal partners."""
+    own = columns(source)
+    refs_ = tuple(Ref(i, c.type, c.name) for i, c in enumerate(own))
+    parts = tuple(
+        Call(Form.CAST, "cast", (ref,), "VARCHAR") if ref.type in _VAGUE else ref
+        for ref in refs_
+    )
+    names = tuple(f"c{i}" for i in range(len(own)))
+    members = ", ".join(f"{name} {part.type}" for name, part in zip(names, parts, strict=True))
+    identity = Call(Form.FUNCTION, "struct_pack", parts, f"STRUCT({members})", names)
+    called = tuple(column.name for column in own)
+    return Project(source, (*refs_, identity), (*called, "row"))

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from streams.plan.bind_group import bind_orders, storable
+from streams.plan.bind_limit import computed, is_computed, limited
 from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.ir import Order, Project, Relational, TopK, columns
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
 from streams.plan.scalar import Ref, Scalar
 
 Bind = Callable[[Record], Relational]
@@ -21,16 +21,17 @@ _ALL = 9_223_372_036_854_775_807
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Which of the rows a LIMIT leaves, as TopK has it."""
+    """Which of the rows a LIMIT leaves, as TopK has it; or by `computed` values, as it says."""
 
     offset: int = 0
     limit: int | None = None
     percent: float | None = None
+    computed: Record | None = None
 
     @property
     def are_all(self) -> bool:
         """Whether it leaves every row."""
-        return not self.offset and self.limit is None and self.percent is None
+        return self == Bounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def bind_limit(record: Record, bind: Bind) -> Relational:
     bounds = _bounds(record)
     if bounds.are_all:
         return bind(child)
-    if _is_ordered(child):
+    if _keeps_order(record):
         return _ordered(child, bind, bounds, is_shown=False).rows
     return _top(bind(child), (), bounds)
 
@@ -73,7 +74,13 @@ def _shows_order(record: Record) -> bool:
     """Whether the rows come out of projections of an ORDER BY, or of a LIMIT of one."""
     if _kind(record) == "PROJECTION":
         return _shows_order(record.records("children")[0]) if _has_input(record) else False
-    return _is_ordered(record.records("children")[0] if _kind(record) == "LIMIT" else record)
+    return _keeps_order(record) if _kind(record) == "LIMIT" else _is_ordered(record)
+
+
+def _keeps_order(record: Record) -> bool:
+    """Whether the input of a LIMIT is ordered; computed bounds name columns of just that."""
+    (child,) = record.records("children")
+    return _kind(child) == "ORDER_BY" if is_computed(record) else _is_ordered(child)
 
 
 def _is_ordered(record: Record) -> bool:
@@ -122,11 +129,15 @@ def _projected(below: Ordered, outputs: tuple[Scalar, ...], names: tuple[str, ..
     return Ordered(Project(below.rows, outputs, names), width, tuple(orders))
 
 
-def _top(source: Relational, orders: tuple[Order, ...], bounds: Bounds) -> TopK:
+def _top(source: Relational, orders: tuple[Order, ...], bounds: Bounds) -> Relational:
+    if bounds.computed is not None:
+        return limited(source, orders, computed(bounds.computed, source))
     return TopK(source, (), orders, bounds.offset, bounds.limit, bounds.percent)
 
 
 def _bounds(record: Record) -> Bounds:
+    if is_computed(record):
+        return Bounds(computed=record)
     limit, percent = _limit(record.record("limit_val"))
     offset, _ = _limit(record.record("offset_val"))
     return Bounds(offset or 0, limit, percent)
@@ -135,12 +146,10 @@ def _bounds(record: Record) -> Bounds:
 def _limit(record: Record) -> tuple[int | None, float | None]:
     """A number of rows, or a percentage of them."""
     match record.text("type"):
-        case "UNSET":
-            return None, None
         case "CONSTANT_VALUE":
             count = int(str(record.fields.get("constant_integer", 0)))
             return (None if count == _ALL else count), None
         case "CONSTANT_PERCENTAGE":
             return None, float(str(record.raw("constant_percentage")))
         case _:
-            raise Refusal("LIMIT by a value that is computed", "write a number").raised()
+            return None, None

@@ -111,7 +111,7 @@ def _most(inputs: Iterable[Relational], *, filtered: bool) -> Decibels:
 
 def _match(node: Match, *, filtered: bool) -> Decibels:
     size = _rows(node.left, filtered=filtered)
-    if node.kind is Kind.FULL:
+    if node.kind in {Kind.FULL, Kind.RIGHT}:
         return max(size, _rows(node.right, filtered=filtered))
     if filtered and node.kind in {Kind.SEMI, Kind.ANTI, Kind.NULL_AWARE_ANTI}:
         return size - _OTHER

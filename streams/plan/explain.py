@@ -203,6 +203,8 @@ def operator(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
             return _temporal(node)
         case physical.Join():
             return f"Join {_equal(node)}" + _where(_sql(node.residual))
+        case physical.Asof():
+            return _asof(node)
         case physical.Arrange():
             nulls = " null equals null" if any(node.null_equal) else ""
             return f"Arrange by {_columns(node.keys)}{nulls}"
@@ -255,11 +257,17 @@ def _where(predicates: str) -> str:
     return f" where {predicates}" if predicates else ""
 
 
-def _equal(node: physical.Join) -> str:
+def _equal(node: physical.Join | physical.Asof) -> str:
     if not node.left_keys:
         return "of all pairs"
     equal = f"{_columns(node.left_keys)} = {_columns(node.right_keys)}"
     return equal + (" null equals null" if all(node.null_equal) else _null_equal(node))
+
+
+def _asof(node: physical.Asof) -> str:
+    ends = "[c{}, c{})" if node.closed else "(c{}, c{}]"
+    within = ends.format(node.start, node.end)
+    return f"Asof join {_equal(node)}: c{node.point} in the range {within} by search"
 
 
 def _groupwise(node: physical.Groupwise) -> str:
@@ -285,7 +293,7 @@ def _scope(node: physical.Groupwise) -> str:
     return f"neighbours, the peers of each change and {some}: "
 
 
-def _null_equal(node: physical.Join) -> str:
+def _null_equal(node: physical.Join | physical.Asof) -> str:
     marked = [k for k, equal in zip(node.left_keys, node.null_equal, strict=True) if equal]
     return f" null equals null in {_columns(tuple(marked))}" if marked else ""
 

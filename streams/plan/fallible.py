@@ -23,6 +23,7 @@ _SAFE_FORMS = frozenset(
         Form.CASE,
         Form.TRY_CAST,
         Form.TEMPORAL,
+        Form.NEAREST,
         Form.LAMBDA,
         Form.AS_STRUCT,
         Form.AS_UNION,

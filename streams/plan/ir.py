@@ -118,11 +118,17 @@ class Kind(StrEnum):
     NULL_AWARE_ANTI = "NULL-AWARE ANTI"  # left rows for which every pair is false: NOT IN
     MARK = "MARK"  # left rows, and whether one matches: else NULL if for one it is unknown
     SINGLE = "SINGLE"  # as LEFT; a row with two matches is an error
+    INNER = "INNER"  # to the nearest row: the pairs
+    RIGHT = "RIGHT"  # to the nearest row: the pairs, and right rows without a match
+
+
+PAIRED = frozenset({Kind.LEFT, Kind.FULL, Kind.SINGLE, Kind.INNER, Kind.RIGHT})
+"""The kinds whose rows have the columns of both sides."""
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A join in which rows without a match count; predicates are over both rows."""
+    """A join in which rows without a match count, or only the nearest match (ASOF)."""
 
     left: "Relational"
     right: "Relational"
@@ -414,7 +420,7 @@ def columns(  # noqa: C901, PLR0911, PLR0912 - one case a node
         case DeltaJoin():
             every = tuple(column for part in node.inputs for column in columns(part))
             return tuple(every[place] for place in node.outputs)
-        case Match(kind=Kind.LEFT | Kind.FULL | Kind.SINGLE):
+        case Match() if node.kind in PAIRED:
             return columns(node.left) + columns(node.right)
         case Match():
             return columns(node.left) + ((_MARKED,) if node.kind is Kind.MARK else ())

@@ -15,6 +15,7 @@ from streams.ids import CollectionId
 from streams.plan.physical import (
     Aggregate,
     Arrange,
+    Asof,
     Before,
     Bound,
     Column,
@@ -165,6 +166,24 @@ def _join(record: Record) -> Node:
     )
 
 
+def _asof(record: Record) -> Node:
+    point, start, end = record.texts("sorts")
+    left, right = record.texts("orders")
+    return Asof(
+        record.number("left"),
+        record.number("right"),
+        _integers(record, "left_keys"),
+        _integers(record, "right_keys"),
+        tuple(bool(item) for item in _integers(record, "null_equal")),
+        record.number("point"),
+        record.number("start"),
+        record.number("end"),
+        (point, start, end),
+        (left, right),
+        bool(record.raw("closed")),
+    )
+
+
 def _arrange(record: Record) -> Node:
     nulls = tuple(bool(item) for item in _integers(record, "null_equal"))
     return Arrange(record.number("input"), _integers(record, "keys"), nulls)
@@ -264,6 +283,7 @@ _NODES: dict[str, Callable[[Record], Node]] = {
     "Linear": _linear,
     "Temporal": _temporal,
     "Join": _join,
+    "Asof": _asof,
     "Arrange": _arrange,
     "Lookup": _lookup,
     "Reduce": _reduce,

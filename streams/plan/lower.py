@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from streams.plan import bodies, grouped, ir, physical
+from streams.plan.asof import asof
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
 from streams.plan.paths import Arranged, Visit, paths, shared, starts
@@ -172,14 +173,10 @@ class _Builder:
         for key in node.keys:
             assert self.types[left][key.left] == self.types[right][key.right], key
         keys, level = self._meet(left, right, node.keys)
-        joined = physical.Join(
-            left,
-            right,
-            tuple(key.left for key in keys),
-            tuple(key.right for key in keys),
-            tuple(key.null_equal for key in keys),
-            tuple(map(expression, node.residual)),
-        )
+        sides = left, right, tuple(k.left for k in keys), tuple(k.right for k in keys)
+        nulls = tuple(key.null_equal for key in keys)
+        found = asof(node, sides, nulls)
+        joined = found or physical.Join(*sides, nulls, tuple(map(expression, node.residual)))
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
         slots = self._spread(left, level, keys)

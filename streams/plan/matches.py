@@ -8,6 +8,8 @@ rest. With l the left rows (and a column for each key), and J the inner join:
     FULL     LEFT + NULLs beside (r without J's right rows)
     SEMI     l with J's left rows                              without a residual: J itself
     ANTI     l without J's left rows
+    ASOF     J + NULLs beside (l without J's left rows)
+               + NULLs beside r, but for one of each of J's right rows
     MARK     l marked by T and N          NULL_AWARE_ANTI      l without T + N
 
 where a partner is known for the rows T, and for the rows N there is one of which the
@@ -50,6 +52,8 @@ from streams.plan.scalar import (
     Scalar,
     conjunction,
     disjunction,
+    nearest,
+    refs,
     remap,
 )
 
@@ -58,6 +62,12 @@ _DISTINCTIONS = ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 
 def expand(node: Match) -> Relational:
     """The plan that maintains a Match, without any Match of its own."""
+    if sought := nearest(node.predicates):
+        return _nearest(node, sought, _pairing(node))
+    return _expanded(node)
+
+
+def _expanded(node: Match) -> Relational:
     pairing = _pairing(node)
     left, known = pairing.left, pairing.known()
     shown = list(range(len(columns(node.left))))
@@ -78,6 +88,8 @@ def expand(node: Match) -> Relational:
             unknown = [_all(parts)] if (parts := pairing.unknown()) else []
             marked = Threshold((left, known, *unknown), Rule.MARK)
             return pick(marked, [*shown, len(columns(left))])
+        case Kind.INNER | Kind.RIGHT:
+            raise AssertionError("a join to the nearest row")
 
 
 def _outer(node: Match, pairing: "_Pairing") -> Relational:
@@ -93,6 +105,36 @@ def _outer(node: Match, pairing: "_Pairing") -> Relational:
         matched = pick(joined, range(left, left + right))
         alone = Threshold((pairing.right, matched), Rule.WITHOUT)
         parts.append(Project(alone, _nulls(own) + _refs(others), names))
+    return Union(tuple(parts))
+
+
+def _nearest(node: Match, sought: Call, pairing: "_Pairing") -> Relational:
+    """The pairs of an ASOF join, and the rows without a partner beside NULLs.
+
+    Where a range ends is nothing that the join shows: the rows beside it would change with it.
+    """
+    joined = Join(pairing.left, pairing.right, pairing.keys, pairing.residual)
+    own, others = columns(node.left), columns(node.right)
+    width = len(columns(pairing.left))
+    end = max(refs(sought)) - len(own)
+    kept = [place for place in range(len(others)) if place != end]
+    names = tuple(column.name for column in own + others)
+
+    def beside(first: tuple[Scalar, ...], source: Relational, start: int) -> Project:
+        """Right's columns, which begin at `start`, behind these."""
+        shown = list(_nulls(others))
+        for number, place in enumerate(kept):
+            shown[place] = _ref(columns(source)[start:], number, start)
+        return Project(source, (*first, *shown), names)
+
+    pairs = pick(joined, [*range(len(own)), *(width + place for place in kept)])
+    parts = [beside(_refs(own), pairs, len(own))]
+    if node.kind in {Kind.LEFT, Kind.FULL}:
+        alone = Threshold((pairing.left, pick(joined, range(width))), Rule.WITHOUT)
+        parts.append(Project(alone, _refs(own) + _nulls(others), names))
+    if node.kind in {Kind.RIGHT, Kind.FULL}:
+        sides = pick(pairing.right, kept), pick(joined, [width + place for place in kept])
+        parts.append(beside(_nulls(own), Threshold(sides, Rule.BUT_ONE), 0))
     return Union(tuple(parts))
 
 

@@ -130,6 +130,32 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class Asof:
+    """Left's rows beside the rows of right that agree on the keys and in whose range they are.
+
+    Keys are as of Join. A row on the left has a `point`, one on the right a `start` and an
+    `end`: positions of columns, for which `sorts` are SQL of sort keys with an empty text
+    behind them. A NULL for an end is behind every other value. The start is within the range
+    and the end is not; if it is not `closed`, the other way round. Of right's rows of one key
+    no two ranges overlap. `orders` are the arguments of `create_sort_key` that put the rows of
+    either side in order: first by point or start, and no two different rows are equal. The end
+    is NULL in what comes out.
+    """
+
+    left: NodeId
+    right: NodeId
+    left_keys: tuple[int, ...]
+    right_keys: tuple[int, ...]
+    null_equal: tuple[bool, ...]
+    point: int
+    start: int
+    end: int
+    sorts: tuple[str, str, str]
+    orders: tuple[str, str]
+    closed: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Arrange:
     """Keep the input's rows by key, for every Lookup that reads them, and hand its updates on.
 
@@ -291,8 +317,8 @@ class Union:
 class Rule(StrEnum):
     """How often a row comes out of a Threshold, given its counts in the inputs.
 
-    The last four serve joins: the first input has a side's rows, the others have each of
-    them as often as it was matched.
+    From WITH to SINGLE they serve joins: the first input has a side's rows, the others have
+    each of them as often as it was matched.
     """
 
     INTERSECT_ALL = "intersect all"
@@ -301,6 +327,7 @@ class Rule(StrEnum):
     EXCEPT = "except"
     WITH = "with"  # the first count, if the second is not zero
     WITHOUT = "without"  # the first count, if the second is zero
+    BUT_ONE = "but one"  # the first count, less one if the second is not zero
     MARK = "mark"  # the first count; a column more: true, else NULL by the third input
     SINGLE = "single"  # beside false if the second is zero; beside NULL, and an error each
     #                    time, if it exceeds the first
@@ -385,6 +412,7 @@ Node = (
     | Linear
     | Temporal
     | Join
+    | Asof
     | Arrange
     | Lookup
     | Reduce
@@ -409,7 +437,7 @@ def inputs(node: Node) -> tuple[NodeId, ...]:
             return (node.input,)
         case Reduce() | Groupwise() | TopK() | Distinct() | Upsert() | Arrange():
             return (node.input,)
-        case Join():
+        case Join() | Asof():
             return (node.left, node.right)
         case Lookup():
             return (node.stream, node.arranged)

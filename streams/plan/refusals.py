@@ -39,7 +39,6 @@ class Refusal:
 
 
 _JOINS = {
-    "ASOF": "take the first in a LATERAL subquery: ORDER BY the time DESC LIMIT 1",
     "POSITIONAL": "rows of a view have no order: join on a column",
 }
 

@@ -153,6 +153,11 @@ def _case(_: Call, parts: list[str]) -> str:
     return f"CASE {whens} ELSE {parts[-1]} END"
 
 
+def _nearest(name: str, value: str, start: str, end: str) -> str:
+    """Within a range that begins, or by its name ends, with its start; NULL is no end."""
+    return f"({value} {name} {start} AND ({end} IS NULL OR NOT {value} {name} {end}))"
+
+
 _FORMS: dict[Form, Callable[[Call, list[str]], str]] = {
     Form.FUNCTION: _function,
     Form.INFIX: lambda call, parts: f"({parts[0]} {call.name} {parts[1]})",
@@ -170,5 +175,6 @@ _FORMS: dict[Form, Callable[[Call, list[str]], str]] = {
     Form.ROWS: lambda call, parts: (
         f"(SELECT list(made) FROM {call.name}({', '.join(parts)}) AS made)"
     ),
+    Form.NEAREST: lambda call, parts: _nearest(call.name, *parts),
     Form.TEMPORAL: lambda call, parts: f"(mz_now() {call.name} {parts[0]})",
 }

@@ -33,6 +33,7 @@ class Form(Enum):
     CASE = "case"  # when, then, when, then, ..., else
     TRY = "try"
     TEMPORAL = "temporal"  # the logical time compared, as `name` says, with the argument
+    NEAREST = "nearest"  # a value compared, as `name` says, with the start and end of a range
     ROWS = "rows"  # those of a table function, as a list; NULL if there are none
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
     AS_STRUCT = "as struct"  # what carries the argument, in which there are unions
@@ -154,6 +155,14 @@ def equality(predicate: Scalar) -> Equality | None:
         if predicate.name == name:
             one, other = predicate.arguments
             return Equality(one, other, null_equal)
+    return None
+
+
+def nearest(predicates: Sequence[Scalar]) -> Call | None:
+    """The predicate that says that a row is the nearest one, as that of an ASOF join does."""
+    for predicate in predicates:
+        if isinstance(predicate, Call) and predicate.form is Form.NEAREST:
+            return predicate
     return None
 
 

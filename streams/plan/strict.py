@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from streams.plan.ir import Kind, Match, Product, Project, Relational, columns
 from streams.plan.passes.prune import pick
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, remap
+from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, nearest, remap
 from streams.plan.unique import is_one_row, is_single
 
 _HANDS_ON = frozenset({
@@ -21,6 +21,14 @@ _OF_ONE = frozenset({
     Form.CAST, Form.TRY_CAST, Form.NOT, Form.TEMPORAL, Form.AS_STRUCT, Form.AS_UNION,
     Form.AS_KEY,
 })  # fmt: skip
+
+_NEAREST = {
+    (True, True): Kind.FULL,
+    (True, False): Kind.LEFT,
+    (False, True): Kind.RIGHT,
+    (False, False): Kind.INNER,
+}
+"""The kind that has the rows of the left, and of the right, that have no match."""
 
 
 def is_strict(predicate: Scalar, of: frozenset[int]) -> bool:
@@ -60,6 +68,8 @@ def simplified(node: Match, predicates: Sequence[Scalar]) -> Relational:
     width = len(columns(node.left))
     ours = frozenset(range(width))
     theirs = frozenset(range(width, len(columns(node))))
+    if nearest(node.predicates):
+        return _nearest(node, predicates, width)
     match node.kind:
         case Kind.MARK:
             return _judged(node, predicates, width)
@@ -75,6 +85,16 @@ def simplified(node: Match, predicates: Sequence[Scalar]) -> Relational:
             return _full(node, left=left, right=right)
         case _:
             return node
+
+
+def _nearest(node: Match, predicates: Sequence[Scalar], width: int) -> Match:
+    """A join to the nearest row without the rows that have NULLs where none may be."""
+    ours, theirs = frozenset(range(width)), frozenset(range(width, len(columns(node))))
+    left = any(is_strict(predicate, ours) for predicate in predicates)
+    right = any(is_strict(predicate, theirs) for predicate in predicates)
+    ours_alone = node.kind in {Kind.LEFT, Kind.FULL} and not right
+    theirs_alone = node.kind in {Kind.RIGHT, Kind.FULL} and not left
+    return Match(node.left, node.right, _NEAREST[ours_alone, theirs_alone], node.predicates)
 
 
 def _once(node: Match) -> bool:

@@ -19,6 +19,7 @@ structures of data base relationships, IFIP 1974.
 from collections.abc import Iterator, Sequence
 
 from streams.plan.ir import (
+    PAIRED,
     DeltaJoin,
     Distinct,
     Filter,
@@ -42,7 +43,18 @@ from streams.plan.ir import (
     columns,
 )
 from streams.plan.physical import Rule
-from streams.plan.scalar import EQUALS, Call, Form, Literal, Ref, Scalar, equality, refs, walk
+from streams.plan.scalar import (
+    EQUALS,
+    Call,
+    Form,
+    Literal,
+    Ref,
+    Scalar,
+    equality,
+    nearest,
+    refs,
+    walk,
+)
 
 Places = frozenset[int]
 _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT")
@@ -188,7 +200,9 @@ def _threshold(node: Threshold, places: Places) -> bool:
 
 def _match(node: Match, places: Places) -> bool:
     width = len(columns(node.left))
-    if node.kind is Kind.FULL or not is_unique(node.left, _below(places, 0, width)):
+    if node.kind in {Kind.FULL, Kind.RIGHT} or not is_unique(
+        node.left, _below(places, 0, width)
+    ):
         return False
     return _marks(node) or _is_single(node, places)
 
@@ -198,12 +212,14 @@ def _is_single(node: Match, places: Places) -> bool:
     width = len(columns(node.left))
     ours = frozenset(range(width))
     fixed = _closed(places | ours, node.predicates, fixed=ours)
+    if nearest(node.predicates):
+        return True
     return is_unique(node.right, _below(fixed, width, len(columns(node.right))))
 
 
 def _marks(node: Match) -> bool:
     """Whether right's rows do not multiply left's."""
-    return node.kind not in {Kind.LEFT, Kind.FULL, Kind.SINGLE}
+    return node.kind not in PAIRED
 
 
 def _product(

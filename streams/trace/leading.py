@@ -76,18 +76,26 @@ def leading(
 
 
 def within(
-    runs: Sequence[Run], gaps: Gaps, wanted: Ints, kernel: Kernel, *, last: bool
+    runs: Sequence[Run],
+    gaps: Gaps,
+    wanted: Ints,
+    kernel: Kernel,
+    *,
+    last: bool,
+    signed: bool = False,
 ) -> Leading | None:
     """The first rows of each gap, or the last: `wanted` different ones or a few more, or all.
 
-    Rows of one gap come in order of value, or for `last` in the opposite order.
+    Rows of one gap come in order of value, or for `last` in the opposite order. Rows of a
+    negative count are there only if counts may be `signed`.
     """
     size = len(gaps.hashes)
     nothing = gaps.low.slice(0, 0)
     start = Entries(gaps.keys, np.arange(size), gaps.hashes, gaps.low, gaps.low)
     none = Entries(gaps.keys, np.empty(0, np.int64), gaps.hashes[:0], nothing, nothing)
     cursors = [_across(run, gaps, last=last) for run in runs]
-    return _Walk(runs, cursors, start, none, kernel, largest=last, rows=False).until(wanted)
+    walk = _Walk(runs, cursors, start, none, kernel, last, rows=False, signed=signed)
+    return walk.until(wanted)
 
 
 def joined(parts: Sequence[Leading]) -> Leading | None:
@@ -122,6 +130,7 @@ class _Walk:
     kernel: Kernel
     largest: bool = False
     rows: bool = True
+    signed: bool = False
 
     def until(self, wanted: Ints) -> Leading | None:
         """Rows of each key until so many are found."""
@@ -159,7 +168,8 @@ class _Walk:
         counts = np.zeros(int(ids.max()) + 1, np.int64)
         np.add.at(counts, ids[:size], np.where(read.same, read.counts, 0))
         counts[ids[size:]] = 0
-        live = np.flatnonzero(judged & read.same & (counts[ids[:size]] > 0))
+        there = counts != 0 if self.signed else counts > 0
+        live = np.flatnonzero(judged & read.same & there[ids[:size]])
         live = live[np.unique(ids[live], return_index=True)[1]]
         live = live[np.lexsort((rank[live], read.which[live]))]
         ordered.move(self.cursors, read, judged, todo)

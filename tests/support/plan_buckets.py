@@ -14,6 +14,7 @@ from streams.plan.physical import (
     MARKED,
     Aggregate,
     Arrange,
+    Asof,
     Constant,
     Dataflow,
     Distinct,
@@ -120,7 +121,7 @@ class Simulation:
 
 def _keys(node: Node, width: int) -> list[tuple[int, ...] | None]:
     match node:
-        case Join():
+        case Join() | Asof():
             return [node.left_keys, node.right_keys]
         case Lookup():
             return [node.keys, None]  # the state is where the arrangement keeps it
@@ -150,6 +151,8 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             judged = " AND ".join(e.sql for e in node.residual) or "true"
             names = ", ".join(f"c{i}" for i in range(width))
             return f"SELECT * FROM (SELECT l.*, r.* FROM {sides}) AS p({names}) WHERE {judged}"
+        case Asof():
+            return _asof(node, tables, width)
         case Reduce():
             return _reduce(node, tables[0], bucket)
         case Groupwise():
@@ -171,6 +174,21 @@ def _query(node: Node, tables: list[str], bucket: int, width: int) -> str:
             return f"SELECT * FROM {tables[0]}"
         case Source() | Upsert() | Temporal() | Loop() | Lookup():
             raise AssertionError(node)
+
+
+def _asof(node: Asof, tables: list[str], width: int) -> str:
+    on = _on(node.left_keys, node.right_keys, node.null_equal)
+    point, start, end = (f"({key})" for key in node.sorts)
+    ends = ("<=", "<") if node.closed else ("<", "<=")
+    left = f"SELECT *, {point} AS point FROM {tables[0]} WHERE c{node.point} IS NOT NULL"
+    right = (
+        f"SELECT *, {start} AS s, {end} AS e FROM {tables[1]} WHERE c{node.start} IS NOT NULL"
+    )
+    within = f"s {ends[0]} point AND point {ends[1]} e AND {on or 'true'}"
+    shown = f"l.* EXCLUDE (point), r.* EXCLUDE (s, e) REPLACE (NULL AS c{node.end})"
+    names = ", ".join(f"c{i}" for i in range(width))
+    joined = f"SELECT {shown} FROM ({left}) l JOIN ({right}) r ON {within}"
+    return f"SELECT * FROM ({joined}) AS p({names})"
 
 
 def _on(left: tuple[int, ...], right: tuple[int, ...], null_equal: tuple[bool, ...]) -> str:

@@ -149,7 +149,7 @@ def _match(node: ir.Match) -> str:
     theirs = f"({to_sql(node.right)}) r({names})"
     on = " AND ".join(map(sql, node.predicates)) or "true"
     match node.kind:
-        case ir.Kind.LEFT | ir.Kind.FULL:
+        case ir.Kind.LEFT | ir.Kind.FULL | ir.Kind.INNER | ir.Kind.RIGHT:
             return f"SELECT * FROM {ours} {node.kind} JOIN {theirs} ON {on}"
         case ir.Kind.SINGLE:
             return f"SELECT * FROM {ours} LEFT JOIN {theirs} ON {on}"

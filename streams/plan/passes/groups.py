@@ -128,7 +128,7 @@ def _name(scalar: Scalar, node: Group) -> str:
 
 def _window(node: Window) -> Relational:
     scalars = tuple(scalar for call in node.calls for scalar in call.scalars if refs(scalar))
-    source, column = _with_columns(node.input, node.keys + scalars)
+    source, column = with_columns(node.input, node.keys + scalars)
     calls = tuple(call.over(column) for call in node.calls)
     moved = replace(node, input=source, keys=tuple(map(column, node.keys)), calls=calls)
     width, wide = len(columns(node.input)), len(columns(source))
@@ -137,13 +137,13 @@ def _window(node: Window) -> Relational:
 
 def _top(node: TopK) -> Relational:
     scalars = node.keys + tuple(order.scalar for order in node.orders)
-    source, column = _with_columns(node.input, scalars)
+    source, column = with_columns(node.input, scalars)
     orders = changed_orders(node.orders, column)
     moved = replace(node, input=source, keys=tuple(map(column, node.keys)), orders=orders)
     return pick(moved, range(len(columns(node.input))))
 
 
-def _with_columns(node: Relational, scalars: tuple[Scalar, ...]) -> tuple[Relational, Column]:
+def with_columns(node: Relational, scalars: tuple[Scalar, ...]) -> tuple[Relational, Column]:
     """The node with a column for each of these that is none yet, behind its own."""
     own = columns(node)
     outputs: list[Scalar] = [Ref(i, c.type, c.name) for i, c in enumerate(own)]

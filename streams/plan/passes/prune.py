@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from streams.plan.ir import (
+    PAIRED,
     DeltaJoin,
     Distinct,
     Filter,
@@ -168,7 +169,7 @@ class _Pruner:
         width = len(columns(node.left))
         if all(i < width for i in needed) and _adds_columns(node):
             return self.exactly(node.left, needed)
-        paired = node.kind in {Kind.LEFT, Kind.FULL, Kind.SINGLE}
+        paired = node.kind in PAIRED
         read = _read(node.predicates, needed if paired else [i for i in needed if i < width])
         left = tuple(i for i in read if i < width)
         right = tuple(i - width for i in read if i >= width)

@@ -172,7 +172,7 @@ def _into_match(node: Match, predicates: Predicates) -> Relational:
     mine, above = _split(predicates, of_left)
     theirs: Predicates = ()
     within = simple.predicates
-    if simple.kind is Kind.FULL:
+    if simple.kind in {Kind.FULL, Kind.RIGHT}:
         mine, above = (), predicates
     if simple.kind in {Kind.LEFT, Kind.SINGLE, Kind.SEMI, Kind.ANTI}:
         theirs, within = _split(within, of_right)

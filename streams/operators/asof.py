@@ -1,0 +1,255 @@
+"""ASOF join: each row on the left beside the row on the right in whose range it is.
+
+Of right's rows of a key no two ranges overlap at any time: the range of a row ends where that
+of its neighbour begins (`plan.bind_asof`). So this is a join like any other, by the bilinear
+rule (`operators.join`), in which rows are found by search in the order of the key:
+
+    dA join B      the last range that begins before the point
+    A join dB      the points within the ranges that came and went
+    dA join dB     the points of the one within the ranges of the other, side by side
+
+A change of right's rows moves the end of a neighbour's range: at one time the range goes and
+comes again, a bit shorter or longer. Only the difference of the two is looked at, so the rows
+that stay beside their neighbour cost nothing; for the same reason the end is not shown.
+
+Rows with a NULL in a key, unless it is `null_equal`, in the point or in the start match nothing
+and are not kept, and neither are rows of an empty range.
+
+State: either side's rows in order (`trace.ordered`). Cost: O(changes + pairs that come or go),
+and a search of O(log n) places of each run for each change. Where both sides change at many
+times of the interval, a change on the left meets as many changes of its range.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streams.operators import join
+from streams.operators.context import Ports, Scope, Stepped
+from streams.operators.join import Side
+from streams.operators.ranked import sort_keys_of
+from streams.operators.sight import beyond, keys
+from streams.plan.physical import Asof
+from streams.trace import order, ordered
+from streams.trace.columns import Ints, group, key_form, spans
+from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.leading import Gaps, within
+from streams.trace.runs import RunName
+from streams.trace.updates import consolidate, flatten, key_columns
+
+_ALL = 1 << 40
+"""More rows than a key can have."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ranged:
+    """Changes of right's rows: each row's range, from `low` and before `high`, as sort keys."""
+
+    side: Side
+    low: pa.Array
+    high: pa.Array
+
+
+def step(
+    node: Asof,
+    ports: Ports,
+    runs: Mapping[str, list[RunName]],
+    types: tuple[Sequence[str], Sequence[str]],
+    made: Sequence[str],
+    scope: Scope,
+) -> Stepped:
+    """The changes of the join over the interval, and the new runs of both sides.
+
+    Args:
+        node: the join.
+        ports: updates by side, `left` and `right`.
+        runs: the operator's runs, by side.
+        types: the DuckDB types of the left and of the right columns.
+        made: those of the output.
+        scope: the worker's means.
+    """
+    work = _Work(node, runs, types, scope)
+    points = work.changed(0, ports, node.point)
+    ranged = work.ranged(work.changed(1, ports, node.start))
+    if not points.rows.num_rows and not ranged.side.rows.num_rows:
+        return Stepped(None, runs=runs)
+    values = work.points(points)
+    moved = _moved(ranged, node.end, scope.kernel)
+    parts = [*work.found(points, values), *work.within(moved)]
+    parts += work.together(points, values, moved)
+    whole = consolidate(flatten(parts, arrow_schema(made)), scope.kernel)
+    kept = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
+    return Stepped(whole if whole.num_rows else None, runs=kept)
+
+
+def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
+    """The stretches by which the ranges of rows change at a time.
+
+    Of a row with the ends e1 < e2 < .., whose diffs are d1, d2, .., the stretch from e1 to e2
+    changes by d2 + d3 + ..; what comes and goes at once leaves nothing there.
+    """
+    side, size = ranged.side, ranged.side.rows.num_rows
+    columns = [c for i, c in enumerate(side.rows.columns[:-1]) if i != end]
+    row = group([key_form(column, kernel) for column in columns], size).ids
+    ranks = order.ranks(pa.concat_arrays([ranged.low, ranged.high]))
+    places = np.lexsort((ranks[size:], row))
+    row, diffs = row[places], side.diffs[places]
+    first = np.searchsorted(row, row)
+    running = np.cumsum(diffs)
+    before = running - diffs
+    last = np.searchsorted(row, row, "right") - 1
+    behind = running[last] - before
+    own = np.arange(size)
+    high = ranged.high.take(pa.array(places))
+    low = pc.if_else(
+        pa.array(first == own),
+        ranged.low.take(pa.array(places)),
+        high.take(pa.array(np.maximum(own - 1, 0))),
+    )
+    shown = np.flatnonzero((behind != 0) & pc.less(low, high).to_numpy(zero_copy_only=False))
+    at, by = pa.array(shown), places[shown]
+    return _Ranged(_chosen(side, by, behind[shown]), low.take(at), high.take(at))
+
+
+def _chosen(side: Side, places: Ints, diffs: Ints) -> Side:
+    """These changes of a side, with other diffs."""
+    at = pa.array(places)
+    times = None if side.times is None else side.times[places]
+    forms = [form.take(at) for form in side.forms]
+    return Side(side.rows.take(at), side.hashes[places], forms, diffs, times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a step is made of; sides are 0, the left, and 1."""
+
+    node: Asof
+    runs: Mapping[str, list[RunName]]
+    types: tuple[Sequence[str], Sequence[str]]
+    scope: Scope
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Both sides' columns, time and diff."""
+        return arrow_schema([*self.types[0], *self.types[1]])
+
+    def by(self, side: int) -> tuple[int, ...]:
+        """The columns of a side's key."""
+        return (self.node.left_keys, self.node.right_keys)[side]
+
+    def changed(self, side: int, ports: Ports, place: int) -> Side:
+        """A side's updates that can match: those with a value at this place."""
+        kernel = self.scope.kernel
+        schema = arrow_schema(self.types[side])
+        rows = consolidate(flatten(ports.get(join.SIDES[side], []), schema), kernel)
+        if rows.column(place).null_count:
+            rows = rows.filter(rows.column(place).is_valid())
+        return join.changed(rows, self.by(side), self.node, kernel)
+
+    def ranged(self, side: Side) -> _Ranged:
+        """Right's changes whose ranges are not empty."""
+        low, high = self.ranges(side.rows.columns[:-2])
+        there = pc.less(low, high).to_numpy(zero_copy_only=False)
+        if there.all():
+            return _Ranged(side, low, high)
+        places = np.flatnonzero(there)
+        at = pa.array(places)
+        return _Ranged(_chosen(side, places, side.diffs[places]), low.take(at), high.take(at))
+
+    def points(self, side: Side) -> pa.Array:
+        """The sort keys of the points of left's changes."""
+        texts, kernel = [self.node.sorts[0]], self.scope.kernel
+        return keys(texts, side.rows.columns[:-2], self.types[0], kernel)[0]
+
+    def ranges(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
+        """From where, and before where, the points in the ranges of right's rows are."""
+        low, high = keys(self.node.sorts[1:], columns, self.types[1], self.scope.kernel)
+        return (low, high) if self.node.closed else (beyond(low), beyond(high))
+
+    def found(self, points: Side, values: pa.Array) -> Iterator[pa.RecordBatch]:
+        """Left's changes beside the rows that were there before the interval."""
+        size, kernel = points.rows.num_rows, self.scope.kernel
+        runs = self.scope.context.files.open(self.runs.get("right", []))
+        if not size or not runs:
+            return
+        nothing = pa.nulls(size, pa.binary())
+        high = beyond(values) if self.node.closed else values
+        gaps = Gaps(points.forms, points.hashes, nothing, high)
+        nearest = within(runs, gaps, np.ones(size, np.int64), kernel, last=True)
+        if nearest is None:
+            return
+        columns = nearest.rows.columns[2 + len(self.by(1)) : -1]
+        _, ends = self.ranges(columns)
+        asked = values.take(pa.array(nearest.which))
+        inside = np.flatnonzero(pc.less(asked, ends).to_numpy(zero_copy_only=False))
+        held = self._held(columns, nearest.counts, self.types[1])
+        yield self._pairs(points, held, nearest.which[inside], inside)
+
+    def within(self, moved: _Ranged) -> Iterator[pa.RecordBatch]:
+        """The rows on the left that were there before the interval beside right's changes."""
+        size, kernel = moved.side.rows.num_rows, self.scope.kernel
+        runs = self.scope.context.files.open(self.runs.get("left", []))
+        if not size or not runs:
+            return
+        gaps = Gaps(moved.side.forms, moved.side.hashes, moved.low, moved.high)
+        enough = np.full(size, _ALL)
+        some = within(runs, gaps, enough, kernel, last=False, signed=True)
+        if some is not None:
+            columns = some.rows.columns[2 + len(self.by(0)) : -1]
+            held = self._held(columns, some.counts, self.types[0])
+            yield self._pairs(held, moved.side, np.arange(len(some.which)), some.which)
+
+    def together(
+        self, points: Side, values: pa.Array, moved: _Ranged
+    ) -> Iterator[pa.RecordBatch]:
+        """The changes of both sides, at the later one's time."""
+        size, width = points.rows.num_rows, moved.side.rows.num_rows
+        if not size or not width:
+            return
+        both = zip(points.forms, moved.side.forms, strict=True)
+        owner = group([pa.concat_arrays(pair) for pair in both], size + width).ids
+        ranks = order.ranks(pa.concat_arrays([values, moved.low, moved.high]))
+        most = int(ranks.max()) + 1
+        codes = owner[:size] * most + ranks[:size]
+        by_code = np.argsort(codes, kind="stable")
+        ends = [owner[size:] * most + each for each in np.split(ranks[size:], 2)]
+        low, high = (np.searchsorted(codes[by_code], each) for each in ends)
+        counts = high - low
+        for begin, end in join.portions(counts):
+            here = counts[begin:end]
+            one, two = (
+                by_code[spans(low[begin:end], here)],
+                np.repeat(np.arange(begin, end), here),
+            )
+            yield consolidate(self._pairs(points, moved.side, one, two), self.scope.kernel)
+
+    def _held(self, columns: Sequence[pa.Array], counts: Ints, types: Sequence[str]) -> Side:
+        """Rows of state as a side of pairs."""
+        schema = pa.schema(list(arrow_schema(types))[:-2])
+        rows = pa.RecordBatch.from_arrays(list(columns), schema=schema)
+        return Side(rows, np.empty(0, np.uint64), [], counts, None)
+
+    def _pairs(self, left: Side, right: Side, one: Ints, two: Ints) -> pa.RecordBatch:
+        """Pairs of rows, by place, without the end of the range."""
+        self.scope.kernel.allow(len(one) * join.LEAST_OF_PAIR)
+        made = join.pairs(left, right, one, two, self.schema)
+        place = len(self.types[0]) + self.node.end
+        nothing = pa.nulls(made.num_rows, self.schema.field(place).type)
+        return made.set_column(place, self.schema.field(place), nothing)
+
+    def kept(self, side: int, changes: Side) -> list[RunName]:
+        """A side's runs from now on."""
+        names, kernel = self.runs.get(join.SIDES[side], []), self.scope.kernel
+        rows, kinds = changes.rows, self.types[side]
+        data, by = rows.columns[:-2], key_columns(rows, self.by(side), kernel)[0]
+        values = sort_keys_of(self.node.orders[side], rows, kinds, kernel)
+        fields = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(by))]
+        shape = pa.schema(
+            [*fields, ("v", pa.binary()), *list(rows.schema)[:-2], ("n", pa.int64())]
+        )
+        columns = [pa.array(changes.hashes), *by, values, *data, pa.array(changes.diffs)]
+        added = pa.RecordBatch.from_arrays(columns, schema=shape)
+        return ordered.insert(self.scope.context.files, names, added, kernel)
