@@ -7,6 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from streams.app.lean import without_pandas
 from streams.app.services import Supervised, configured, serve, until_signalled
 from streams.app.signals import asked_for
 from streams.app.sql import sql
@@ -25,6 +26,8 @@ app.command()(sql)
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
 # and storage load DuckDB: only where they are wanted, or where all commands are listed.
 wanted = asked_for(sys.argv[1:])
+if wanted in {"coordinator", "compaction", "storage"}:
+    without_pandas()
 if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
     from streams.app.storage import storage
 

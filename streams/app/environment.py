@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from streams.app.client import Answer, Client
 from streams.app.keeper import BrokerKeeper
@@ -22,7 +22,9 @@ from streams.app.service import FENCED, Service
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards
+
+if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
+    from streams.storage.shards import Shards
 
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
@@ -203,7 +205,7 @@ class Environment:
             where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
             raise InvalidUsage(f"another environment has taken over {where}")
 
-    def wait(self, shards: Shards, done: Callable[[], bool], timeout_s: float) -> bool:
+    def wait(self, shards: "Shards", done: Callable[[], bool], timeout_s: float) -> bool:
         """Whether something about shards came true in time. Errors: as `check`."""
         deadline = time.monotonic() + timeout_s
         while not shards.wait(done, _CHECK_EVERY_MS):

@@ -1,0 +1,35 @@
+"""What a command loads before it does anything: users wait for it, and it stays in memory."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import importlib, sys
+command, *more = sys.argv[1:]
+sys.argv = ["slackwater", command]
+for module in ("streams.app.commands", *more):
+    importlib.import_module(module)
+print(*sys.modules)
+"""
+
+
+def loaded(*arguments: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stdout.split())
+
+
+def test_the_shell_loads_no_engine() -> None:
+    found = loaded("sql")
+    assert "streams.app.sql" in found
+    assert found & {"pandas", "pyarrow", "duckdb", "numpy", "pyspark"} == set()
+
+
+@pytest.mark.parametrize("service", ["coordinator", "storage"])
+def test_a_service_loads_no_pandas(service: str) -> None:
+    found = loaded(service, f"streams.app.{service}")
+    assert "streams.trace.columns" in found, "it converts at once"
+    assert "pandas" not in found
