@@ -7,7 +7,7 @@ STAMP := $(VENV)/.synced
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-integration test-long check format lint types lock up bench clean
+.PHONY: help setup demo test test-unit test-integration test-services test-replica test-long check format lint types lock up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -26,13 +26,20 @@ demo: setup ## run the main job on an embedded Kafka, with real data, and check 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=2 $(WHOLE) test-unit test-integration
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(WHOLE) test-unit test-services test-replica
 
 test-unit: setup ## the tests of `make test` without broker and Spark
 	$(RUN)/python -m pytest -m "not integration and not e2e and not long"
 
-test-integration: setup ## the tests of `make test` on a real broker and real Spark
-	$(RUN)/python -m pytest -m "integration and not long"
+test-integration: test-services test-replica ## the tests of `make test` on a real broker and real Spark
+
+REPLICA := tests/integration/replica
+
+test-services: setup # those of `make test-integration` but the replica's
+	$(RUN)/python -m pytest -m "integration and not long" --ignore=$(REPLICA)
+
+test-replica: setup # the replica's
+	$(RUN)/python -m pytest -m "integration and not long" $(REPLICA)
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length
 	$(RUN)/python -m pytest -m "long"

@@ -105,7 +105,7 @@ def test_logs_come_and_go_while_another_thread_polls(storage, make):
         while not done.is_set():
             entries.extend(tail.poll(50))
 
-    thread = threading.Thread(target=pump)
+    thread = threading.Thread(target=pump, daemon=True)
     thread.start()
     for log in logs:
         tail.add({log: START})

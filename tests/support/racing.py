@@ -20,7 +20,7 @@ POINTS = (
 )
 """Where a replica may die."""
 
-SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(4, 32))]
+SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 32))]
 """Of races that are drawn at random: a few for every change, many before a release."""
 
 

@@ -11,13 +11,14 @@ from tests.integration.adapter.support import raw_topic
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
 
-def test_no_observation_of_the_bank_is_wrong(environment, broker) -> None:
+@pytest.mark.parametrize("seconds", [8, pytest.param(60, marks=pytest.mark.long)])
+def test_no_observation_of_the_bank_is_wrong(environment, broker, seconds: int) -> None:
     topics = raw_topic(broker.bootstrap), raw_topic(broker.bootstrap)
     for statement in sources(*topics):
         environment.sql(statement)
     bank = working_bank(environment.kafka, Topic(topics[0]), Topic(topics[1]), rate=100)
     told: list[str] = []
-    watch = observe(environment.client, bank, 20, lambda doing, _: told.append(doing))
+    watch = observe(environment.client, bank, seconds, lambda doing, _: told.append(doing))
     seen = [*watch.subscribed.items(), *watch.selected.items()]
     assert [each for each in seen if each[1].wrong] == []
     assert all(watch.subscribed[name].observations >= 2 for name in (*CHECKS, IN_TIME))

@@ -45,18 +45,6 @@ def answers(directory: Path) -> bool:
     return True
 
 
-def log_of(directory: Path, service: str) -> str:
-    file = directory / "logs" / f"{service}.log"
-    return file.read_text() if file.exists() else ""
-
-
-def compacts(directory: Path, feed: Feed, topic: str) -> bool:
-    """Whether compaction has merged something by itself, of which this makes some more."""
-    feed.send(topic, [{"id": 0, "amount": 0}])
-    time.sleep(1)
-    return "compacted collection=" in log_of(directory, "compaction")
-
-
 def sql(directory: Path, text: str, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [*COMMAND, "sql", "--directory", str(directory), "-c", text, *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -70,11 +58,13 @@ def rows(directory: Path, text: str) -> list[Any]:
     return [row for each in messages if each["type"] == "rows" for row in each["rows"]]
 
 
-def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -> None:
+def test_an_environment_survives_kill_9_of_its_supervisor_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     with up(tmp_path) as first:
-        bootstrap = json.loads((tmp_path / "environment.json").read_text())["bootstrap"]
-        topic = raw_topic(bootstrap)
-        Feed(bootstrap).send(topic, [{"id": i, "amount": i} for i in range(100)])
+        client, kafka, _ = find(tmp_path)
+        topic = raw_topic(kafka.bootstrap)
+        Feed(kafka.bootstrap).send(topic, [{"id": i, "amount": i} for i in range(100)])
         made = sql(
             tmp_path,
             f"CREATE SOURCE s FROM KAFKA (TOPIC '{topic}') (id BIGINT, amount BIGINT)"
@@ -82,26 +72,23 @@ def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -
             " FROM s GROUP BY 1",
         )
         assert made.returncode == 0, made.stdout
-        eventually(lambda: len(rows(tmp_path, "SELECT * FROM v")) == 3, 180)
+        eventually(lambda: len(client.run("SELECT * FROM v")[0].rows) == 3)
         as_of = rows(tmp_path, "SHOW MATERIALIZED VIEWS")[0][3] - 1
         query = f"SELECT k, n FROM v ORDER BY k AS OF {as_of}"
         before = rows(tmp_path, query)
         failed = sql(tmp_path, "SELECT nothing FROM v")
         assert failed.returncode == 1
         assert "error: referenced column" in failed.stdout
-        eventually(lambda: compacts(tmp_path, Feed(bootstrap), topic), 180)
-        assert rows(tmp_path, query) == before
         everything = family(first.pid)
         assert len(everything) >= 6
-        kill_all(everything)
+        first.kill()
         settled(everything)
     with up(tmp_path) as second:
         assert rows(tmp_path, query) == before
-        Feed(json.loads((tmp_path / "environment.json").read_text())["bootstrap"]).send(
-            topic, [{"id": 1000, "amount": 7}]
-        )
+        client, kafka, _ = find(tmp_path)
+        Feed(kafka.bootstrap).send(topic, [{"id": 1000, "amount": 7}])
         total = sum(n for _, n in before) + 7
-        eventually(lambda: rows(tmp_path, "SELECT sum(n) FROM v") == [[total]], 180)
+        eventually(lambda: client.run("SELECT sum(n) FROM v")[0].rows == ((total,),))
         everything = family(second.pid)
         second.send_signal(signal.SIGINT)
         assert second.wait(60) == 0
@@ -109,9 +96,29 @@ def test_an_environment_survives_everything_and_leaves_nothing(tmp_path: Path) -
     assert sql(tmp_path, "SELECT 1").returncode == 3
 
 
-def test_kill_9_of_the_supervisor_takes_everything_down(tmp_path: Path) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("seconds", [0, 1, 2, 3, 5, 8])
+def test_kill_9_of_the_supervisor_takes_down_what_is_starting(
+    tmp_path: Path, seconds: int
+) -> None:
     with up(tmp_path) as process:
-        time.sleep(5)  # the replica is starting Spark
+        time.sleep(seconds)  # Java starts, and Spark
         everything = family(process.pid)
         process.kill()
         settled(everything)
+
+
+@pytest.mark.long
+def test_an_environment_survives_kill_9_of_everything(tmp_path: Path) -> None:
+    with up(tmp_path) as first:
+        client, kafka, _ = find(tmp_path)
+        topic = raw_topic(kafka.bootstrap)
+        Feed(kafka.bootstrap).send(topic, [{"id": i} for i in range(100)])
+        client.run(f"CREATE SOURCE s FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON")
+        eventually(lambda: client.run("SELECT count(*) FROM s")[0].rows == ((100,),), 180)
+        everything = family(first.pid)
+        kill_all(everything)
+        settled(everything)
+    with up(tmp_path):
+        client, _, _ = find(tmp_path)
+        eventually(lambda: client.run("SELECT count(*) FROM s")[0].rows == ((100,),), 180)

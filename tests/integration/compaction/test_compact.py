@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -142,6 +142,7 @@ def test_the_command_compacts_and_reclaims(place: Place) -> None:
     assert "there is no collection nobody" in unknown.stderr
 
 
+@pytest.mark.long
 def test_a_spark_job_gives_the_same(place: Place) -> None:
     """In a process of its own: a JVM that another test has started has its own settings."""
     place.append(12, 400)
@@ -214,9 +215,14 @@ def test_the_service_compacts_now_and_then(place: Place, tmp_path: Path) -> None
     assert place.contents(7) == place.expected(7)
 
 
-def test_a_kill_at_any_moment_leaves_the_contents(place: Place) -> None:
+@pytest.mark.parametrize(
+    "waits_s", [(3.0,), pytest.param((2.0, 3.0, 4.0, 5.0), marks=pytest.mark.long)]
+)
+def test_a_kill_at_any_moment_leaves_the_contents(
+    place: Place, waits_s: Sequence[float]
+) -> None:
     place.append(10, 200)
-    for wait_s in (2.0, 3.0, 4.0, 5.0):
+    for wait_s in waits_s:
         with subprocess.Popen(
             place.command("--whole", "--lag", "3", "--orphans"),
             stdout=subprocess.DEVNULL,

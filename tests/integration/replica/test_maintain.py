@@ -31,7 +31,9 @@ def on_both(tables: Tables, query: str, seed: int) -> None:
     compare(tables, local, query)
 
 
-@pytest.mark.parametrize("number", [3, 13, 16, 21])
+@pytest.mark.parametrize(
+    "number", [21, *(pytest.param(each, marks=pytest.mark.long) for each in (3, 13, 16))]
+)
 def test_tpch_on_spark(spark: SparkSession, number: int) -> None:
     query, chance = tpch.QUERIES[number], random.Random(number)
     read = {name: of for name, of in tpch.COLUMNS.items() if name in query}
@@ -45,7 +47,9 @@ def test_a_delta_join_on_spark(spark: SparkSession) -> None:
     on_both(tables(query, random.Random(1)), query, 1)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(each, marks=pytest.mark.long) for each in (2, 3))]
+)
 def test_random_queries_on_spark(spark: SparkSession, seed: int) -> None:
     drawn, judge = case(Chance(random.Random(seed).randrange)), Judge()
     view, local = (judge.judge(drawn, engine) for engine in ("spark", "local"))

@@ -52,7 +52,11 @@ def served(bench: Bench, directory: Path) -> Iterator["subprocess.Popen[bytes]"]
 
 
 @pytest.mark.parametrize(
-    "to_all", [False, True], ids=["SIGTERM to the process", "Ctrl-C to the group"]
+    "to_all",
+    [
+        pytest.param(False, id="SIGTERM to the process", marks=pytest.mark.long),
+        pytest.param(True, id="Ctrl-C to the group"),
+    ],
 )
 def test_it_serves_without_a_standard_input_and_a_clean_stop_leaves_no_traces(
     bench: Bench, broker: EmbeddedBroker, tmp_path: Path, to_all: bool

@@ -1,4 +1,7 @@
-"""Rows that come and go by themselves, stepped by Spark on an idle topic, across a kill."""
+"""Rows that come and go by themselves, stepped by Spark on an idle topic, across a kill.
+
+`make test` has the kill, behind which they go as well; `make test-long` both.
+"""
 
 import time
 from collections.abc import Callable
@@ -58,6 +61,7 @@ def check(bench: Bench, moment: int) -> None:
     assert sum(changes["_diff"].to_pylist()) == 0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_rows_go_on_an_idle_topic(
     bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker

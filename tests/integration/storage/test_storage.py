@@ -107,7 +107,7 @@ def test_a_listener_is_woken(broker: EmbeddedBroker, id_: CollectionId) -> None:
         read, held = writer.create(id_, TABLE)
         subscription = reader.subscribe_at(read)
         found: list[Delivery] = []
-        waiting = threading.Thread(target=lambda: found.extend(subscription))
+        waiting = threading.Thread(target=lambda: found.extend(subscription), daemon=True)
         waiting.start()
         held = write(writer, held, 10, ("a", 1, 0, 1))
         writer.update_and_downgrade(held, None, EMPTY)

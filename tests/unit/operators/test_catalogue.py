@@ -37,15 +37,15 @@ def test_what_duckdb_agrees_with_is_right() -> None:
     assert sum(sweep.counts.values()) == len(RIGHT)
 
 
-@pytest.mark.parametrize("wrong", RIGHT)
-def test_another_answer_is_found_among_many(
-    wrong: Candidate, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("which", [0, 1], ids=["the even ones", "the odd ones"])
+def test_other_answers_are_found_among_right_ones(
+    which: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = Oracle.answer
+    own, wrong = Oracle.answer, RIGHT[which::2]
 
     def answer(oracle: Oracle, asked: Candidate) -> Answer:
         said = own(oracle, asked)
-        if asked != wrong:
+        if asked not in wrong:
             return said
         if said.rows:
             return replace(said, rows=(said.rows[0], *said.rows[:-1]))
@@ -55,7 +55,7 @@ def test_another_answer_is_found_among_many(
     monkeypatch.setattr(Oracle, "answer", answer)
     sweep = Sweep()
     words = {one: verdict.word for one, verdict in sweep.run(RIGHT)}
-    assert words == dict.fromkeys(RIGHT, "right") | {wrong: "WRONG"}
+    assert words == dict.fromkeys(RIGHT, "right") | dict.fromkeys(wrong, "WRONG")
 
 
 def test_refusals_and_what_duckdb_does_not_bind_are_counted() -> None:
