@@ -4,8 +4,8 @@ A micro-batch that fails does not end the query: the failure is the micro-batch'
 look at it with a regular expression that overflows the stack of its thread on a long trace,
 and the cause would be lost. A query that dies all the same is started again.
 
-A micro-batch that is not done at its deadline is cancelled, and so is one that holds up the
-dropping of a dataflow.
+A micro-batch that is not done at its deadline is cancelled, and so is one that is in the way of
+others (`streams.replica.watched`).
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). What Spark thinks of progress matters to nobody;
@@ -37,11 +37,11 @@ from streams.errors import Indeterminate, SlackwaterError
 from streams.replica import causes, report
 from streams.replica.commit import Committer
 from streams.replica.packed import peek
-from streams.replica.scheduler import LaneName, MicroBatch, Scheduler
+from streams.replica.scheduler import LaneName, Scheduler
 from streams.replica.source import NAME, SCHEMA
 from streams.replica.stage import advance_round
 from streams.replica.timings import Timings
-from streams.replica.trouble import Failure, Kind
+from streams.replica.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,6 @@ UNWRITTEN_PROGRESS = {
 CANCEL_S = 60.0
 """Spark has so long to cancel a micro-batch. After that only a new process helps."""
 
-DROP_S = 5.0
-"""After so long a micro-batch is given up for the sake of a dataflow of it that was dropped."""
-
 
 @dataclass(slots=True)
 class Lane:
@@ -71,7 +68,7 @@ class Lane:
     socket: Path
     timings: Timings
     query: StreamingQuery | None = None
-    watched: "Watched | None" = None
+    watched: Watched | None = None
     checkpoint: Path | None = None
     runs: bool = False
     """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
@@ -153,7 +150,7 @@ class Lane:
                 self.scheduler.defect = Indeterminate(
                     f"lane {self.name}: a micro-batch could not be cancelled in {CANCEL_S:g} s"
                 )
-        elif watched.is_over(now):
+        elif watched.is_over(now, self.scheduler.is_in_the_way):
             log.warning("a micro-batch is cancelled", extra={"lane": self.name})
             watched.cancelled = now
             # Spark's streaming queries run their jobs in a group named after the run
@@ -196,7 +193,7 @@ class Lane:
         self.scheduler.finish(batch)
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 
-    def _give_up(self, watched: "Watched", error: Exception) -> None:
+    def _give_up(self, watched: Watched, error: Exception) -> None:
         """The micro-batch failed, or was cancelled."""
         if self.scheduler.stopping:
             return
@@ -205,30 +202,6 @@ class Lane:
         extra = {"lane": self.name, "step": watched.batch.step, "cause": said}
         log.warning("a micro-batch failed", extra=extra, exc_info=_is_ours(error))
         self.scheduler.abandon(self.name, failure)
-
-
-@dataclass(slots=True)
-class Watched:
-    """A micro-batch whose tasks run, since when, and when it was cancelled, if it was."""
-
-    batch: MicroBatch
-    began: float
-    cancelled: float | None = None
-
-    def is_over(self, now: float) -> bool:
-        """Whether to cancel it."""
-        took_s = now - self.began
-        dropped = any(flow.gone for flow in self.batch.flows())
-        return took_s > self.batch.deadline_s or (dropped and took_s > DROP_S)
-
-    def failure(self, error: Exception) -> Failure | None:
-        """What its failure means; None when it may be done again as it was."""
-        if self.cancelled is None:
-            return None if causes.is_cancelled(error) else causes.failure_of(error)
-        took_s = self.cancelled - self.began
-        if took_s <= self.batch.deadline_s:
-            return None
-        return Failure(f"took longer than {took_s:.0f} s", Kind.HUNG, round(took_s * 1000))
 
 
 def _is_ours(error: Exception) -> bool:

@@ -29,7 +29,7 @@ from streams.replica.causes import failure_of
 from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
 from streams.replica.crash import Crash
-from streams.replica.deadlines import deadline_s
+from streams.replica.deadlines import Deadline, deadline
 from streams.replica.descriptor import Descriptor, Load
 from streams.replica.door import Question
 from streams.replica.flow import Flow, Phase
@@ -60,8 +60,7 @@ class MicroBatch:
     tasks: int
     asked: float
     decided: float
-    deadline_s: float
-    """How long its tasks may take."""
+    deadline: Deadline
     began_at: float
     """By the system's clock, in seconds: no run file of it is older."""
     step: str
@@ -163,7 +162,7 @@ class Scheduler:
             tasks=len(tasks),
             asked=asked,
             decided=time.monotonic(),
-            deadline_s=deadline_s(units, self.config.deadline_s),
+            deadline=deadline(units, self.config.deadline_s),
             began_at=time.time(),
             step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
         )
@@ -199,7 +198,7 @@ class Scheduler:
             case "hydrate":
                 return builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes), ()
             case "apart":
-                return self._alone(view, now_ms), ()
+                return self._alone(self._suspects(), view, now_ms), ()
             case "ingest":
                 return self._plan_near(view, now_ms)
 
@@ -260,12 +259,26 @@ class Scheduler:
         except SlackwaterError:
             return None
 
-    def _alone(self, view: View, now_ms: int) -> tuple[Unit, ...]:
+    def is_in_the_way(self, batch: MicroBatch) -> bool:
+        """Whether a flow that was convicted less often could be stepped, but for this batch.
+
+        It is asked what it would do: what waits, perhaps for this very batch, gains nothing.
+        """
+        with self.lock:
+            convictions = min(unit.flow.isolation.convictions for unit in batch.units)
+            waiting = [
+                flow for flow in self._suspects() if flow.isolation.convictions < convictions
+            ]
+            return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
+
+    def _suspects(self) -> list[Flow]:
+        return [flow for flow in self.sound() if flow.isolation.steps]
+
+    def _alone(self, suspects: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
         """A micro-batch for one flow that may be the one that kills workers, or never ends.
 
-        Those that were never convicted come first: one who is guilty may take long.
+        Those that were convicted less often come first: one who is guilty may take long.
         """
-        suspects = [flow for flow in self.sound() if flow.isolation.steps]
         for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
             units = (
                 builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)

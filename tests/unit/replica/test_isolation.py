@@ -1,5 +1,6 @@
 """One of the dataflows kills whatever micro-batch it is in: the others go on, at every time."""
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,7 +10,8 @@ from streams.ids import CollectionId
 from streams.replica.answers import condition
 from streams.replica.scheduler import LANES, LaneName
 from streams.replica.skew import Skew
-from streams.replica.trouble import Failure, Kind
+from streams.replica.trouble import Failure, Isolation, Kind
+from streams.replica.watched import Watched
 from tests.support.market import VIEWS, Market
 from tests.support.sparkless import Replica
 
@@ -53,6 +55,28 @@ class Ward:
             replica.scheduler.abandon(lane, self.failure)
         else:
             replica.commit(lane)
+
+    def convict(self, times: int) -> Watched:
+        """Let it miss its deadline alone so often, and then hang in `apart` once more."""
+        while self.replica.scheduler.flows[POISON].isolation.convictions < times:
+            self.run(1, seconds=400)
+        self.market.world.now += 400_000
+        self.market.produce(5)
+        self.replica.start()
+        assert self.replica.begin("apart")
+        batch = self.replica.scheduler.current("apart")
+        assert batch is not None
+        assert [unit.flow.id for unit in batch.units] == [POISON]
+        return Watched(batch, began=0.0)
+
+    def lose(self, lane: LaneName) -> None:
+        """A worker is killed in a lane, by nobody's fault."""
+        self.market.world.now += 1000
+        self.market.produce(5)
+        self.replica.sync()
+        assert self.replica.begin(lane)
+        self.replica.results.pop(lane)
+        self.replica.scheduler.abandon(lane, LOST)
 
     def lag_s(self, name: str) -> float:
         self.market.world.shards.sync()
@@ -118,3 +142,47 @@ def test_a_micro_batch_given_up_for_a_drop_is_nobodys_trouble(ward: Ward) -> Non
     ward.deadly = False
     ward.run(3)
     assert ward.lag_s("totals") <= 1
+
+
+@pytest.mark.parametrize("ward", [HUNG], indirect=True, ids=["hung"])
+def test_a_convict_gives_way_to_suspects_and_goes_on_after_them(ward: Ward) -> None:
+    watched = ward.convict(times=5)
+    scheduler, convict = ward.replica.scheduler, ward.replica.scheduler.flows[POISON]
+    common_s, own_s = watched.batch.deadline.common_s, watched.batch.deadline.own_s
+    assert (common_s < 180, own_s > 60 * 2**5) == (True, True)
+    assert not watched.is_over(own_s - 1, scheduler.is_in_the_way), "nobody waits"
+    ward.lose("ingest")
+    assert not watched.is_over(common_s - 1, scheduler.is_in_the_way)
+    assert watched.is_over(common_s + 1, scheduler.is_in_the_way)
+    watched.cancelled = common_s + 1
+    before = convict.isolation, convict.trouble
+    ward.replica.results.pop("apart")
+    scheduler.abandon("apart", watched.failure(RuntimeError("SPARK_JOB_CANCELLED")))
+    assert (convict.isolation, convict.trouble) == before, "that was no failure of its own"
+    ward.run(3)
+    for name in ("orders", "people", "everything", "ranked"):
+        assert ward.lag_s(name) <= 1, name
+    assert ward.killed[-1][:2] == ("apart", 1), "its turn comes again"
+
+
+@pytest.mark.parametrize("ward", [HUNG], indirect=True, ids=["hung"])
+def test_a_convict_gives_way_to_nobody_who_could_not_go_on(ward: Ward) -> None:
+    """What waits for the convict itself would wait for ever if that were begun anew."""
+    watched = ward.convict(times=5)
+    scheduler, own_s = ward.replica.scheduler, watched.batch.deadline.own_s
+    waiting = scheduler.flows[CollectionId("named")]
+    waiting.isolation = waiting.isolation.after(replace(LOST, dataflows=2), 1)
+    assert not watched.is_over(own_s - 1, scheduler.is_in_the_way)
+    assert watched.is_over(own_s + 1, scheduler.is_in_the_way)
+
+
+@pytest.mark.parametrize("ward", [HUNG], indirect=True, ids=["hung"])
+def test_of_two_convicts_the_one_convicted_more_often_gives_way(ward: Ward) -> None:
+    watched = ward.convict(times=5)
+    scheduler, common_s = ward.replica.scheduler, watched.batch.deadline.common_s
+    other = scheduler.flows[CollectionId("everything")]
+    other.isolation = Isolation(steps=3, convictions=4)
+    assert ward.replica.step("ingest"), "now there is something to do for it"
+    assert watched.is_over(common_s + 1, scheduler.is_in_the_way)
+    other.isolation = Isolation(steps=3, convictions=5)
+    assert not watched.is_over(common_s + 1, scheduler.is_in_the_way), "each has its time"

@@ -7,7 +7,7 @@ import pytest
 
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.replica import trouble
-from streams.replica.deadlines import deadline_s
+from streams.replica.deadlines import Deadline, deadline
 from streams.replica.descriptor import RawLoad
 from streams.replica.ingest.ranges import Slice
 from streams.replica.trouble import Failure, Isolation, Kind, Trouble
@@ -85,8 +85,8 @@ def test_an_outage_makes_suspects_only_when_it_repeats() -> None:
     assert Isolation().after(Failure("no answer", Kind.UNREACHABLE), 2).steps == 0
 
 
-def unit(convictions: int = 0, cost_ms: float = 0.0, messages: int = 0) -> Any:
-    flow = SimpleNamespace(isolation=Isolation(0, convictions), cost_ms=cost_ms)
+def unit(convictions: int = 0, cost_ms: float = 0.0, messages: int = 0, steps: int = 0) -> Any:
+    flow = SimpleNamespace(isolation=Isolation(steps, convictions), cost_ms=cost_ms)
     source: Any = None
     slices = (Slice(0, Offset(0), Offset(messages)),) if messages else ()
     load = RawLoad(
@@ -96,8 +96,13 @@ def unit(convictions: int = 0, cost_ms: float = 0.0, messages: int = 0) -> Any:
 
 
 def test_a_deadline_grows_with_the_work_and_with_experience() -> None:
-    assert deadline_s([unit()], 60) == 60
-    assert deadline_s([unit(messages=200_000)], 60) == 160
-    assert deadline_s([unit(cost_ms=5_000), unit(cost_ms=1_000)], 60) == 180
-    assert deadline_s([unit(convictions=3)], 60) == 480
-    assert deadline_s([unit(convictions=3), unit()], 60) == 60
+    assert deadline([unit()], 60) == Deadline(60, 60)
+    assert deadline([unit(messages=200_000)], 60) == Deadline(160, 160)
+    assert deadline([unit(cost_ms=5_000), unit(cost_ms=1_000)], 60) == Deadline(180, 180)
+
+
+def test_a_convict_has_longer_while_it_is_alone() -> None:
+    assert deadline([unit(convictions=3, steps=5)], 60) == Deadline(60, 480)
+    assert deadline([unit(convictions=3, steps=5, messages=200_000)], 60) == Deadline(160, 580)
+    assert deadline([unit(convictions=3, steps=5), unit()], 60) == Deadline(60, 60)
+    assert deadline([unit(convictions=3)], 60) == Deadline(60, 60), "it is in others' lane"
