@@ -4,7 +4,9 @@ A session begins by fencing every earlier one (`Transactions.init`), so that of 
 one sink only the newest writes, and then reads the progress that the earlier ones committed.
 From there on each interval is decided (`streams.storage.sink`) and written in short
 transactions, whose last record is the progress. After any failure whose result is unknown the
-session begins anew: what is in the topic is what the progress says.
+session begins anew: what is in the topic is what the progress says. So it does after a defect
+of ours, with pauses that grow while the sink stands at one frontier. Only a newer runner of the
+sink ends it.
 
 The hold on the collection stays below the committed progress, so that a session can always
 rebuild the keys that are in the topic from the contents just before it (rule 5).
@@ -24,6 +26,7 @@ from streams.kafka.transactions import Fenced, OutRecord
 from streams.progress import frontier
 from streams.storage.description import loads
 from streams.storage.events import Downgrade
+from streams.storage.pauses import longer_s
 from streams.storage.read import LAST, end, is_complete, load_stable
 from streams.storage.shards import Shards
 from streams.storage.sink import NO_KEYS, Hashes
@@ -128,6 +131,8 @@ class SinkRunner:
         self._status = SinkStatus("starting")
         self._stopped = threading.Event()
         self._written_ms = 0
+        self._stuck_at: Timestamp | None = None
+        self._pause_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"sink {spec.sink}", daemon=True)
 
     @property
@@ -160,11 +165,19 @@ class SinkRunner:
                     )
                     self._say(SinkStatus("stalled", str(failure), self._status.frontier))
                     self._stopped.wait(RETRY_S)
-        except Exception as defect:
-            self._say(SinkStatus("failed", repr(defect), self._status.frontier))
-            raise
+                except Exception as defect:
+                    log.exception("sink begins anew", extra={"sink": self._spec.sink})
+                    self._stopped.wait(self._failed(defect))
         finally:
             self._writer.close()
+
+    def _failed(self, defect: Exception) -> float:
+        """Say what defect of ours the sink has met; the seconds to wait before it goes on."""
+        reached = self._status.frontier
+        self._say(SinkStatus("failed", repr(defect), reached))
+        self._pause_s = longer_s(self._pause_s if reached == self._stuck_at else 0.0)
+        self._stuck_at = reached
+        return self._pause_s
 
     def _session(self) -> None:
         self._writer.init()

@@ -18,7 +18,7 @@ from streams.storage.events import Acquire, Append, Part, Right
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards, write_capability
 from streams.storage.sink_progress import Progress, decode, encode, transactions
-from streams.storage.sink_runner import SinkRunner, SinkSpec
+from streams.storage.sink_runner import SinkRunner, SinkSpec, SinkStatus
 
 U1 = CollectionId("u1")
 SPEC = SinkSpec(
@@ -205,6 +205,34 @@ def test_nothing_is_lost_or_doubled_whatever_a_commit_says(world, monkeypatch, f
     world.append(30, [(1, 5, 22, -1), (1, 6, 22, 1)])
     eventually(world.reached(30))
     assert world.written == [(10, 1, 5), (22, 1, 6)]
+
+
+def test_a_defect_is_said_and_the_sink_goes_on_when_it_is_gone(world, monkeypatch) -> None:
+    monkeypatch.setattr("streams.storage.pauses.FIRST_PAUSE_S", 0.01)
+    met: list[int] = []
+
+    def damaged(*_: object, **__: object) -> None:
+        met.append(1)
+        raise RecursionError("too deep")
+
+    world.append(20, [(1, 5, 10, 1)])
+    with monkeypatch.context() as defect:
+        defect.setattr("streams.storage.sink_runner.Recorder.decide", damaged)
+        runner = world.run()
+        eventually(lambda: len(met) >= 3)
+        eventually(lambda: runner.status.state == "failed")
+        assert runner.status.message == "RecursionError('too deep')"
+    eventually(world.reached(20))
+    eventually(lambda: runner.status.state == "running")
+    assert world.written == [(10, 1, 5)]
+
+
+def test_pauses_grow_while_a_sink_stands_at_one_frontier(world) -> None:
+    runner, defect = SinkRunner(SPEC, world.shards, world.output, now_ms=int), KeyError("x")
+    assert [runner._failed(defect) for _ in range(3)] == [0.5, 1.0, 2.0]
+    runner._say(SinkStatus("running", "", Timestamp(20)))
+    assert runner._failed(defect) == 0.5
+    assert runner.status == SinkStatus("failed", "KeyError('x')", Timestamp(20))
 
 
 def test_a_long_interval_goes_on_where_the_last_session_stopped(world, monkeypatch) -> None:
