@@ -23,6 +23,7 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.events import Body, Downgrade
+from streams.storage.pauses import Pauses
 from streams.storage.policy import RetainHistory, Retention, catalog_hold, downgrade, due_ms
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
@@ -54,6 +55,7 @@ class History:
     _wanted: set[CollectionId] = field(default_factory=set)
     _due_at: dict[CollectionId, int] = field(default_factory=dict)
     _moved: set[str] = field(default_factory=set)
+    _pauses: Pauses = field(default_factory=Pauses)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -63,12 +65,41 @@ class History:
         """Let go of the history of these objects from here on."""
         self._items = {item.id: item for item in items if item.kind != "sink"}
         self._wanted, self._due_at = set(self._items), {}
+        self._pauses.keep(self._items)
 
     def let_go(self) -> None:
-        """Let go of what is due. Errors: as `Shards.submit`; then it is due still."""
+        """Let go of what is due. Errors: as `Shards.submit`; then it is due still.
+
+        A defect of ours about one collection keeps no other: they are tried one by one then,
+        and those at which it comes up, after pauses that grow.
+        """
         self._want()
-        kept = list(self._kept([self._items[each] for each in sorted(self._wanted)]))
+        wanted = sorted(self._wanted)
+        together = [each for each in wanted if each not in self._pauses]
+        alone = [each for each in wanted if each in self._pauses and self._pauses.is_due(each)]
+        try:
+            self._try(together)
+        except SlackwaterError:
+            raise
+        except Exception:  # noqa: BLE001  it comes up again, at the one to blame
+            alone += together
+        for each in alone:
+            self._try_alone(each)
+
+    def _try(self, wanted: Sequence[CollectionId]) -> None:
+        kept = list(self._kept([self._items[each] for each in wanted]))
         self._wanted -= self._move(kept)
+
+    def _try_alone(self, wanted: CollectionId) -> None:
+        try:
+            self._try([wanted])
+        except SlackwaterError:
+            raise
+        except Exception:
+            log.exception("history cannot be let go", extra={"id": wanted})
+            self._pauses.failed(wanted)
+        else:
+            self._pauses.over(wanted)
 
     def _note(self, groups: frozenset[str]) -> None:
         with self._lock:

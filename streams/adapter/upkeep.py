@@ -4,13 +4,16 @@ Objects that the catalog names but that no command asked for yet are established
 (`problems` says why one could not be);
 dropped ones are removed as soon as a replica has confirmed that nothing runs for them; the
 catalog's holds follow the read policy. Each of these may fail for the time being and is then
-tried again. A successor ends the coordinator (`failure`), and so does a defect of ours: its
-process ends, and a new one begins with what the topics say.
+tried again. So is what fails for one object by a defect of ours, after pauses that grow, while
+the others go on: a new process would meet it again. A successor ends the coordinator
+(`failure`), and so does any other defect: its process ends, and a new one begins with what the
+topics say.
 """
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
@@ -22,6 +25,7 @@ from streams.compute.controller import Controller
 from streams.errors import Corrupt, InvalidStatement, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.log import Truncated
+from streams.storage.pauses import Pauses
 from streams.storage.policy import Retention
 from streams.storage.shards import Shards
 
@@ -29,6 +33,8 @@ log = logging.getLogger(__name__)
 
 LISTEN_MS = 200
 BEAT_S = 1.0
+
+UNMADE = "object cannot be made"
 
 
 class Keeper(Protocol):
@@ -55,6 +61,7 @@ class Upkeep:
         self._history = History(keeper.shards, keeper.guards, policy, now_ms)
         self._asked: set[CollectionId] = set()
         self._dropping: set[CollectionId] = set()
+        self._pauses = Pauses()
         self._seen: tuple[Catalog | None, int] = (None, 0)
         self._stopped = threading.Event()
         self._threads = [
@@ -83,12 +90,11 @@ class Upkeep:
                 try:
                     described.append(self._objects.establish(item))
                 except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
-                    self._note(item, error)
+                    self._note(item, error, UNMADE)
                 except SlackwaterError:
                     raise
-                except Exception as defect:  # of ours: a new process would meet it again
-                    log.exception("object cannot be made", extra={"id": item.id})
-                    self.problems[item.id] = repr(defect)
+                except Exception as defect:  # noqa: BLE001  logged with its trace
+                    self._note_defect(item, defect, UNMADE)
                 else:
                     self._asked.add(item.id)
         self._keeper.controller.start(described, sorted(catalog.dropped))
@@ -117,20 +123,12 @@ class Upkeep:
         self._objects.crash("before-command")
         self._keeper.controller.create(description)
         self._asked.add(item.id)
-        self.problems.pop(item.id, None)
         self._objects.crash("after-command")
 
     def retry(self, item: Item) -> None:
         """`establish`, but what fails is noted and tried again later. Errors: Deposed."""
-        try:
+        with self._alone(item, UNMADE):
             self.establish(item)
-        except Deposed:
-            raise
-        except SlackwaterError as error:
-            self._note(item, error)
-        except Exception as defect:  # of ours: a new process would meet it again
-            log.exception("object cannot be made", extra={"id": item.id})
-            self.problems[item.id] = repr(defect)
 
     def abolish(self, item: Item) -> None:
         """Ask for the end of a dropped object's dataflow; the caller holds the lock.
@@ -139,24 +137,35 @@ class Upkeep:
         Errors: Deposed.
         """
         self._asked.discard(item.id)
-        self.problems.pop(item.id, None)
-        try:
+        with self._alone(item, "end of a dataflow cannot be asked for"):
             self._keeper.controller.drop(item.id)
+            self._dropping.add(item.id)
+
+    @contextmanager
+    def _alone(self, item: Item, said: str) -> Iterator[None]:
+        """Note what fails for an object, of which others know nothing. Errors: Deposed."""
+        try:
+            yield
         except Deposed:
             raise
         except SlackwaterError as error:
-            facts = {"id": item.id, "object": item.name, "cause": str(error)}
-            log.warning("end of a dataflow cannot be asked for, will try again", extra=facts)
+            self._note(item, error, said)
+        except Exception as defect:  # noqa: BLE001  logged with its trace
+            self._note_defect(item, defect, said)
         else:
-            self._dropping.add(item.id)
+            self.problems.pop(item.id, None)
+            self._pauses.over(item.id)
 
-    def _note(self, item: Item, error: SlackwaterError) -> None:
+    def _note(self, item: Item, error: SlackwaterError, said: str) -> None:
         if self.problems.get(item.id) != str(error):
-            log.warning(
-                "object cannot be made, will try again",
-                extra={"id": item.id, "object": item.name, "cause": str(error)},
-            )
+            facts = {"id": item.id, "object": item.name, "cause": str(error)}
+            log.warning("%s, will try again", said, extra=facts)
         self.problems[item.id] = str(error)
+
+    def _note_defect(self, item: Item, defect: Exception, said: str) -> None:
+        log.error(said, extra={"id": item.id, "object": item.name}, exc_info=defect)
+        self._pauses.failed(item.id)
+        self.problems[item.id] = repr(defect)
 
     def _run(self, step: Callable[[], None], wait_s: float) -> None:
         while not self._stopped.wait(wait_s):
@@ -180,6 +189,8 @@ class Upkeep:
             self._catch_up(catalog)
             gone = self._keeper.controller.observed.dropped
             for item in sorted(catalog.dropped.values(), key=lambda each: -each.number):
+                if not self._pauses.is_due(item.id):
+                    continue
                 if item.id in gone:
                     self._remove(item)
                 elif item.id not in self._dropping:
@@ -193,7 +204,8 @@ class Upkeep:
         """
         if not self._asked.issuperset(catalog.items):
             for item in catalog.ordered():
-                if item.id not in self._asked and self._asked.issuperset(item.inputs):
+                is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
+                if is_wanted and self._asked.issuperset(item.inputs):
                     self.retry(item)
         known, count = self._seen
         if catalog is not known or len(self._asked) != count:
@@ -204,15 +216,7 @@ class Upkeep:
 
     def _remove(self, item: Item) -> None:
         """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
-        try:
+        with self._alone(item, "object cannot be removed"):
             self._objects.abolish(item)
-        except Deposed:
-            raise
-        except SlackwaterError as error:
-            log.warning(
-                "object cannot be removed, will try again",
-                extra={"id": item.id, "object": item.name, "cause": str(error)},
-            )
-        else:
             self._keeper.controller.forget(item.id)
             self._dropping.discard(item.id)
