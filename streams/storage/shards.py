@@ -24,6 +24,7 @@ from streams.storage.events import Body, Create, Drop, write_capability
 from streams.storage.following import PATIENCE_MS, Following
 from streams.storage.group import MADE_ANEW, Group, Names, lost, names_of
 from streams.storage.lifecycle import described
+from streams.storage.limits import TooLarge
 from streams.storage.outcomes import Created, Outcome, Refused, Unavailable
 from streams.storage.ranges import with_ranges
 from streams.storage.sending import RESEND_MS, Attempt, Sending
@@ -358,10 +359,9 @@ class Shards:
         # more than one row is never so large
         largest = max((len(body) for body, _ in bodies), default=0)
         if largest > MAXIMUM_BODY_BYTES:
-            raise InvalidUsage(
-                f"collection {collection}: expected rows of at most {MAXIMUM_BODY_BYTES} bytes,"
-                f" actual {largest}: split the row or keep its largest value elsewhere"
-            )
+            advice = "split it or keep its largest value elsewhere"
+            what = f"bytes of a packed row of collection {collection} ({advice})"
+            raise TooLarge(what, MAXIMUM_BODY_BYTES, largest)
         return ChunkWrite(self.data_topic(collection), bodies, self.headers(collection))
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:

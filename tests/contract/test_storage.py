@@ -127,7 +127,7 @@ def test_large_rows_are_split_and_one_that_is_too_large_is_refused(client: Stora
     found = everything(client, read, 5)
     assert {key[0] for key in found} == set(names)
     huge = os.urandom(5 << 20).hex()  # 10 MiB that do not compress to 8
-    with pytest.raises(InvalidUsage, match="expected rows of at most"):
+    with pytest.raises(InvalidUsage, match="bytes of a packed row"):
         write(client, done, 9, (huge * 2, 1, 7, 1))
     assert write(client, done, 9, ("a", 1, 7, 1)).frontier == frontier(9)
 

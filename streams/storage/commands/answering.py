@@ -180,9 +180,18 @@ class Answering:
             self._stop(talk, obstacle)
         except (Determinate, Indeterminate):
             raise
-        except Exception as defect:  # one command, whatever is wrong with it, stops no other
-            log.exception("a command failed", extra={"command": talk.request.id})
-            talk.outcome = failed(defect)
+        except Exception as defect:  # noqa: BLE001  whatever is wrong with one stops no other
+            self._give_up(talk, defect)
+
+    def _give_up(self, talk: Talk, failure: Exception) -> None:
+        """Have what keeps one command from its outcome be its outcome."""
+        if isinstance(failure, InvalidUsage | Corrupt):
+            self._stop(talk, failure)
+            return
+        if not isinstance(failure, SlackwaterError):
+            command = {"command": talk.request.id}
+            log.error("a command failed", exc_info=failure, extra=command)
+        talk.outcome = failed(failure)
 
     def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
         """Say why not; unless it is the command's own effect that is in its way."""
@@ -228,11 +237,12 @@ class Answering:
         asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
         try:
             stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
-        except (Determinate, Indeterminate) as failure:
-            if self._shards.following.is_silence():
+        except Exception as failure:  # one command's rows keep no other from its chunks
+            is_broker = isinstance(failure, Determinate | Indeterminate)
+            if is_broker and self._shards.following.is_silence():
                 raise
             if len(talks) == 1:
-                talks[0].outcome = failed(failure)
+                self._give_up(talks[0], failure)
                 return
             for talk in talks:
                 self._store([talk])
@@ -243,7 +253,10 @@ class Answering:
 
     def _submit(self, talks: Sequence[Talk]) -> None:
         wanted = [talk.attempts() for talk in talks]
-        decided = iter(self._decide([each for events in wanted for each in events]))
+        try:
+            decided = iter(self._decide([each for events in wanted for each in events]))
+        except InvalidUsage as cause:  # a group was left a moment ago: then it is opened
+            raise Determinate(str(cause)) from cause
         self._reached("submitted")
         for talk, events in zip(talks, wanted, strict=True):
             self._go_on(talk, Submitted(tuple(next(decided) for _ in events)))

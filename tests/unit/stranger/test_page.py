@@ -14,6 +14,7 @@ from streams.storage.accepted import is_accepted
 from streams.storage.capabilities import LONGEST_LEASE_MS, LONGEST_TOKEN
 from streams.storage.commands import service
 from streams.storage.commands.wire import LONGEST_ID, Status
+from streams.storage.shards import MAXIMUM_BODY_BYTES
 from streams.trace.kernel import arrow_type
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
@@ -95,6 +96,7 @@ def test_the_limits_are_those_of_the_code() -> None:
         limits.MOST_DIFF,
         limits.MOST_PIECES,
         limits.MOST_SHARES,
+        MAXIMUM_BODY_BYTES,
         stream.MOST_BATCHES,
     }
 

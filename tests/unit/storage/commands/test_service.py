@@ -438,3 +438,48 @@ def test_a_zombie_sends_nothing(world: World) -> None:
     with pytest.raises(Fenced):
         world.run(world.service(reached))
     assert world.broker.store.log(log).end == ends[0]
+
+
+def test_a_row_that_fits_no_chunk_is_refused_and_its_neighbours_are_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    for name in ("t", "o"):
+        _, write = world.ask("create", collection=name, description=DESCRIPTION)["capabilities"]
+        held.append(write)
+    monkeypatch.setattr("streams.storage.shards.MAXIMUM_BODY_BYTES", 2_000)
+    wide = "".join(map(str, range(3_000)))
+    sent = [
+        world.send("update_and_downgrade", **update(write, 5, (text, 1, 0, 1)))
+        for write, text in zip(held, (wide, "narrow"), strict=True)
+    ]
+    world.run()
+    answers = [world.answers()[id_] for id_ in sent]
+    assert code(answers[0]) == "TooLarge"
+    assert "bytes of a packed row of collection t" in answers[0]["error"]["message"]
+    assert answers[1]["status"] == "DONE"
+
+
+def test_a_defect_while_chunks_are_made_is_the_command_s_own(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = []
+    for name in ("t", "o"):
+        _, write = world.ask("create", collection=name, description=DESCRIPTION)["capabilities"]
+        held.append(write)
+    real = chunk.encode
+
+    def encode(updates: pa.Table, *more: Any) -> Any:
+        if "poison" in updates.column(0).to_pylist():
+            raise RuntimeError("a fault of ours")
+        return real(updates, *more)
+
+    monkeypatch.setattr(chunk, "encode", encode)
+    sent = [
+        world.send("update_and_downgrade", **update(write, 5, (text, 1, 0, 1)))
+        for write, text in zip(held, ("poison", "fine"), strict=True)
+    ]
+    world.run()
+    answers = [world.answers()[id_] for id_ in sent]
+    assert (answers[0]["status"], answers[0]["error"]["code"]) == ("FAILED", "Defect")
+    assert answers[1]["status"] == "DONE"
