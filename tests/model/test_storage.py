@@ -96,6 +96,10 @@ class StorageMachine(RuleBasedStateMachine):
             return Sealed
         return None if held.name in self.model.writes else InvalidCapability
 
+    def end(self, client: Storage) -> None:
+        """Drop the collection, whoever holds it."""
+        end(client, T1)
+
     def tick(self, client: Storage) -> None:
         """One record that changes nothing."""
         client.shards.submit([(T1, Reclaim({}))])
@@ -232,7 +236,7 @@ class StorageMachine(RuleBasedStateMachine):
     def drop_collection(self, n: int) -> None:
         if n % 40:
             return
-        end(self.client(n), T1)
+        self.end(self.client(n))
         self.dropped = True
         self.model.drop()
         self.following = []
@@ -386,6 +390,9 @@ class FaultyStorageMachine(StorageMachine):
 
     def tick(self, client: Storage) -> None:
         cast("Stubborn", client).again(super().tick, client)
+
+    def end(self, client: Storage) -> None:
+        cast("Stubborn", client).again(super().end, client)
 
     @rule(n=pick, faults=st.lists(st.sampled_from(Fault), max_size=MOST_IN_A_ROW))
     def logs_fail(self, n: int, faults: list[Fault]) -> None:

@@ -35,6 +35,7 @@ def wanted(rule: Rule, counts: tuple[Contents, ...]) -> Contents:
             Rule.EXCEPT: int(n[0] > 0 and not n[1]),
             Rule.WITH: n[0] if n[1] else 0,
             Rule.WITHOUT: 0 if n[1] else n[0],
+            Rule.BUT_ONE: max(n[0] - (n[1] > 0), 0),
             Rule.MARK: n[0],
             Rule.SINGLE: n[0] if not n[1] or n[1] > n[0] else 0,
             Rule.BOUNDED: n[0] if n[0] <= MOST else 0,
