@@ -123,7 +123,8 @@ class CatalogLog:
                 facts = {"log": self._topic, "offset": entry.offset, "cause": str(foreign)}
                 log.warning("a record is no event of the catalog, passed over", extra=facts)
                 continue
-            self._state, outcome = self._state.step(event, entry.at_ms)
+            at_ms = entry.at_ms if entry.is_append_time else None
+            self._state, outcome = self._state.step(event, at_ms)
             if event.id == wanted and found is None:
                 found = outcome
         self._position = max(self._position, end)

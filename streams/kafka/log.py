@@ -21,12 +21,17 @@ from streams.values import value
 
 @value(frozen=True, slots=True)
 class Entry:
-    """One record of a log as read back. `at_ms` is the broker's append time, never ours."""
+    """One record of a log as read back. `at_ms` is the broker's append time, never ours.
+
+    Without `is_append_time` it is the time that the record's writer chose, or none: a log's
+    clock cannot be told by it, and whoever keeps one halts there (rule 11).
+    """
 
     topic: Topic
     offset: Offset
     at_ms: int
     value: bytes
+    is_append_time: bool = True
 
 
 KEY_ERRORS = "surrogateescape"
@@ -84,7 +89,7 @@ class Unanswered(Determinate):
 
 
 class WronglyTimed(Corrupt):
-    """A record has its writer's time, not the broker's: fatal for its group (rule 11)."""
+    """A record has its writer's time, not the broker's: it halts its group (rule 11)."""
 
     def __init__(self, topic: Topic, offset: int) -> None:
         super().__init__(topic, offset)
@@ -93,7 +98,8 @@ class WronglyTimed(Corrupt):
     def __str__(self) -> str:
         return (
             f"log {self.topic} at offset {self.offset}: expected the broker's append time, "
-            "found the writer's (message.timestamp.type must be LogAppendTime)"
+            "found the writer's: set message.timestamp.type of the topic to LogAppendTime, then"
+            " see 'slackwater shard verify' for what to do about this record"
         )
 
 
@@ -114,7 +120,7 @@ class Tail(Protocol):
         """Whatever has come, in offset order for each topic; empty after `wait_ms` of nothing.
 
         Errors: `Truncated` when the log no longer holds the position, or the topic is gone
-        (rule 12), `WronglyTimed` (rule 11); that topic is followed no more, the others are.
+        (rule 12); that topic is followed no more, the others are.
         """
 
     def silent_ms(self) -> int:

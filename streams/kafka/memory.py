@@ -24,14 +24,11 @@ from streams.kafka.log import (
     Stored,
     Tail,
     Truncated,
-    WronglyTimed,
     all_stored,
     described,
 )
 from streams.kafka.memory_store import Store
-from streams.kafka.topics import TopicKind, Topics
-
-_APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
+from streams.kafka.topics import Topics
 
 
 class MemoryTail:
@@ -77,7 +74,13 @@ class MemoryTail:
                 raise failure
             records = self._store.log(topic).since(position)
             entries.extend(
-                Entry(topic, record.offset, record.at_ms, record.value or b"")
+                Entry(
+                    topic,
+                    record.offset,
+                    record.at_ms,
+                    record.value or b"",
+                    record.is_append_time,
+                )
                 for record in records
             )
             if records:
@@ -87,9 +90,6 @@ class MemoryTail:
     def _failure(self, topic: Topic, position: int) -> SlackwaterError | None:
         if reason := self._lost(topic, position):
             return Truncated(topic, position, reason)
-        kind = self._store.topic(topic).spec.kind
-        if position < self._store.log(topic).end and kind not in _APPEND_TIMED:
-            return WronglyTimed(topic, position)
         return None
 
     def _lost(self, topic: Topic, position: int) -> str:

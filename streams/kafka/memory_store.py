@@ -29,6 +29,7 @@ from streams.kafka.topics import (
 
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 _LONGEST_NAME = 249
+_APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
 
 
 def are_one(one: Topic, other: Topic) -> bool:
@@ -45,15 +46,21 @@ class Record:
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes], ...] = ()
+    is_append_time: bool = True
 
 
 @dataclass(slots=True)
 class Partition:
-    """Records in offset order; `end` is the offset of the next one."""
+    """Records in offset order; `end` is the offset of the next one.
+
+    Records that are appended from now on have the broker's time if the partition
+    `is_append_timed`; what is there keeps the kind of time that it has.
+    """
 
     records: list[Record] = field(default_factory=list)
     low: int = 0
     end: int = 0
+    is_append_timed: bool = True
 
     def append(
         self,
@@ -64,7 +71,8 @@ class Partition:
     ) -> Offset:
         """Add a record at the end."""
         offset = Offset(self.end)
-        self.records.append(Record(offset, at_ms, key, value, tuple(headers.items())))
+        kept = tuple(headers.items())
+        self.records.append(Record(offset, at_ms, key, value, kept, self.is_append_timed))
         self.end += 1
         return offset
 
@@ -113,7 +121,10 @@ class Store:
             refuse({spec.name: self._problems(spec) for spec in specs})
             for spec in specs:
                 if spec.name not in self._topics:
-                    parts = tuple(Partition() for _ in range(spec.partitions))
+                    timed = spec.kind in _APPEND_TIMED
+                    parts = tuple(
+                        Partition(is_append_timed=timed) for _ in range(spec.partitions)
+                    )
                     self._topics[spec.name] = StoredTopic(spec, self._fresh().hex, parts)
 
     def _problems(self, spec: TopicSpec) -> Sequence[str]:
@@ -132,7 +143,9 @@ class Store:
         """Add what is missing."""
         with self.changed:
             stored = self.topic(topic)
-            more = tuple(Partition() for _ in range(partitions - len(stored.partitions)))
+            timed = stored.spec.kind in _APPEND_TIMED
+            count = partitions - len(stored.partitions)
+            more = tuple(Partition(is_append_timed=timed) for _ in range(count))
             self._topics[topic] = replace(stored, partitions=stored.partitions + more)
 
     def delete(self, topics: Sequence[Topic]) -> None:

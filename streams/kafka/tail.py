@@ -34,7 +34,7 @@ from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka import clients
 from streams.kafka.faults import END_OF_PARTITION, GONE, OUT_OF_RANGE, read_fault
-from streams.kafka.log import Entry, Truncated, WronglyTimed
+from streams.kafka.log import Entry, Truncated
 from streams.kafka.lookout import Asker, Lookout
 from streams.kafka.seats import Seat, Seats
 from streams.kafka.settings import ClientSettings
@@ -184,20 +184,12 @@ class KafkaTail:
                 error = message.error()
                 if error is None:
                     if self._seats.record(seat, topic, offset, now):
-                        entries.extend(self._entry(topic, offset, message))
+                        entries.append(entry_of(topic, offset, message))
                 elif error.code() == END_OF_PARTITION:
                     self._seats.reached_end(seat, topic)
                 else:
                     self._note(topic, error)
         return tuple(entries)
-
-    def _entry(self, topic: Topic, offset: int, message: Message) -> tuple[Entry, ...]:
-        """Rule 11: a record that does not carry the broker's append time halts its log."""
-        kind, at_ms = message.timestamp()
-        if kind != TIMESTAMP_LOG_APPEND_TIME:
-            self._leave(topic, WronglyTimed(topic, offset))
-            return ()
-        return (Entry(topic, Offset(offset), at_ms, message.value() or b""),)
 
     def _note(self, topic: Topic, error: KafkaError) -> None:
         """Keep what cannot heal for the next poll; the client itself sees to the rest.
@@ -241,6 +233,13 @@ class KafkaTail:
         with self._polling:
             for consumer in self._consumers.values():
                 consumer.close()
+
+
+def entry_of(topic: Topic, offset: int, message: Message) -> Entry:
+    """A record as it was read."""
+    kind, at_ms = message.timestamp()
+    is_append_time = kind == TIMESTAMP_LOG_APPEND_TIME
+    return Entry(topic, Offset(offset), at_ms, message.value() or b"", is_append_time)
 
 
 def _is_end(move: tuple[Topic, Offset | None]) -> bool:

@@ -18,7 +18,7 @@ from functools import partial
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
-from streams.kafka.log import Entry, Logs, Tail, Truncated, WronglyTimed
+from streams.kafka.log import Entry, Logs, Tail, Truncated
 from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
@@ -229,9 +229,6 @@ class Following:
             self._moves.make()
             try:
                 entries = self._tail.poll(wait_ms)
-            except WronglyTimed as failure:
-                self.fail(failure.topic, failure)
-                entries = ()
             except Truncated as failure:
                 self._leave_behind(failure.topic, failure)
                 entries = ()

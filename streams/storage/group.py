@@ -1,8 +1,9 @@
 """One group as this process follows it: its topics, the state folded so far, what went wrong.
 
 The fold is pure; this is the object that moves. It refuses what no honest log holds, naming
-topic and offset: a gap, a record of an unknown kind (rule 11), a Rollup that is not what we
-folded ourselves (rule 8). After that the group stays failed, and other groups go on.
+topic and offset: a gap, a record of an unknown kind or with its writer's time (rule 11), a
+Rollup that is not what we folded ourselves (rule 8). After that the group stays failed, and
+other groups go on.
 """
 
 import logging
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.log import Entry, Truncated
+from streams.kafka.log import Entry, Truncated, WronglyTimed
 from streams.storage import packing, records, rollup
 from streams.storage.events import Event, Rollup
 from streams.storage.machine import recall, step, tick
@@ -117,7 +118,7 @@ class Group:
     def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
         """Fold one record; None when it was folded already, or says nothing of collections.
 
-        Errors: Corrupt, OpenAgain.
+        Errors: Corrupt, WronglyTimed among them; OpenAgain.
         """
         expected = self.state.upto + 1
         if entry.offset < expected:
@@ -130,6 +131,8 @@ class Group:
         if skip is not None and skip.is_meant(entry.value):
             self.pass_over(entry.offset)
             return None
+        if not entry.is_append_time:
+            raise WronglyTimed(entry.topic, entry.offset)
         if is_skip(entry.value):
             self._hear(entry)
             return None

@@ -1,10 +1,11 @@
 """Records that an operator has everybody pass over, for no reader can fold them.
 
-A foreign record halts each reader of its log (rule 11), and nobody may guess what it was meant
-to do. `slackwater shard repair` appends a `shard_skip` that names its offset and the CRC-32 of
-its value. It is durable for all readers because it stands in the log: who opens a group looks
-through the records for such words before it folds; who had halted opens the group again; and
-who had folded the record, as a newer version may have, begins again without it.
+A foreign record, or one with its writer's time, halts each reader of its log (rule 11): nobody
+may guess what it was meant to do. `slackwater shard repair` appends a `shard_skip` that names
+its offset and the CRC-32 of its value. It is durable for all readers because it stands in the
+log: who opens a group looks through the records for such words before it folds; who had halted
+opens the group again; and who had folded the record, as a newer version may have, begins again
+without it.
 """
 
 import zlib

@@ -70,7 +70,7 @@ class Verdict:
 def verify(logs: Logs, chunks: Chunks, group: Group, *, with_chunks: bool = False) -> Verdict:
     """Check a group's log, and if wished that each chunk which it names is there.
 
-    Errors: WronglyTimed, Truncated, Determinate: the log cannot be read.
+    Errors: Truncated, Determinate: the log cannot be read.
     """
     topic = group.names.log
     bounds = logs.bounds(topic)

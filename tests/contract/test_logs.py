@@ -7,7 +7,7 @@ import pytest
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.log import Entry, Tail, Truncated, WronglyTimed
+from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
 
 START = Offset(0)
@@ -161,17 +161,13 @@ def test_append_times_come_from_the_broker_and_do_not_regress(storage, make):
     tail.close()
 
 
-def test_records_without_the_brokers_append_time_halt_their_log_alone(storage, make):
-    """Rule 11: the fold's clock is the broker's, or there is no fold."""
+def test_a_record_says_whether_its_time_is_the_brokers(storage, make):
+    """Rule 11: whoever keeps a clock by it halts there; the tail itself goes on."""
     raw, log = make(TopicKind.RAW), make()
-    tail = storage.logs.tail({raw: START})
-    storage.logs.append([(raw, b"x"), (log, b"a")])
-    with pytest.raises(WronglyTimed, match="expected the broker's append time") as raised:
-        read(tail, 1)
-    assert raised.value.topic == raw
-    tail.add({log: START})
-    assert [each.value for each in read(tail, 1)] == [b"a"]
-    assert tail.poll(100) == ()
+    tail = storage.logs.tail({raw: START, log: START})
+    storage.logs.append([(raw, b"x"), (log, b"a"), (raw, b"y")])
+    found = {each.value: each.is_append_time for each in read(tail, 3)}
+    assert found == {b"x": False, b"y": False, b"a": True}
     tail.close()
 
 

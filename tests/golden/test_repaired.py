@@ -1,6 +1,7 @@
 """Golden vectors of logs that an operator had repaired (CLIENTS.md 4.7).
 
-As in `shard/*.json`; a record whose `value` is null is not there. `ADD=1` writes missing files.
+As in `shard/*.json`; a record whose `value` is null is not there, and one whose `at_ms` is null
+has its writer's time. `ADD=1` writes missing files.
 """
 
 import json
@@ -59,19 +60,34 @@ CASES: dict[str, Values] = {
     "other-value": [event(0, CREATE), passing(1, 9), word(2, 1, b"noise"), passing(3, 12)],
     "mark": [event(0, CREATE), None, passing(2, 9), None],
     "marks": [event(0, CREATE), None, None, passing(3, 9), word(4, 1, None), word(5, 2, None)],
+    "own-time": [
+        event(0, CREATE),
+        passing(1, 9),
+        passing(2, 7),
+        word(3, 1, passing(1, 9)),
+    ],
 }
+OWN_TIME = {"own-time": {1}}
+"""Offsets of records that have their writer's time."""
 
 
-def log_of(values: Values) -> list[tuple[int, int, bytes]]:
-    return [
-        (offset, 1_000_000 + 100 * offset, value)
-        for offset, value in enumerate(values)
-        if value is not None
+def times_of(name: str) -> list[int | None]:
+    own = OWN_TIME.get(name, set())
+    offsets = range(len(CASES[name]))
+    return [None if each in own else 1_000_000 + 100 * each for each in offsets]
+
+
+def log_of(times: Sequence[int | None], values: Values) -> list[tuple[int, int | None, bytes]]:
+    every = enumerate(zip(times, values, strict=True))
+    return [(offset, at_ms, value) for offset, (at_ms, value) in every if value is not None]
+
+
+def state_of(name: str) -> State:
+    values = CASES[name]
+    entries = [
+        Entry(LOG, Offset(offset), at_ms or -1, value, is_append_time=at_ms is not None)
+        for offset, at_ms, value in log_of(times_of(name), values)
     ]
-
-
-def state_of(values: Values) -> State:
-    entries = [Entry(LOG, Offset(o), at_ms, value) for o, at_ms, value in log_of(values)]
     group = Group(Names("g", LOG, Topic("sw.g.data")), topic_id=UUID, uuid=UUID)
     skips = skipping.skips_of(entries)
     past = Past(group, Offset(0), Offset(len(values)), entries, skips, (None,), ())
@@ -81,12 +97,12 @@ def state_of(values: Values) -> State:
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_repaired_log_folds_to_its_golden_state(name: str) -> None:
-    path, values = FOLDER / f"{name}.json", CASES[name]
-    body = rollup.encode(state_of(values))
+    path = FOLDER / f"{name}.json"
+    body = rollup.encode(state_of(name))
     golden = {
         "log": [
-            {"at_ms": 1_000_000 + 100 * each, "value": value and value.hex()}
-            for each, value in enumerate(values)
+            {"at_ms": at_ms, "value": value and value.hex()}
+            for at_ms, value in zip(times_of(name), CASES[name], strict=True)
         ],
         "state": body.hex(),
         "hash": rollup.hash_of(body),
@@ -100,7 +116,7 @@ def test_a_repaired_log_folds_to_its_golden_state(name: str) -> None:
 def test_the_stranger_passes_over_what_we_pass_over(name: str) -> None:
     golden = json.loads((FOLDER / f"{name}.json").read_text())
     values = [value and bytes.fromhex(value) for value in (e["value"] for e in golden["log"])]
-    log, fold = log_of(values), Fold()
+    log, fold = log_of([each["at_ms"] for each in golden["log"]], values), Fold()
     skips = skipped((offset, value) for offset, _, value in log)
     for record in log:
         forward(fold, skips, *record)
@@ -109,6 +125,13 @@ def test_the_stranger_passes_over_what_we_pass_over(name: str) -> None:
 
 
 def test_what_is_passed_over_is_as_if_it_were_not() -> None:
-    assert state_of(CASES["foreign"]).upto == 4
-    upper = {name: state_of(each).collections["u1"].upper.time for name, each in CASES.items()}  # type: ignore[index]
-    assert upper == {"foreign": 9, "sound": 7, "other-value": 9, "mark": 9, "marks": 9}
+    assert state_of("foreign").upto == 4
+    upper = {name: state_of(name).collections["u1"].upper.time for name in CASES}  # type: ignore[index]
+    assert upper == {
+        "foreign": 9,
+        "sound": 7,
+        "other-value": 9,
+        "mark": 9,
+        "marks": 9,
+        "own-time": 7,
+    }

@@ -10,7 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
+    Consumer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from tests.stranger import chunk, wire
@@ -61,15 +66,19 @@ def skipped(records: Iterable[tuple[int, bytes]]) -> dict[int, int | None]:
 
 
 def forward(
-    fold: Fold, skips: dict[int, int | None], offset: int, at_ms: int, value: bytes
+    fold: Fold, skips: dict[int, int | None], offset: int, at_ms: int | None, value: bytes
 ) -> None:
-    """Fold one record more, unless the rollup covers it or it is to be passed over."""
+    """Fold one record more, unless the rollup covers it or it is to be passed over.
+
+    `at_ms` is the broker's append time, None if the record has none.
+    """
     if offset <= fold.upto:
         return
     reach(fold, skips, offset)
     if offset in skips and skips[offset] == zlib.crc32(value):
         fold.pass_over(offset)
     else:
+        assert at_ms is not None, "not the broker's append time"
         fold.step(offset, at_ms, value)
 
 
@@ -135,8 +144,10 @@ class Reader:
             self.folds[group] = fold
         for message in records:
             kind, at_ms = message.timestamp()
-            assert kind == 2, "not the broker's append time"
-            forward(fold, skips, message.offset(), at_ms, message.value())
+            is_brokers = kind == TIMESTAMP_LOG_APPEND_TIME
+            forward(
+                fold, skips, message.offset(), at_ms if is_brokers else None, message.value()
+            )
         reach(fold, skips, high)
         return fold
 

@@ -8,12 +8,18 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-exports without saying
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Offset, Timestamp
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
-from streams.kafka.log import Truncated
+from streams.kafka.log import Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read, records, rollup, upkeep
@@ -167,6 +173,51 @@ def test_who_was_away_while_its_log_was_truncated_opens_again_from_the_rollup(
     upper = other.state(u).upper.time
     assert isinstance(append(other, u, upper, upper + 1), Appended)
     assert other.status().is_well
+
+
+def test_a_record_with_its_writers_time_is_got_past(
+    broker: EmbeddedBroker, kafka: KafkaBroker, one: Shards, other: Shards, u: CollectionId
+) -> None:
+    """Of a topic that somebody configured, and that took a record before it was put right."""
+    beside = CollectionId(f"{u}b")
+    for id_ in (u, beside):
+        one.create(id_, id_, DESCRIPTION, Timestamp(0))
+    other.open(u)
+    append(one, u, 0, 10, row("a", 3))
+    identity = one.identity(u) or ""
+    place = ConfigResource(ConfigResource.Type.TOPIC, one.names(u).log)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+
+    def timed(kind: str) -> None:
+        operation = AlterConfigOpType.SET
+        place.incremental_configs = [
+            ConfigEntry("message.timestamp.type", kind, incremental_operation=operation)
+        ]
+        admin.incremental_alter_configs([place])[place].result()
+
+    timed("CreateTime")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    event = Event(EventId("t"), identity, Offset(1), Advance(Timestamp(0), Timestamp(99)))
+    producer.produce(one.names(u).log, records.encode(event), partition=0)
+    producer.flush()
+    timed("LogAppendTime")
+    with pytest.raises(WronglyTimed):
+        one.sync(u)
+    assert isinstance(append(one, beside, 0, 10, row("b", 3)), Appended)
+    group = Group(one.names(u), topic_id=identity, uuid=identity)
+    found = verify(kafka.logs, kafka.chunks, group)
+    assert [each.offset for each in found.flaws] == [2]
+    skip(kafka.logs, found, 2, EventId("skip-time"), "CreateTime")
+    fresh = client(kafka)
+    try:
+        fresh.open(u)
+        assert append(fresh, u, 10, 20, row("b", 13)) == Appended((frontier(20),))
+        for each in (fresh, one, other):
+            each.open(u)
+            each.sync(u)
+            assert present(each, u, 19) == ["a", "b"]
+    finally:
+        fresh.close()
 
 
 def test_a_foreign_record_of_a_transaction_and_its_mark_are_got_past(

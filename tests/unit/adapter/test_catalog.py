@@ -247,3 +247,13 @@ def test_the_marks_of_others_transactions_keep_nobody_waiting(broker) -> None:
     others.commit([OutRecord(CATALOG, None, b"from a transaction")])
     first.change(lambda _: BASE[1])
     assert [each.name for each in opened(broker.logs).state.items.values()] == ["orders"]
+
+
+def test_a_record_with_its_writers_time_keeps_no_coordinator_down(broker) -> None:
+    """What its time would have said is not known; the event itself counts."""
+    broker.store.log(CATALOG).is_append_timed = False
+    first = opened(broker.logs)
+    first.change(lambda _: BASE[1])
+    broker.store.log(CATALOG).is_append_timed = True
+    (item,) = opened(broker.logs).state.items.values()
+    assert (item.name, item.created_ms) == ("orders", None)

@@ -112,6 +112,14 @@ def test_a_reader_begins_with_the_last_hello_and_follows(logs) -> None:
     assert commands(reader) == ()
 
 
+def test_nobody_asks_when_a_command_was_written(logs) -> None:
+    """A topic that took its writers' times used to end every replica that read it."""
+    writer = CommandWriter(logs, COMMANDS, epoch=1)
+    logs.store.log(COMMANDS).is_append_timed = False
+    writer.begin("a", [START])
+    assert commands(CommandReader(logs, COMMANDS)) == (Hello("a", 1), START)
+
+
 def test_a_reader_bears_the_truncation_of_what_it_has_not_read(logs) -> None:
     writer = CommandWriter(logs, COMMANDS, epoch=1)
     writer.begin("a", [START])

@@ -7,7 +7,9 @@ import pytest
 
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
+from streams.kafka.log import WronglyTimed
 from streams.kafka.memory import MemoryBroker
+from streams.progress import frontier
 from streams.storage import healing, rollup, skipping, upkeep
 from streams.storage.events import Rollup
 from streams.storage.group import Group
@@ -80,6 +82,46 @@ def test_a_foreign_record_is_passed_over_by_old_and_new_readers(made: MemoryBrok
             new.open("u1")
             assert same(one, new)
         assert verdict(made, with_chunks=True).is_sound
+
+
+def wrongly_timed(made: MemoryBroker, value: bytes) -> Offset:
+    """A record that was appended while the topic took its writers' times."""
+    made.store.log(LOG).is_append_timed = False
+    (offset,) = made.logs.append([(LOG, value)])
+    made.store.log(LOG).is_append_timed = True
+    return offset
+
+
+def test_a_record_with_its_writers_time_is_passed_over_by_old_and_new_readers(
+    made: MemoryBroker,
+) -> None:
+    """The tail used to raise before any fold saw it: no word of an operator was heard."""
+    with client(made) as one, client(made) as late:
+        begun(one, 100)
+        upkeep.roll_up(one, "u1")
+        late.open("u1")
+        one.make("beside")
+        value = made.store.log(LOG).records[-1].value
+        assert value is not None
+        offset = wrongly_timed(made, value)
+        one.create("beside", CollectionId("b"), DESCRIPTION, Timestamp(0))
+        with pytest.raises(WronglyTimed, match="LogAppendTime"):
+            one.sync(U1)
+        assert one.state(CollectionId("b")).upper == frontier(0)  # it concerns its group only
+        with client(made) as new:
+            with pytest.raises(WronglyTimed):
+                new.open("u1", "beside")
+            new.open("beside")
+        (flaw,) = verdict(made).flaws
+        assert (flaw.offset, flaw.checksum) == (offset, zlib.crc32(value))
+        skip(made.logs, verdict(made), offset, EventId("s"), "the topic had CreateTime")
+        assert verdict(made).is_sound
+        one.open("u1")
+        grow(one, 110)
+        assert same(one, late)
+        with client(made) as new:
+            new.open("u1")
+            assert same(one, new)
 
 
 def test_a_rollup_that_the_fold_refutes_can_be_passed_over(made: MemoryBroker) -> None:
