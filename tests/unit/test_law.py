@@ -19,7 +19,6 @@ from tests.test_architecture import DOORS, MAY_IMPORT
 ROOT = Path(__file__).parent.parent.parent
 LAW = ROOT / "streams"
 PAGES = ("DESIGN.md", "GLOSSARY.md", "RULES.md")
-LINKING = ("README.md", *(f"streams/{page}" for page in PAGES))
 
 _GAP = r"(?:\s|#)+"
 CITATION = re.compile(
@@ -29,7 +28,6 @@ RULE = re.compile(r"^## (\d+)\. .+$", re.MULTILINE)
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 PATH = re.compile(r"`((?:streams|schemas|connectors|tests)(?:/[\w.*-]+)+)(?:::\w+)?`")
 MODULE = re.compile(r"`((?:streams|schemas|connectors)(?:\.[a-z_]+)+)`")
-LINK = re.compile(r"\]\(([\w./-]+\.md)?(?:#([\w-]+))?\)")
 
 
 def cited(text: str) -> Iterator[tuple[int, int]]:
@@ -148,32 +146,6 @@ def test_everything_that_a_page_names_is_there(name: str) -> None:
         if not place.is_dir() and not place.with_suffix(".py").is_file():
             gone.append(module)
     assert not gone, f"{name} names what is not there:\n" + "\n".join(gone)
-
-
-def anchor(heading: str) -> str:
-    """The fragment by which a heading is linked to."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
-    return kept.replace(" ", "-")
-
-
-@pytest.mark.parametrize("name", LINKING)
-def test_links_between_pages_lead_somewhere(name: str) -> None:
-    source, broken = ROOT / name, []
-    for link, fragment in LINK.findall(source.read_text()):
-        target = source.parent / link if link else source
-        if not target.is_file():
-            broken.append(link)
-        elif fragment:
-            headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-            if fragment not in map(anchor, headings):
-                broken.append(f"{link}#{fragment}")
-    assert not broken, "\n".join(broken)
-
-
-def test_the_readme_links_the_law() -> None:
-    readme = (ROOT / "README.md").read_text()
-    for name in (*PAGES, "DECISIONS.md"):
-        assert f"(streams/{name})" in readme
 
 
 @pytest.mark.parametrize("table", [MAY_IMPORT, DOORS], ids=["imports", "doors"])

@@ -164,7 +164,7 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
 
 
 def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
-    """By the command line of the README, with the `spark-submit` that comes with PySpark."""
+    """By the command line of the operations page, with the `spark-submit` of PySpark."""
     place.append(12, 50)
     before = {at: place.contents(at) for at in range(8, 12)}
     client = tmp_path / "client.properties"
