@@ -12,13 +12,20 @@ one block. That every message became exactly one row is then proved, not hoped f
  => every message is one document
 
 What the reader lets pass although it is no JSON (NaN, Infinity, bytes that are not UTF-8), or
-although we are stricter (quoted decimals, numbers that overflow), is checked beside it:
-`objects` before, `doubtful` after.
+although we are stricter (strings taken for decimals, numbers that overflow), is checked beside
+it: `objects` before, `doubtful` after.
+
+Where producers quote their numbers (`"price":"89.73"`), the reader fails; it then gets the
+texts with spaces in place of those quotes. In JSON only a member's name is followed by a colon,
+and it stands behind `{`, `,` or space: so what `_quoted` finds is the value of a member of that
+name, at some depth. A text that was no JSON remains none, for the number is a token either way.
 
 The reader crashes on input that is only `null`, and drops a byte order mark: neither starts
 with `{`, so neither gets there.
 """
 
+import json
+import re
 from collections.abc import Sequence
 from decimal import Context, Decimal
 
@@ -30,6 +37,7 @@ import pyarrow.json as pj
 
 from streams.replica.ingest import template
 from streams.replica.ingest.fields import Field
+from streams.replica.ingest.scan import NUMBER
 from streams.trace.kernel import Kernel
 
 Flags = npt.NDArray[np.bool_]
@@ -50,6 +58,7 @@ class BatchReader:
         self._declared = declared if len(declared) else NO_FIELDS
         self._probes = [f.render(f.probe, "NULL", "m") for f in fields if f.probe]
         self._screens = [f.render(f.screen, "NULL", "m") for f in fields if f.screen]
+        self._quoted = _quoted_numbers(fields)
 
     def read(self, texts: pa.Array) -> pa.Table | None:
         """One row for each text, or None when that is not certain.
@@ -61,6 +70,13 @@ class BatchReader:
             found = template.read(texts, self._parsed)
             if found is not None:
                 return found
+        table = self._parse(texts)
+        if table is None and self._quoted is not None:
+            bare = pc.replace_substring_regex(texts.view(pa.string()), self._quoted, r"\1 \2 ")
+            table = self._parse(bare.view(pa.binary()))
+        return table
+
+    def _parse(self, texts: pa.Array) -> pa.Table | None:
         joined = pc.binary_join(_one_list(texts), b"\n")[0].as_buffer()
         options = pj.ParseOptions(
             explicit_schema=self._declared, unexpected_field_behavior="ignore"
@@ -102,6 +118,19 @@ class BatchReader:
         answer = statement.run(pa.table([texts.view(pa.string())], schema=MESSAGE))
         flags: Flags = answer["found"].to_numpy()
         return flags
+
+
+def _quoted_numbers(fields: Sequence[Field]) -> str | None:
+    """Finds the numbers between quotes that the reader would refuse; None for no such field."""
+    names = [
+        re.escape(json.dumps(field.name, ensure_ascii=False))
+        for field in fields
+        if field.parsed is not None
+        and (pa.types.is_integer(field.parsed) or pa.types.is_floating(field.parsed))
+    ]
+    if not names:
+        return None
+    return rf'([{{,{SPACE}](?:{"|".join(names)})[{SPACE}]*:[{SPACE}]*)"({NUMBER})"'
 
 
 def _too_wide(values: pa.ChunkedArray) -> Flags:

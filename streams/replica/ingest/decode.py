@@ -26,6 +26,7 @@ from streams.replica.ingest import moments
 from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
 from streams.replica.ingest.fields import Field, Value, fields
 from streams.replica.ingest.odd import Refused, read
+from streams.replica.ingest.scan import NUMBER
 from streams.trace.kernel import Kernel, data_schema
 
 Places = npt.NDArray[np.int64]
@@ -35,7 +36,7 @@ FEW = 32  # below this many messages reading each costs less than another attemp
 BRANCHES = 8
 SCALAR = (
     r'^[ \t\n\r]*(?:"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
-    r"|-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?|true|false|null)[ \t\n\r]*$"
+    rf"|{NUMBER}|true|false|null)[ \t\n\r]*$"
 )
 
 

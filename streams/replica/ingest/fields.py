@@ -23,8 +23,9 @@ for every type.
 | JSON                                 | anything but null; kept as DuckDB prints it: without  |
 |                                      | insignificant space, numbers in their shortest form   |
 
-Epoch numbers are not times and quoted numbers are not numbers: declare what the producer sends,
-and cast in a view.
+A string that holds nothing but a JSON number (`"89.73"`) is taken for that number by all
+numeric types: producers quote what a double would not hold, and Flink and RisingWave read it
+so. Epoch numbers are not times: declare what the producer sends, and cast in a view.
 
 A value is converted in two stages. *Parsing* gives it the Arrow type `Field.parsed`: by
 pyarrow for whole batches, by `Field.read` for an odd message; both agree wherever both
@@ -46,7 +47,7 @@ import pyarrow as pa
 from streams.errors import InvalidUsage
 from streams.plan.physical import Column
 from streams.plan.source_types import decimal, is_source_type
-from streams.replica.ingest.scan import Token, unquote
+from streams.replica.ingest.scan import NUMBER, Token, unquote
 
 Value = int | float | Decimal | str | bool
 
@@ -76,6 +77,12 @@ TEXTS: dict[str, tuple[str, str]] = {
         "from_base64({x})",
     ),
 }
+JSON_TYPE = "json_type({message}, {pointer})"
+OTHER_STRING = (
+    f"({JSON_TYPE} = 'VARCHAR' AND NOT regexp_full_match("
+    f"json_extract_string({{message}}, {{pointer}}), '{NUMBER}'))"
+)
+"""SQL over a message: whether the member is a string that does not hold a number."""
 DATED = {"DATE", "TIMESTAMP", "TIMESTAMP WITH TIME ZONE"}
 
 
@@ -132,9 +139,8 @@ def _field(name: str, declared: str) -> Field:
         return Field(name, declared, read, parsed, sql, screen=_screen(parsed))
     if declared in HUGE:
         sql = f"TRY_CAST({{x}} AS {declared})"
-        quoted = "json_type({message}, {pointer}) = 'VARCHAR'"
         read = partial(_decimal, 39, 0)  # the exact range is left to the conversion
-        return Field(name, declared, read, pa.decimal256(39, 0), sql, quoted)
+        return Field(name, declared, read, pa.decimal256(39, 0), sql, OTHER_STRING)
     if declared in TEXTS:
         sql, screen = _text_sql(declared), _screen(pa.string())
         return Field(name, declared, _string, pa.string(), sql, screen=screen)
@@ -145,22 +151,19 @@ def _field(name: str, declared: str) -> Field:
     shape = decimal(declared)
     assert shape, declared
     width, scale = shape
-    quoted = "json_type({message}, {pointer}) = 'VARCHAR'"
     read = partial(_decimal, width, scale)
-    return Field(name, declared, read, pa.decimal128(width, scale), None, quoted)
+    return Field(name, declared, read, pa.decimal128(width, scale), None, OTHER_STRING)
 
 
 def _screen(parsed: pa.DataType) -> str:
     """Whether the member has a JSON type that the parsed type does not come from."""
     if pa.types.is_string(parsed):
-        wanted = "('VARCHAR', 'NULL')"
-    elif pa.types.is_boolean(parsed):
-        wanted = "('BOOLEAN', 'NULL')"
-    elif pa.types.is_integer(parsed):
-        wanted = "('BIGINT', 'UBIGINT', 'NULL')"
-    else:
-        wanted = "('BIGINT', 'UBIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT', 'NULL')"
-    return f"json_type({{message}}, {{pointer}}) NOT IN {wanted}"
+        return f"{JSON_TYPE} NOT IN ('VARCHAR', 'NULL')"
+    if pa.types.is_boolean(parsed):
+        return f"{JSON_TYPE} NOT IN ('BOOLEAN', 'NULL')"
+    beyond = ", 'DOUBLE', 'HUGEINT', 'UHUGEINT'" if pa.types.is_floating(parsed) else ""
+    wanted = f"('BIGINT', 'UBIGINT', 'VARCHAR', 'NULL'{beyond})"
+    return f"({JSON_TYPE} NOT IN {wanted} OR {OTHER_STRING})"
 
 
 def _text_sql(declared: str) -> str:
@@ -170,18 +173,28 @@ def _text_sql(declared: str) -> str:
     return f"CASE WHEN regexp_full_match({{x}}, '{pattern}'){year} THEN {value} END"
 
 
+def _number(token: Token) -> str | None:
+    """The number as it is written, also between quotes; None for what is no number."""
+    if token.kind == "number":
+        return token.text
+    inside = unquote(token.text) if token.kind == "string" else ""
+    return inside if re.fullmatch(NUMBER, inside) else None
+
+
 def _integer(low: int, high: int, token: Token) -> int | None:
-    if token.kind != "number" or not INTEGER.fullmatch(token.text):
+    number = _number(token)
+    if number is None or not INTEGER.fullmatch(number):
         return None
-    value = int(token.text)
+    value = int(number)
     return value if low <= value <= high else None
 
 
 def _decimal(width: int, scale: int, token: Token) -> Decimal | None:
-    if token.kind != "number":
+    number = _number(token)
+    if number is None:
         return None
     try:
-        sign, digits, exponent = Decimal(token.text).as_tuple()
+        sign, digits, exponent = Decimal(number).as_tuple()
     except InvalidOperation:  # an exponent of more than 18 digits
         return None
     assert isinstance(exponent, int), "a finite number"
@@ -196,9 +209,10 @@ def _decimal(width: int, scale: int, token: Token) -> Decimal | None:
 
 
 def _double(token: Token) -> float | None:
-    if token.kind != "number":
+    number = _number(token)
+    if number is None:
         return None
-    value = float(token.text)
+    value = float(number)
     return value + 0.0 if math.isfinite(value) else None
 
 

@@ -17,6 +17,9 @@ from typing import Literal
 
 Kind = Literal["object", "array", "string", "number", "boolean", "null"]
 
+NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+"""A number of JSON, for Python, Arrow and DuckDB alike."""
+
 TOKEN = re.compile(
     r"""[ \t\n\r]*+(?:
         (?P<string>"[^"\\\x00-\x1f]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\\x00-\x1f]*+)*+")

@@ -59,8 +59,9 @@ class Slot:
         """Whether its values are what a field is parsed to."""
         if field.parsed is None:
             return False
-        is_of = pa.types.is_string if self.kind == "string" else pa.types.is_integer
-        return bool(is_of(field.parsed))
+        if pa.types.is_integer(field.parsed):
+            return True  # a string may hold a number
+        return self.kind == "string" and bool(pa.types.is_string(field.parsed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +153,7 @@ def _lot(
     kinds = {slot: field.parsed for slot, field in zip(wanted, fields, strict=True)}
     for number, slot in enumerate(template.slots):
         kind = kinds.get(number)
-        if slot.kind == "number":
+        if slot.kind == "number" or (kind is not None and pa.types.is_integer(kind)):
             values = _numbers(texts, *bounds[number])
             made = None if values is None else _typed(values, kind or pa.int64())
             if made is None:

@@ -85,13 +85,25 @@ def python_members(raw: bytes) -> list[tuple[str, object]] | None:
     return list(found[1])
 
 
+NUMBER = r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?"
+
+
+def unquoted(value: object) -> object:
+    """A string that holds a number of JSON is that number, where one is expected."""
+    if isinstance(value, str) and re.fullmatch(NUMBER, value, re.ASCII):
+        return Number(value)
+    return value
+
+
 def integer(low: int, high: int, value: object) -> object:
+    value = unquoted(value)
     if isinstance(value, Number) and re.fullmatch(r"-?\d+", value) and len(value) < 60:
         return int(value) if low <= int(value) <= high else REFUSED
     return REFUSED
 
 
 def number(value: object) -> Decimal | None:
+    value = unquoted(value)
     return Decimal(value) if isinstance(value, Number) else None
 
 
@@ -261,6 +273,7 @@ strings = st.one_of(
 )  # fmt: skip
 values = st.one_of(
     numbers,
+    numbers.map('"{}"'.format),
     st.tuples(strings, st.booleans()).map(lambda s: json.dumps(s[0], ensure_ascii=s[1])),
     st.sampled_from(
         ["null", "true", "false", "[]", "{}", '[1,{"i":2}]', '{"i":NaN}', '"\\ud800"']
@@ -330,6 +343,29 @@ def test_many_bad_messages_among_many_good_ones_are_found():
     assert rows(DECODER, batch) == [python_row(raw, COLUMNS) for raw in batch]
 
 
+@pytest.mark.parametrize("kind", ["BIGINT", "DOUBLE", "DECIMAL(9,2)"])
+def test_quoted_numbers_are_read_in_batches(monkeypatch, kind):
+    """Producers that quote do so in each message: none of them may be read by itself."""
+    odd: list[pa.Array] = []
+    decoder = Decoder([Column("n", kind), Column("s", "VARCHAR")], KERNEL)
+    monkeypatch.setattr(decoder, "_read_odd", spy(decoder._read_odd, odd))
+    batch = [
+        b'{"s":"\\"n\\":\\"1\\"", "n" : "%d", "u":{"n":"2"}}' % index for index in range(999)
+    ]
+    decoded = decoder.decode(pa.array(batch, pa.binary()))
+    assert decoded.columns["c0"].to_pylist() == list(range(999))
+    assert set(decoded.columns["c1"].to_pylist()) == {'"n":"1"'}
+    assert [len(texts) for texts in odd] == [0]
+
+
+def spy(read: Callable[[pa.Array], object], seen: list[pa.Array]) -> object:
+    def reading(texts: pa.Array) -> object:
+        seen.append(texts)
+        return read(texts)
+
+    return reading
+
+
 def test_three_messages_that_join_to_three_documents_stay_apart():
     batch = [b'{"s":"x}', b'{y"}', b"{}{}", b'{"s":"}\n{"}', b'{"i":1}']
     assert rows(DECODER, batch) == [None, None, None, None, python_row(batch[4], COLUMNS)]
@@ -358,11 +394,20 @@ def test_a_source_without_columns_of_its_own_still_reads_every_message():
         (b'{"i":"abc"}', 'column "i": expected BIGINT, got "abc"'),
         (b'{"i":1.5}', 'column "i": expected BIGINT, got 1.5'),
         (b'{"i":1.0}', 'column "i": expected BIGINT, got 1.0'),
-        (b'{"i":"1"}', 'column "i": expected BIGINT, got "1"'),
+        (b'{"i":"1"}', None),
+        (b'{"i":" 1"}', 'column "i": expected BIGINT, got " 1"'),
+        (b'{"i":"1.5"}', 'column "i": expected BIGINT, got "1.5"'),
+        (b'{"i":"1"2}', "expected JSON, got other text at character 9"),
+        (b'{"i":"+1"}', 'column "i": expected BIGINT, got "+1"'),
+        (b'{"d":"NaN"}', 'column "d": expected DOUBLE, got "NaN"'),
+        (b'{"t":"128"}', 'column "t": expected TINYINT, got "128"'),
         (b'{"i":true}', 'column "i": expected BIGINT, got true'),
         (b'{"t":128}', 'column "t": expected TINYINT, got 128'),
         (b'{"c":1.005}', 'column "c": expected DECIMAL(9,2), got 1.005'),
-        (b'{"c":"1.50"}', 'column "c": expected DECIMAL(9,2), got "1.50"'),
+        (b'{"c":"1.50"}', None),
+        (b'{"c":"1.505"}', 'column "c": expected DECIMAL(9,2), got "1.505"'),
+        (b'{"c":"01"}', 'column "c": expected DECIMAL(9,2), got "01"'),
+        (b'{"c":""}', 'column "c": expected DECIMAL(9,2), got ""'),
         (b'{"d":1e400}', 'column "d": expected DOUBLE, got 1e400'),
         (
             b'{"d":1.7976931348623159e308}',

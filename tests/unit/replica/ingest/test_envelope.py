@@ -125,7 +125,7 @@ VALUES = [
     b"{}",
     None,
     b"null",
-    b'{"v":"1"}',
+    b'{"v":"one"}',
 ]
 
 
@@ -135,7 +135,7 @@ def model_key(raw: bytes | None) -> str | None:
 
 def model_value(raw: bytes | None) -> tuple[object, ...] | None:
     """The row's v and w; None: no row or an error."""
-    if raw is None or raw in (b"null", b'{"v":"1"}'):
+    if raw is None or raw in (b"null", b'{"v":"one"}'):
         return None
     found = json.loads(raw)
     return found.get("v"), found.get("w")
