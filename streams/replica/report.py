@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from streams.ids import CollectionId, Offset
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Limit, Range
 from streams.plan.physical import Dataflow
 from streams.replica.descriptor import Runs
 from streams.replica.packed import Head
@@ -45,9 +45,10 @@ class Result:
 def dumps(report: Report) -> str:
     """The text of a report."""
     chunks = [
-        [each.partition, each.offset, each.key, each.checksum, each.rows, each.size]
-        for each in report.chunks
-    ]
+        [ref.partition, ref.offset, ref.key, ref.checksum, ref.rows, ref.size,
+         [bounds and [bounds.low, bounds.high] for bounds in ref.ranges]]
+        for ref in report.chunks
+    ]  # fmt: skip
     return json.dumps(
         {
             "level": report.level,
@@ -63,8 +64,8 @@ def loads(bucket: int, text: str) -> Report:
     """The report of a text."""
     facts = json.loads(text)
     chunks = tuple(
-        ChunkRef(partition, Offset(offset), key, checksum, rows, size)
-        for partition, offset, key, checksum, rows, size in facts["chunks"]
+        ChunkRef(partition, Offset(offset), key, checksum, rows, size, _ranges(ranges))
+        for partition, offset, key, checksum, rows, size, ranges in facts["chunks"]
     )
     return Report(
         level=facts["level"],
@@ -74,6 +75,10 @@ def loads(bucket: int, text: str) -> Report:
         rows_in=facts["rows"],
         milliseconds=facts["ms"],
     )
+
+
+def _ranges(bounds: list[list[Limit] | None]) -> tuple[Range | None, ...]:
+    return tuple(None if each is None else Range(*each) for each in bounds)
 
 
 def gather(heads: Iterable[Head]) -> Mapping[CollectionId, Result]:

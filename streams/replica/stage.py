@@ -115,10 +115,9 @@ class Task:
         """Write every output, report, and give Spark all blobs."""
         self.chain()
         wanted = [
-            (done.share.output, writing.bodies(done.emitted, done.share.output, done.types))
-            for done in self.done
+            writing.encode(done.emitted, done.share.output, done.types) for done in self.done
         ]
-        if any(found for _, found in wanted):
+        if any(wanted):
             self.batch.crash("before-chunks")
         refs = writing.write(worker.chunks(self.batch.kafka), wanted)
         for done, written in zip(self.done, refs, strict=True):

@@ -5,6 +5,7 @@ micro-batch is given up, leaves orphans and nothing worse.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,25 +15,37 @@ from streams.kafka.chunks import KafkaChunks
 from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
+from streams.storage.ranges import with_ranges
 from streams.trace.arrow import empty_table
 from streams.trace.kernel import arrow_schema
 
 
-def bodies(
-    emitted: Emitted, output: Output | None, types: Sequence[str]
-) -> list[tuple[bytes, int]]:
-    """The chunks of what a dataflow put out, with their row counts; none for nothing.
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Updates of one dataflow as the bodies of chunks, with the row count of each.
+
+    Shape: `updates` has c0 .. cn, time, diff; the bodies hold its rows in order, then errors.
+    """
+
+    output: Output
+    updates: pa.Table
+    bodies: tuple[tuple[bytes, int], ...]
+
+
+def encode(emitted: Emitted, output: Output | None, types: Sequence[str]) -> Encoded | None:
+    """The chunks of what a dataflow put out; None where there is nothing to write.
 
     `types` are the DuckDB types of the output's columns.
     """
     if output is None:
-        return []
+        return None
     updates, errors = _from(emitted.output, output), _from(emitted.errors, output)
     if updates is None and errors is None:
-        return []
+        return None
     if updates is None:
         updates = empty_table(arrow_schema(types))
-    return list(chunk.encode(updates, output.names, errors))
+    bodies = tuple(chunk.encode(updates, output.names, errors))
+    return Encoded(output, updates, bodies) if bodies else None
 
 
 def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
@@ -48,14 +61,15 @@ def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
     return kept if kept.num_rows or kept is updates else None
 
 
-def write(
-    chunks: KafkaChunks, wanted: Sequence[tuple[Output | None, list[tuple[bytes, int]]]]
-) -> list[tuple[ChunkRef, ...]]:
-    """Write the chunks of many dataflows in one flush; their references, in the order given."""
-    some = [
-        ChunkWrite(output.topic, found, output.headers)
-        for output, found in wanted
-        if output is not None and found
+def write(chunks: KafkaChunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkRef, ...]]:
+    """Write the chunks of many dataflows in one flush.
+
+    Returns the references of each, in the order given, with the ranges of larger chunks.
+    """
+    some = [encoded for encoded in wanted if encoded is not None]
+    writes = [
+        ChunkWrite(encoded.output.topic, encoded.bodies, encoded.output.headers)
+        for encoded in some
     ]
-    written = iter(chunks.write_all(some) if some else [])
-    return [next(written) if output and found else () for output, found in wanted]
+    written = iter(chunks.write_all(writes) if some else [])
+    return [() if each is None else with_ranges(next(written), each.updates) for each in wanted]

@@ -51,9 +51,9 @@ class Versions:
         types = [column.type for column in flow.description.columns]
         row = Kernel().query(ROW.format(upper.time)).cast(arrow_schema(types))
         output = output_of(flow, View(shards))
-        bodies = writing.bodies(Emitted((), row, None), output, types)
+        encoded = writing.encode(Emitted((), row, None), output, types)
         chunks = worker.chunks(self.old.scheduler.config.kafka)
-        (refs,) = writing.write(chunks, [(output, bodies)])
+        (refs,) = writing.write(chunks, [encoded])
         part = work.part(flow, (upper, frontier(upper.time + 1)), refs)
         (outcome,) = shards.submit([(flow.description.group, Append((part,)))])
         assert isinstance(outcome, Appended)

@@ -1,7 +1,9 @@
 """What tasks report becomes the state after the micro-batch."""
 
+from dataclasses import replace
+
 from streams.ids import CollectionId, Offset
-from streams.kafka.log import ChunkRef
+from streams.kafka.log import ChunkRef, Range
 from streams.plan.physical import Column, Dataflow, Distinct, Import, Source
 from streams.replica import report
 from streams.replica.descriptor import Runs
@@ -33,6 +35,17 @@ def test_reports_of_one_dataflow_add_up() -> None:
     assert result.chunks == [REF, REF]
     assert result.rows_in == 6
     assert result.runs == {(0, 1): {"1.rows": [["x", 1]]}}
+
+
+def test_ranges_of_chunks_survive_the_report() -> None:
+    ranges = (Range(-1, 2**62), None, Range("a", "\u00e9"), Range(-float("inf"), 0.1))
+    sent = Report(
+        level=1, bucket=0, runs=None, chunks=(replace(REF, ranges=ranges), REF), rows_in=0,
+        milliseconds=0.0,
+    )  # fmt: skip
+    received = report.loads(0, report.dumps(sent))
+    assert received == sent
+    assert [ref.ranges for ref in received.chunks] == [ranges, ()], "no part of their equality"
 
 
 def test_a_failure_is_kept_beside_the_reports_of_others() -> None:

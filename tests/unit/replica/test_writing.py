@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId
+from streams.kafka.log import Range
+from streams.storage.ranges import LEAST_ROWS
 from tests.support.market import Market
 from tests.support.sparkless import Replica
 
@@ -39,3 +41,22 @@ def test_a_step_behind_the_shard_writes_only_what_is_not_there(
         slow.commit(lane)
     slow.settle()
     market.check()
+
+
+def test_large_chunks_go_into_the_log_with_their_ranges(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    market = Market(monkeypatch, 6)
+    replica = Replica(market.world, "one", tmp_path)
+    replica.settle()
+    market.produce(700)
+    market.world.now += 1000
+    replica.settle()
+    batches = market.world.shards.state(CollectionId("orders")).batches
+    large = [ref for batch in batches for ref in batch.chunks if ref.rows >= LEAST_ROWS]
+    assert large
+    for ref in large:
+        ids, customers, _ = ref.ranges
+        assert ids is not None
+        assert int(ids.high) - int(ids.low) >= ref.rows - 1
+        assert customers == Range(0, 5)
