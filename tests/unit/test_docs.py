@@ -63,6 +63,14 @@ def test_the_readme_is_short_and_has_a_picture() -> None:
     assert re.search(r"!\[[^\]]+\]\(streams/docs/\w+\.svg\)", text)
 
 
+def test_the_changelog_says_what_the_first_release_has() -> None:
+    """What was never released needs no fix and no change to be told of."""
+    sections = re.findall(r"^(##+ .+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections == ["## [Unreleased]", "### Added"], (
+        "before the first release: say what users get, under Added and its topic"
+    )
+
+
 def test_the_readme_links_every_page() -> None:
     links = {link for link, _ in LINK.findall(README.read_text())}
     missing = [name(page) for page in PAGES if page != README and name(page) not in links]
