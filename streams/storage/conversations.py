@@ -58,8 +58,10 @@ from streams.storage.outcomes import (
     Created,
     Downgraded,
     Dropped,
+    Misuse,
     Outcome,
     Overtaken,
+    Refused,
     Staged,
     Transferred,
     Unavailable,
@@ -97,6 +99,20 @@ class Recount(InvalidUsage):
         return (
             f"updates of collection {self.collection}: others wrote to it while its rows were"
             " counted, and nothing was written: send the command again"
+        )
+
+
+class StillWritable(InvalidUsage):
+    """The collection cannot be given up whole: others may write to it."""
+
+    def __init__(self, collection: CollectionId) -> None:
+        super().__init__(collection)
+        self.collection = collection
+
+    def __str__(self) -> str:
+        return (
+            f"collection {self.collection} is not dropped: others may write to it: drop it when"
+            " no write capability is live but the one that you present"
         )
 
 
@@ -414,8 +430,10 @@ class Conversations:
         self.directory.check(Command.DROP, id_, found)
         if phase_of(found) is Phase.FORGOTTEN:
             return
-        body = Drop(id_, held.name, held.token, whole)
+        body = Drop(id_, held.name, held.token, whole, sole=whole)
         (outcome,) = yield from self._asked(id_, body)
+        if outcome == Refused(Misuse.OTHER_WRITERS):
+            raise StillWritable(id_)
         if not isinstance(outcome, Dropped):
             raise self.asking.refused(Command.DROP, held, outcome)
 

@@ -246,6 +246,7 @@ class Drop:
     Dropping the last write capability seals the collection (rule 3). Dropping the last read
     capability leaves since where it is (rule 4), unless the collection was released: by a Drop
     that is `whole`. Then since is empty as soon as no read capability is left, however it went.
+    With `sole` it is void while another write capability than this one is live.
     Only the system drops a collection without a capability: that ends what others hold.
     """
 
@@ -253,6 +254,7 @@ class Drop:
     capability: CapabilityId | None = None
     token: str = ""
     whole: bool = False
+    sole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,9 @@
     the others             NotBound   ok            ok            Forgotten
     drop                   NotBound   ok            ok            ok, nothing is left to drop
 
-A collection is forgotten after its holder has dropped it whole, when its last read capability
-is gone: what others hold is theirs until then. The system may do without either.
+A collection is forgotten after it was dropped whole, when its last read capability is gone:
+what others hold is theirs until then. It is not dropped whole while anybody else may write to
+it. The system may do without either.
 
 A collection is sealed when its last write capability is given up. If its lease ends instead,
 it is only sealed if another writer has finished, by moving its own to the empty frontier, and

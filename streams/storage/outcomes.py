@@ -205,6 +205,7 @@ class Misuse(StrEnum):
     TAKEN_NAME = "a capability is given a name that none has"
     FENCED_LEASE = "a token fences a critical capability only"
     BACKWARD_DOWNGRADE = "a token is set together with a frontier that was not passed yet"
+    OTHER_WRITERS = "a collection is given up when nobody else may write to it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,8 +164,10 @@ def right_record(body: Grant) -> tuple[str, Record]:
             own = {"frontier": frontier_record(body.frontier), "plan": body.plan}
             if body.token or body.new_token is not None:
                 token = {"token": body.token, "new_token": body.new_token}
-        case Drop(whole=True):
-            return "shard_drop_3", {**names, "token": body.token, "whole": True}
+        case Drop(whole=True) | Drop(sole=True):
+            form = "shard_drop_4" if body.sole else "shard_drop_3"
+            sole = {"sole": True} if body.sole else {}
+            return form, {**names, "token": body.token, "whole": body.whole, **sole}
         case Drop():
             name, own = "shard_drop", {}
         case _:
@@ -394,8 +396,10 @@ def to_transfer(record: Record) -> Transfer:
 
 def to_drop(record: Record) -> Drop:
     """A Drop."""
-    token, whole = record.get("token", ""), record.get("whole", False)
-    return Drop(record["collection"], record["capability"], token, whole)
+    whole, sole = record.get("whole", False), record.get("sole", False)
+    return Drop(
+        record["collection"], record["capability"], record.get("token", ""), whole, sole
+    )
 
 
 def to_downgrade(record: Record) -> Downgrade:
@@ -447,5 +451,6 @@ DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_drop": to_drop,
     "shard_drop_2": to_drop,
     "shard_drop_3": to_drop,
+    "shard_drop_4": to_drop,
     ROLLUP: to_rollup,
 }

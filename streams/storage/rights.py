@@ -7,7 +7,7 @@ dataflow share one. It moves forward only, and never comes back once dropped or 
 from dataclasses import replace
 from typing import assert_never
 
-from streams.ids import Offset, Timestamp
+from streams.ids import CapabilityId, Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage.appends import advance, seal_if_last, with_collection
 from streams.storage.batches import Batch, Trace
@@ -225,11 +225,21 @@ def drop(
         # who has released the collection has lost the capability by it
         is_over = collection.is_released or not body.whole
         return state, Dropped() if is_over else UnknownCapability(body.capability)
+    if body.sole and others_write(collection, body.capability):
+        return state, Refused(Misuse.OTHER_WRITERS)
     rest = collection.capabilities.remove(body.capability)
     left = settled(collection, rest, collection.batches, collection.source)
     left = seal_if_last(left) if old.right is Right.WRITE else left
     left = replace(left, is_released=True) if body.whole else left
     return ended_if_last(with_collection(state, left), left, offset), Dropped()
+
+
+def others_write(collection: CollectionState, capability: CapabilityId) -> bool:
+    """Whether a write capability other than this one is live."""
+    return any(
+        held.right is Right.WRITE and name != capability
+        for name, held in collection.capabilities.items()
+    )
 
 
 def ended_if_last(state: State, collection: CollectionState, offset: Offset) -> State:

@@ -336,10 +336,11 @@ class Storage:
         With the last read capability since stays where it is. A collection that was given up
         ends when no read capability is left, dropped or expired: what others hold they can
         read until then. Then its since is empty, and it cannot be read, written or created
-        again. What is gone already is passed over.
+        again. Nor is it given up as long as somebody else may write to it. What is gone already
+        is passed over.
 
-        Errors: NotBound, FencedCapability; with `whole` InvalidCapability, and InvalidUsage for
-        what SQL has made.
+        Errors: NotBound, FencedCapability; with `whole` InvalidCapability, StillWritable when
+        another write capability is live, and InvalidUsage for what SQL has made.
         """
         commands = self._commands()
         self._ask(lambda: commands.drop(held, whole=whole), held.id)

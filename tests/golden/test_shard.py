@@ -332,6 +332,16 @@ CASES: dict[str, Sequence[Body]] = {
         Drop(SECOND.collection, SECOND.write, whole=True),
         SECOND,
     ],
+    "drop-sole": [
+        CREATE,
+        append(5, 20, chunk(0, 0)),
+        Acquire(collection=U1, capability=OTHER, right=Right.WRITE),
+        Drop(U1, READ, whole=True, sole=True),  # two others may write
+        Drop(U1, OTHER, whole=True, sole=True),
+        Drop(U1, OTHER),
+        Drop(U1, WRITE, whole=True, sole=True),
+        Drop(U1, READ),
+    ],
     "sealing": [
         CREATE,
         shared(CREATE),

@@ -56,7 +56,7 @@ class Fold:
         if name == "shard_skip":  # void itself: who folds knows it already (4.7)
             self.tick(offset, at_ms)
             return
-        kind = name.removeprefix("shard_").rstrip("_23")  # later forms have more fields
+        kind = name.removeprefix("shard_").rstrip("_234")  # later forms have more fields
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
             return
@@ -249,8 +249,9 @@ class Fold:
         if event["capability"] is None:
             self.forget(found, offset)
             return
-        old = self.presented(found, event)
-        if old is None:
+        old, name = self.presented(found, event), event["capability"]
+        others = [n for n, c in found["capabilities"].items() if c["right"] == "WRITE"]
+        if old is None or (event.get("sole") and set(others) - {name}):
             return
         del found["capabilities"][event["capability"]]
         self.settle(found)

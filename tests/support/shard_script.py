@@ -329,7 +329,8 @@ def downgrade(script: ShardScript, case: Case) -> Body:
 
 def drop(script: ShardScript, case: Case) -> Body:
     name = CapabilityId(case["capability"]) if "capability" in case.arguments else None
-    return Drop(CollectionId(case["of"]), name, case.get("token"))
+    is_whole, is_sole = ("whole" in case.arguments, "sole" in case.arguments)
+    return Drop(CollectionId(case["of"]), name, case.get("token"), is_whole, is_sole)
 
 
 def roll_up(script: ShardScript, case: Case) -> Body:

@@ -7,7 +7,7 @@ import pyarrow as pa
 from streams.ids import CollectionId
 from streams.kafka.memory import MemoryBroker
 from streams.storage import Storage
-from streams.storage.capabilities import WriteCapability
+from streams.storage.capabilities import ReadCapability, WriteCapability
 from streams.storage.description import Description
 
 T1, T2 = CollectionId("t1"), CollectionId("t2")
@@ -40,6 +40,13 @@ def end(storage: Storage, id_: CollectionId) -> None:
     """Drop a collection whoever holds it, as the system does."""
     storage.shards.open(id_)
     storage.shards.drop(id_)
+
+
+def given_up(storage: Storage, held: tuple[ReadCapability, WriteCapability]) -> None:
+    """Drop a collection as its only holder does."""
+    reading, writing = held
+    storage.drop(writing)
+    storage.drop(reading, whole=True)
 
 
 def table(*rows: Row) -> pa.Table:

@@ -20,7 +20,7 @@ from streams.storage.machine import MAX_TICK_MS
 from streams.storage.state import StagedChunks, State
 from streams.storage.storage import LEASE_MS, Storage
 from streams.trace.kernel import Kernel
-from tests.support.storages import T1, TABLE, write
+from tests.support.storages import T1, TABLE, given_up, write
 
 MINUTE = 60_000
 
@@ -101,10 +101,11 @@ def test_a_writer_that_died_does_not_keep_others_from_finishing_a_collection() -
 
 def test_a_collection_that_somebody_has_released_ends_with_the_last_lease() -> None:
     world = World()
-    held, _ = world.storage.create(T1, TABLE)
+    held = world.storage.create(T1, TABLE)
     with Storage.memory(world.broker) as died:
-        died.acquire_capabilities(T1)
-    world.storage.drop(held, whole=True)
+        _, writing = died.acquire_capabilities(T1)
+        died.drop(writing)
+    given_up(world.storage, held)
     with world.compactor() as job:
         world.passing(2 * LEASE_MS + 2 * MINUTE, job)
     world.upto()

@@ -15,6 +15,7 @@ from streams.storage.lifecycle import NeverReused
 from streams.storage.shards import Shards
 from streams.storage.storage import Storage
 from streams.trace.kernel import Kernel
+from tests.support.storages import given_up
 
 TABLE = Description((("name", "VARCHAR"),), kind="table")
 ONE, TWO, THREE = (CollectionId(each) for each in ("one", "two", "three"))
@@ -49,16 +50,16 @@ class World:
 
 def test_a_group_goes_when_all_in_it_was_dropped_and_its_ids_stay_used() -> None:
     world = World()
-    one, _ = world.storage.create(ONE, TABLE, group="g")
-    two, _ = world.storage.create(TWO, TABLE, group="g")
-    world.storage.drop(one, whole=True)
+    one = world.storage.create(ONE, TABLE, group="g")
+    two = world.storage.create(TWO, TABLE, group="g")
+    given_up(world.storage, one)
     assert world.compacted() == []  # the other one is there
-    world.storage.drop(two, whole=True)
+    given_up(world.storage, two)
     assert world.compacted(QUIET_MS - 1) == []
     assert world.compacted(1) == ["g"]
     assert world.topics("g") == []
     with world.client() as fresh:
-        for held in (one, two):
+        for held, _ in (one, two):
             id_ = held.id
             with pytest.raises(NeverReused):
                 fresh.create(id_, TABLE, group="g")
@@ -83,10 +84,10 @@ def test_who_is_killed_before_the_topics_are_gone_is_followed_by_another(
 ) -> None:
     """What was noted already is no reason to leave the topics."""
     world = World()
-    one, _ = world.storage.create(ONE, TABLE, group="g")
-    two, _ = world.storage.create(TWO, TABLE, group="g")
+    one = world.storage.create(ONE, TABLE, group="g")
+    two = world.storage.create(TWO, TABLE, group="g")
     for held in (one, two):
-        world.storage.drop(held, whole=True)
+        given_up(world.storage, held)
 
     def kill(_: Shards, group: str) -> None:
         raise Killed(group)
@@ -132,8 +133,8 @@ def test_a_client_that_still_follows_the_group_says_what_it_would_have_said(
         broker.logs, broker.chunks, broker.topics, now_ms=lambda: world.now_ms, pump=pump
     )
     with Storage(shards) as storage:
-        held, _ = storage.create(ONE, TABLE)
-        storage.drop(held, whole=True)
+        held, _ = made = storage.create(ONE, TABLE)
+        given_up(storage, made)
         assert world.compacted() == ["one"]
         if pump:
             assert shards.wait(lambda: "one" not in shards.following.groups, 60_000)

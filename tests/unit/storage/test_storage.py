@@ -18,6 +18,7 @@ from streams.storage.capabilities import (
     WriteCapability,
     useless_read,
 )
+from streams.storage.conversations import StillWritable
 from streams.storage.description import Description
 from streams.storage.directory import Directory
 from streams.storage.events import Body
@@ -36,7 +37,7 @@ from streams.storage.lifecycle import (
 )
 from streams.storage.outcomes import Outcome
 from tests.support.life_cycle import expect_all
-from tests.support.storages import T1, T2, TABLE, Place, end, write
+from tests.support.storages import T1, T2, TABLE, Place, end, given_up, write
 
 
 def test_a_collection_starts_with_since_equal_to_upper(storage: Storage) -> None:
@@ -105,7 +106,7 @@ def test_a_refusal_says_what_to_do(refused: InvalidUsage, advice: str) -> None:
 
 def test_an_id_is_never_used_again(place: Place, storage: Storage) -> None:
     held = storage.create(T1, TABLE)
-    storage.drop(held[0], whole=True)
+    given_up(storage, held)
     for other in (TABLE, Description((("x", "BIGINT"),), kind="table")):
         with pytest.raises(NeverReused):
             storage.create(T1, other)
@@ -362,6 +363,8 @@ def test_a_collection_ends_with_the_last_of_its_read_capabilities(
     other = place.client()
     theirs, writing = other.acquire_capabilities(T1, critical=True)
     leased = other.clone(theirs, lease_ms=1_000)
+    storage.drop(held)
+    other.drop(writing)
     storage.drop(read, whole=True)
     storage.drop(read, whole=True)  # once more changes nothing
     assert other.subscribe_at(theirs).poll() is not None
@@ -370,7 +373,7 @@ def test_a_collection_ends_with_the_last_of_its_read_capabilities(
     assert other.heartbeat(leased) == leased  # nor does a reader end it who is not the last
     place.now_ms += 2_000
     with pytest.raises(Forgotten):
-        other.heartbeat(writing)  # the lease ends: nobody reads any more
+        other.heartbeat(leased)  # the lease ends: nobody reads any more
     assert phase_of(other.shards.state(T1)) is Phase.FORGOTTEN
 
 
@@ -379,6 +382,35 @@ def test_a_collection_that_nobody_gave_up_outlives_its_readers(storage: Storage)
     storage.drop(read)
     write(storage, held, 10)
     assert storage.acquire_capabilities(T1)[0].frontier == frontier(0)
+
+
+def test_nobody_gives_up_what_another_writes(place: Place, storage: Storage) -> None:
+    """Who knows an id may acquire capabilities; they used to end the table of its writer."""
+    read, held = storage.create(T1, TABLE)
+    held = storage.transfer(held)
+    storage.drop(read)
+    other = place.client()
+    theirs, writing = other.acquire_capabilities(T1)
+    for mine in (theirs, writing):
+        with pytest.raises(StillWritable, match="others may write to it"):
+            other.drop(mine, whole=True)
+    other.drop(theirs)
+    other.drop(writing)
+    held = write(storage, held, 10, ("a", 1, 3, 1))
+    storage.update_and_downgrade(held, None, EMPTY)
+    assert phase_of(storage.shards.state(T1)) is Phase.SEALED  # nor is it given up by the end
+
+
+def test_the_only_writer_gives_up_what_others_read(place: Place, storage: Storage) -> None:
+    read, held = storage.create(T1, TABLE)
+    other = place.client()
+    theirs, writing = other.acquire_capabilities(T1)
+    other.drop(writing)
+    storage.drop(read)
+    storage.drop(held, whole=True)
+    assert other.heartbeat(theirs) == theirs
+    other.drop(theirs)
+    assert phase_of(other.shards.state(T1)) is Phase.FORGOTTEN
 
 
 def test_who_holds_nothing_ends_nothing(place: Place, storage: Storage) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +27,9 @@ class Model:
     since: int = 0
     is_held: bool = True
     is_dropped: bool = False
-    copies: int = 0
+    is_writing: bool = True  # the creator's, under whatever name
+    is_reading: bool = True
+    writers: int = 0
     readers: int = 0
     is_released: bool = False
     rows: list[tuple[str, int]] = field(default_factory=list)
@@ -35,19 +38,27 @@ class Model:
         if self.is_dropped:
             gone = {"create": "NeverReused", "drop": "DONE", "acquire": "DONE"}
             return gone.get(kind, "Forgotten")
-        return {
+        calls: dict[str, Callable[[], str]] = {
             "create": lambda: "AlreadyBound",
             "update": lambda: self.update(number, lower, upper),
             "downgrade": lambda: self.downgrade(upper),
             "clone": self.clone,
             "transfer": self.transfer,
             "acquire": self.acquire,
-            "drop": self.drop,
-        }[kind]()
+            "drop": lambda: self.drop(is_write=upper - lower == 1),
+        }
+        return calls[kind]()
+
+    @property
+    def is_sealed(self) -> bool:
+        return not (self.is_writing or self.writers)
+
+    def not_held(self) -> str:
+        return "Sealed" if self.is_sealed else "InvalidCapability"
 
     def update(self, number: int, lower: int, upper: int) -> str:
         if not self.is_held:
-            return "InvalidCapability"
+            return self.not_held()
         if lower != self.frontier:
             return "LOST"
         self.frontier = upper
@@ -55,7 +66,7 @@ class Model:
         return "DONE"
 
     def downgrade(self, to: int) -> str:
-        if self.is_released:
+        if not self.is_reading:
             return "InvalidCapability"
         if to < self.since:
             return "NotForward"
@@ -63,22 +74,30 @@ class Model:
         return "DONE"
 
     def clone(self) -> str:
-        self.copies += self.is_held
-        return "DONE" if self.is_held else "InvalidCapability"
+        self.writers += self.is_held
+        return "DONE" if self.is_held else self.not_held()
 
     def acquire(self) -> str:
-        self.copies += 2
+        self.writers += not self.is_sealed
         self.readers += 1
         return "DONE"
 
     def transfer(self) -> str:
         was_held, self.is_held = self.is_held, False
-        return "DONE" if was_held else "InvalidCapability"
+        return "DONE" if was_held else self.not_held()
 
-    def drop(self) -> str:
-        """The collection ends if the capability that is given up is the last that reads it."""
-        self.is_dropped = not self.is_released and not self.readers
+    def drop(self, *, is_write: bool) -> str:
+        """Give the collection up; it ends with the last capability that reads it."""
+        if not (self.is_held if is_write else self.is_reading):
+            return "DONE" if self.is_released else self.not_held()
+        if self.writers or (self.is_writing and not is_write):
+            return "StillWritable"
         self.is_released = True
+        if is_write:
+            self.is_held = self.is_writing = False
+        else:
+            self.is_reading = False
+        self.is_dropped = not (self.readers or self.is_reading)
         return "DONE"
 
 
@@ -114,7 +133,10 @@ def command(step: Step, number: int, at: int, held: list[dict[str, Any]]) -> byt
         "acquire": ("acquire_capabilities", {"collection": T, "critical": True}),
         "create": ("create", {"collection": T, "description": DESCRIPTION}),
         "transfer": ("transfer", {"capability": {**write, "frontier": at}}),
-        "drop": ("drop_2", {"collection": T, "capability": read, "whole": True}),
+        "drop": (
+            "drop_2",
+            {"collection": T, "capability": write if by == 1 else read, "whole": True},
+        ),
     }
     name, values = fields[kind]
     return codec.encode(f"command_{name}", {"id": f"s{number}", **values})
@@ -205,9 +227,10 @@ def check_contents(world: World, model: Model) -> None:
     found = storage.shards.state(T)
     linked = [batch.lower for batch in found.batches if batch.chunks]
     assert sorted(linked) == [lower for _, lower in model.rows]
-    # two of the creation, of which a drop gave one up, two of this client, and what clones and
-    # acquisitions made
-    assert len(found.capabilities) == 4 + model.copies - model.is_released
+    # what is left of the creation's, what clones and acquisitions made, and this client's two
+    of_creator = model.is_reading + model.is_writing
+    of_others = model.readers + model.writers
+    assert len(found.capabilities) == of_creator + of_others + 2 - model.is_sealed
 
 
 @settings(

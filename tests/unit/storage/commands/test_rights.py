@@ -51,10 +51,16 @@ def test_the_names_of_the_systems_rights_give_no_right(
 
 
 def test_nobody_ends_a_collection_by_its_id(world: World) -> None:
-    read, _ = made(world)
+    read, write = made(world)
     assert code(world.ask("drop", collection="t")) == "InvalidCapability"
     assert code(world.ask("drop_2", collection="t", whole=True)) == "InvalidCapability"
+    acquired = world.ask("acquire_capabilities", collection="t")["capabilities"]
+    for each in acquired:  # an id is no right, nor is what it is given for
+        whole = {"collection": "t", "capability": each, "whole": True}
+        assert code(world.ask("drop_2", **whole)) == "StillWritable"
     assert world.ask("heartbeat", capability=read)["status"] == "DONE"
+    for each in (*acquired, write):
+        assert world.ask("drop", collection="t", capability=each)["status"] == "DONE"
     whole = {"collection": "t", "capability": read, "whole": True}
     assert world.ask("drop_2", **whole)["status"] == "DONE"
     assert code(world.ask("heartbeat", capability=read)) == "Forgotten"
