@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -269,9 +268,7 @@ def spoil_start(made: MemoryBroker) -> None:
 
 
 def spoil_times(made: MemoryBroker) -> None:
-    stored = made.store.topic(Topic("sw.u1.log"))
-    raw = replace(stored, spec=replace(stored.spec, kind=TopicKind.RAW))
-    made.store._topics[Topic("sw.u1.log")] = raw
+    made.store.log(Topic("sw.u1.log")).is_append_timed = False
     made.logs.append([(Topic("sw.u1.log"), b"x")])
 
 
