@@ -10,7 +10,9 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -91,6 +93,20 @@ def java_for_spark() -> Iterator[None]:
             os.environ.pop(_VARIABLE)
             if before is not None:
                 os.environ[_VARIABLE] = before
+
+
+@contextmanager
+def own_interrupt() -> Iterator[None]:
+    """What this process does at Ctrl-C stays when a Spark session is made within.
+
+    PySpark would have it cancel all jobs and raise KeyboardInterrupt, wherever that falls.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def _write_launcher(path: Path, java: Path) -> None:

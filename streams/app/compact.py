@@ -11,8 +11,8 @@ from streams.app import signals
 
 def main() -> None:
     """Run the command, and end the process by its exit code."""
-    signals.listen(["compact", *sys.argv[1:]])
-    importlib.import_module("streams.app.compact_command").main()
+    with signals.listening(["compact", *sys.argv[1:]]):
+        importlib.import_module("streams.app.compact_command").main()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from streams.app import signals
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compacting import Place
 from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
@@ -84,11 +85,17 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         raise _ended(error, NO_ENVIRONMENT) from error
     policy = policy_of(since, lag)
     wish = Wish(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
-    try:
-        done, failures = run(place, wish, collection, master if on_spark or master else None)
-    except SlackwaterError as error:
-        raise _ended(error, FAILED) from error
+    spark = master if on_spark or master else None
+    with signals.noted() as stopping:
+        try:
+            done, failures = run(place, wish, collection, spark, stopping)
+        except SlackwaterError as error:
+            raise _ended(error, FAILED) from error
+        except signals.Stopped:
+            raise signals.unfinished(stopping.number) from None
     show(done, failures, as_json=as_json)
+    if stopping.is_set():
+        raise signals.unfinished(stopping.number)
     raise typer.Exit(FAILED if failures else 0)
 
 

@@ -18,6 +18,7 @@ from streams.app.compacting import (
 )
 from streams.app.reaching import find
 from streams.app.services import new_id
+from streams.app.signals import Stop
 from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
@@ -34,14 +35,16 @@ def environment(directory: Path) -> Place:
 
 
 def run(
-    place: Place, wish: Wish, collection: str, master: str | None
+    place: Place, wish: Wish, collection: str, master: str | None, stopping: Stop
 ) -> tuple[Round, dict[str, str]]:
     """One round; what it did, and what failed of what.
 
     `collection` is a name or an id, empty for all. `master` is Spark's: empty for what its own
-    configuration says, None for no Spark.
+    configuration says, None for no Spark. Told to stop, it begins no merge and ends the one
+    that is going on.
 
-    Errors: InvalidUsage when there is no such collection; Determinate, Indeterminate.
+    Errors: Stopped when it had not begun; InvalidUsage when there is no such collection;
+    Determinate, Indeterminate.
     """
     with ExitStack() as stack:
         broker, shards = stack.enter_context(connected(place))
@@ -49,7 +52,11 @@ def run(
         if collection:
             wanted = named(broker, shards, place.namespace, collection, failures)
             wish = replace(wish, collections=frozenset({wanted}))
-        merging = worker(shards) if master is None else on_spark(stack, shards, place, master)
+        stopping.check()
+        if master is None:
+            merging = worker(shards, stopping.is_set)
+        else:
+            merging = on_spark(stack, shards, place, master, stopping)
         job = stack.enter_context(compaction(shards, place.kafka, merging))
         done = job.run_once(wish)
         failures |= {each.collection: each.reason for each in done.failed}

@@ -1,11 +1,13 @@
 """What compaction is made of: clients, the groups there are, who carries out merges."""
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from streams.app.services import new_id, now_ms
+from streams.app.signals import Stop
 from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Merging
 from streams.compaction.work import Worker, reason_of
@@ -96,9 +98,21 @@ def worker(shards: Shards, is_stopping: Callable[[], bool] = lambda: False) -> M
     return Worker(shards, Kernel(), new_id, is_stopping=is_stopping)
 
 
-def on_spark(stack: ExitStack, shards: Shards, place: Place, master: str) -> Merging:
-    """Merges on Spark, by a session that ends with the stack."""
+def on_spark(
+    stack: ExitStack, shards: Shards, place: Place, master: str, stopping: Stop
+) -> Merging:
+    """Merges on Spark, by a session that ends with the stack; told to stop, it cancels them.
+
+    Errors: Stopped.
+    """
     job = importlib.import_module("streams.compaction.job")  # only who wants Spark loads it
     session = stack.enter_context(job.session(master))
+    stopping.check()
+
+    def cancel() -> None:
+        stopping.wait()
+        session.sparkContext.cancelAllJobs()
+
+    threading.Thread(target=cancel, name="cancel", daemon=True).start()
     merging: Merging = job.SparkWorker(shards, session, place.kafka)
     return merging

@@ -14,6 +14,7 @@ from typing import Self
 
 from streams.app.compacting import Place, compaction, connected, groups_of, open_groups, worker
 from streams.app.service import Service
+from streams.app.signals import Stop
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.compaction.work import log_failure
 from streams.kafka.positions import KafkaPositions
@@ -22,7 +23,7 @@ from streams.kafka.topics import Topics
 log = logging.getLogger(__name__)
 
 
-def run(service: Service, stopping: threading.Event) -> int:
+def run(service: Service, stopping: Stop) -> int:
     """Compact until told to stop; the exit code."""
     place = Place(service.kafka, service.namespace)
     group = f"{service.namespace}.compaction"
@@ -34,7 +35,7 @@ def run(service: Service, stopping: threading.Event) -> int:
         return rounds(broker.topics, job, service, stopping)
 
 
-def rounds(topics: Topics, job: Compaction, service: Service, stopping: threading.Event) -> int:
+def rounds(topics: Topics, job: Compaction, service: Service, stopping: Stop) -> int:
     """Rounds until told to stop: 0; or until the client of shards is of no use any more: 1."""
     with Merges(job) as merges:
         while not stopping.wait(service.compact_every_s):

@@ -12,6 +12,7 @@ from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.pool import Workers
 from streams.app.service import FENCED, Service
 from streams.app.services import new_id, now_ms
+from streams.app.signals import Stop
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
 from streams.replica.crash import Crash
@@ -21,7 +22,7 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.5
 
 
-def run(service: Service, stopping: threading.Event) -> int:
+def run(service: Service, stopping: Stop) -> int:
     """Coordinate until told to stop; the exit code."""
     choices = topic_choices(service.topics)
     broker = KafkaBroker(service.kafka, choices)

@@ -19,6 +19,7 @@ from streams.app.keeper import BrokerKeeper
 from streams.app.processes import Child
 from streams.app.reaching import exclusive, port_of, reachable, write_file
 from streams.app.service import FENCED, Service
+from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
@@ -63,9 +64,12 @@ class Settings:
 class Environment:
     """A running environment; a context manager. Only one process may run a directory."""
 
-    def __init__(self, settings: Settings, say: Say = lambda _: None) -> None:
+    def __init__(
+        self, settings: Settings, say: Say = lambda _: None, stopping: Stop | None = None
+    ) -> None:
         self.settings = settings
         self._say = say
+        self._stopping = stopping or Stop()
         self._stack = ExitStack()
         self._keeper: BrokerKeeper | None = None
         self.children: dict[str, Child] = {}
@@ -86,8 +90,9 @@ class Environment:
     def start(self) -> Self:
         """Start everything; returns when statements are answered.
 
-        Errors: InvalidUsage when another process runs the directory; Determinate when the
-        broker cannot be had or a service does not come up: the message says where to look.
+        Errors: Stopped when it was told to; InvalidUsage when another process runs the
+        directory; Determinate when the broker cannot be had or a service does not come up: the
+        message says where to look.
         """
         try:
             self._start()
@@ -98,6 +103,7 @@ class Environment:
 
     def _start(self) -> None:
         directory = self.settings.directory
+        self._stopping.check()
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)  # it may hold secrets
         self._stack.enter_context(exclusive(directory))
         self._kafka = self._cluster(directory / "kafka")
@@ -192,9 +198,11 @@ class Environment:
     def check(self) -> None:
         """Raise when the environment cannot go on.
 
-        Errors: InvalidUsage when another one has taken over this namespace; Determinate when a
-        service or the embedded broker was given up, with the reason.
+        Errors: Stopped when it was told to; InvalidUsage when another one has taken over this
+        namespace; Determinate when a service or the embedded broker was given up, with the
+        reason.
         """
+        self._stopping.check()
         if self._keeper is not None and self._keeper.reason:
             raise Determinate(self._keeper.reason)
         for child in self.children.values():

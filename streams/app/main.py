@@ -8,8 +8,8 @@ from streams.app import signals
 
 def app() -> None:
     """Run the command line (`streams.app.commands`), and end the process by its exit code."""
-    signals.listen(sys.argv[1:])
-    importlib.import_module("streams.app.commands").app()
+    with signals.listening(sys.argv[1:]):
+        importlib.import_module("streams.app.commands").app()
 
 
 if __name__ == "__main__":

@@ -5,13 +5,14 @@ import threading
 from pathlib import Path
 
 from streams.app.service import Service
+from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
 from streams.replica.spark import SparkSettings
 
 
-def run(service: Service, stopping: threading.Event) -> int:
+def run(service: Service, stopping: Stop) -> int:
     """Serve as a replica until told to stop; the exit code."""
     replica = Replica(config_of(service))
 

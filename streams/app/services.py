@@ -8,7 +8,6 @@ serves until it is asked to end, whatever its standard input is.
 import logging
 import os
 import sys
-import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -66,7 +65,7 @@ Supervised = Annotated[
 ]
 
 
-def until_signalled(*, supervised: bool = False) -> threading.Event:
+def until_signalled(*, supervised: bool = False) -> signals.Stop:
     """Set when the process is asked to end; from now on log lines are for people.
 
     The end of standard input ends a supervised process, and no other: a service that an
@@ -86,11 +85,11 @@ def configured(config: Path) -> Service:
         raise typer.BadParameter(str(error), param_hint="--config") from error
 
 
-Run = Callable[[Service, threading.Event], int]
+Run = Callable[[Service, signals.Stop], int]
 """Serves as it is told until the event is set, or it cannot go on; its exit code."""
 
 
-def serve(run: Run, service: Service, stopping: threading.Event) -> NoReturn:
+def serve(run: Run, service: Service, stopping: signals.Stop) -> NoReturn:
     """Run a service until it ends, and this process with it, by the service's exit code.
 
     By then the service has closed all that it opened. Threads of libraries still run (PySpark

@@ -1,23 +1,80 @@
 """SIGTERM and SIGINT from the first moment of a process on.
 
 Python ends by SIGTERM without a word, and importing a command takes up to seconds: so whoever
-starts here calls `listen` before anything else is imported. A service (see `SERVICES`) is then
-asked to stop, and finds that when it is ready to look; any other command ends with a message
-and its exit stacks unwound. This module imports nothing but the standard library's smallest.
+starts here calls `listen` before anything else is imported.
+
+An exception that a signal raises comes between any two bytecodes: in a callback that drops it,
+behind a lock that was just taken, in the middle of closing. So whatever runs until it is told
+to end only makes a note of signals, in `stopping`, and looks there where it can end: services
+(`SERVICES`) from their first moment on, other commands within `noted`. Any other command ends
+by the exception, with a message and its exit stacks unwound.
+
+What a shell that started us has made of the signals does not count: it has background jobs of a
+script ignore SIGINT, and then nothing but a kill would end them.
+
+This module imports nothing but the standard library's smallest.
 """
 
+import os
+import select
 import signal
 import sys
-import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 SERVICES = frozenset({"up", "storage", "coordinator", "replica", "compaction"})
 """Commands that run until they are told to end, and end in order then."""
 
-stopping = threading.Event()
-"""Set when a service was asked to end."""
+ENDING = (signal.SIGTERM, signal.SIGINT)
+IMPATIENT_S = 1.0
+"""A second Ctrl-C after so long is one: `timeout` sends its signal twice, at once."""
+
+
+class Stopped(Exception):
+    """The process was asked to end, and this is where it can: no failure."""
+
+
+class Stop:
+    """Whether the process was asked to end, and by which signal; 0 is none.
+
+    `set` takes no lock, so a signal handler may call it: that of `threading.Event` may be held
+    by the very thread that the signal interrupts in `wait`, which would then wait for itself.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        self.number = 0
+        self.since_s = 0.0
+
+    def set(self, number: int = signal.SIGTERM) -> None:
+        """Ask, and wake whoever waits; the first one counts."""
+        if not self.number:
+            self.number, self.since_s = number, time.monotonic()
+            os.write(self._writing, b"!")  # never read: the pipe stays readable
+
+    def is_set(self) -> bool:
+        """Whether it was asked."""
+        return self.number != 0
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether it was asked, now or within so many seconds."""
+        if not self.number:
+            poll = select.poll()
+            poll.register(self._reading, select.POLLIN)
+            poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000)
+        return self.number != 0
+
+    def check(self) -> None:
+        """Errors: Stopped when it was asked."""
+        if self.number:
+            raise Stopped
+
+
+stopping = Stop()
+"""Set when this process was asked to end."""
 
 
 def asked_for(arguments: Sequence[str]) -> str:
@@ -31,17 +88,59 @@ def listen(arguments: Sequence[str]) -> None:
         until_signalled()
     else:
         signal.signal(signal.SIGTERM, end)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def until_signalled() -> threading.Event:
+@contextmanager
+def listening(arguments: Sequence[str]) -> Iterator[None]:
+    """As `listen`; Ctrl-C that nobody takes ends the process with a message."""
+    listen(arguments)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise unfinished(signal.SIGINT) from None
+
+
+def until_signalled() -> Stop:
     """Set when the process is asked to end, or was so already."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+    for number in ENDING:
+        signal.signal(number, lambda number, _: stopping.set(number))
     return stopping
+
+
+@contextmanager
+def noted() -> Iterator[Stop]:
+    """Signals are noted meanwhile, and raise nothing; whoever waits looks at the note.
+
+    A second Ctrl-C raises KeyboardInterrupt, for who will not wait.
+    """
+    before = {number: signal.getsignal(number) for number in ENDING}
+    for number in ENDING:
+        signal.signal(number, _note)
+    try:
+        yield stopping
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  as Python calls it
+    if not stopping.is_set():
+        stopping.set(number)
+        if os.isatty(2):
+            with suppress(OSError):
+                os.write(2, b"ending; Ctrl-C again does not wait\n")
+    elif number == signal.SIGINT and time.monotonic() - stopping.since_s > IMPATIENT_S:
+        raise KeyboardInterrupt
+
+
+def unfinished(number: int) -> SystemExit:
+    """Say that a command ends before it is done; the exit to raise."""
+    name = signal.Signals(number).name
+    print(f"error: ended by {name} before it was done", file=sys.stderr)  # noqa: T201  to people
+    return SystemExit(128 + number)
 
 
 def end(number: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001  as Python calls it
     """End a command that is not done: what it has opened is closed."""
-    name = signal.Signals(number).name
-    print(f"error: ended by {name} before it was done", file=sys.stderr)  # noqa: T201  to people
-    raise SystemExit(128 + number)
+    raise unfinished(number)

@@ -1,7 +1,6 @@
 """`slackwater storage`: answers the command topics, inside an environment or on its own."""
 
 import logging
-import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -21,6 +20,7 @@ from streams.app.services import (
     serve,
     until_signalled,
 )
+from streams.app.signals import Stop
 from streams.app.up import (
     DIRECTORY,
     NAMESPACE,
@@ -120,7 +120,7 @@ def _ended(error: SlackwaterError, code: int) -> typer.Exit:
     return typer.Exit(code)
 
 
-def run(service: Service, stopping: threading.Event) -> int:
+def run(service: Service, stopping: Stop) -> int:
     """Answer until told to stop, or until another service has taken over; the exit code."""
     names = Names(service.namespace)
     choices = topic_choices(service.topics)

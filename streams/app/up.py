@@ -1,10 +1,8 @@
 """`slackwater up`: an environment in the foreground."""
 
-import signal
-import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -199,32 +197,26 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     console = Console(stderr=True)
     try:
         _run(settings, console)
-    except KeyboardInterrupt:
+    except signals.Stopped:
         console.print("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
         console.print("[red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
         raise typer.Exit(1) from error
 
 
-def _run(settings: Settings, console: Console) -> None:
-    """The environment, until told to stop. Errors: InvalidUsage, Determinate."""
-    stopping = signals.until_signalled()
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also while processes start
-    if stopping.is_set():
-        raise KeyboardInterrupt
-    with Environment(
-        settings, say=lambda text: console.print(f"[dim]{text}[/]")
-    ) as environment:
+def _run(settings: Settings, console: Console) -> NoReturn:
+    """The environment, until told to stop. Errors: Stopped, InvalidUsage, Determinate."""
+
+    def say(text: str) -> None:
+        console.print(f"[dim]{text}[/]")
+
+    with signals.noted() as stopping, Environment(settings, say, stopping) as environment:
         console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
         console.print(f"SQL          [green]{environment.client.url}/sql[/]")
         console.print(f"logs         {settings.directory / 'logs'}")
         shell = f"slackwater sql --directory {settings.directory.absolute()}"
         text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
         console.print(text, soft_wrap=True)
-        _stay(environment, stopping)
-
-
-def _stay(environment: Environment, stopping: threading.Event) -> None:
-    """Return when told to stop. Errors: as `Environment.check`."""
-    while not stopping.wait(1):
-        environment.check()
+        while True:
+            environment.check()
+            stopping.wait(1)

@@ -39,7 +39,7 @@ from streams.compaction.work import (
 )
 from streams.errors import Corrupt
 from streams.ids import CollectionId
-from streams.java import java_for_spark
+from streams.java import java_for_spark, own_interrupt
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
 from streams.kafka.settings import ClientSettings
@@ -143,7 +143,8 @@ def session(master: str) -> Iterator[SparkSession]:
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.master(master) if master else builder
     with java_for_spark():
-        made = builder.getOrCreate()
+        with own_interrupt():
+            made = builder.getOrCreate()
         try:
             context = made.sparkContext
             context.setLogLevel("ERROR")

@@ -10,8 +10,6 @@ package installed.
 """
 
 import shutil
-import signal
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from streams.java import java_for_spark
+from streams.java import java_for_spark, own_interrupt
 from streams.replica.nursery import nursery
 from streams.replica.source import SlackwaterSource
 
@@ -51,7 +49,7 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         builder = SparkSession.builder.master(settings.master).appName("slackwater")
         for key, value in {**_defaults(settings, state), **settings.extra}.items():
             builder = builder.config(key, value)
-        with _own_interrupt():
+        with own_interrupt():
             session = builder.getOrCreate()
         stack.callback(session.stop)
         session.sparkContext.setLogLevel("ERROR")
@@ -59,15 +57,6 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
             session.sparkContext.pythonExec = str(python)
         session.dataSource.register(SlackwaterSource)
         yield session
-
-
-@contextmanager
-def _own_interrupt() -> Iterator[None]:
-    """What this process does at Ctrl-C stays: PySpark would raise KeyboardInterrupt instead."""
-    before = signal.getsignal(signal.SIGINT)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, before)
 
 
 def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from streams.app import signals
 from streams.app.demo.run import Choices, Report, run
 from streams.errors import InvalidUsage, SlackwaterError
 
@@ -44,7 +45,7 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
         slackwater demo --headless --json figures.json
     """
     console = Console()
-    with _directory(directory) as place:
+    with _directory(directory) as place, signals.noted() as stopping:
         choices = Choices(
             directory=place,
             brokers=brokers,
@@ -54,10 +55,10 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
             page=not headless and console.is_terminal,
         )
         try:
-            report = run(choices, console)
-        except KeyboardInterrupt:
+            report = run(choices, console, stopping)
+        except signals.Stopped:
             console.print("[dim]stopped[/]")
-            raise typer.Exit(130) from None
+            raise typer.Exit(128 + stopping.number) from None
         except SlackwaterError as error:
             console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
             raise typer.Exit(2 if isinstance(error, InvalidUsage) else 1) from error

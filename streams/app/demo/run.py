@@ -18,6 +18,7 @@ from streams.app.demo.watch import Watch, loaded
 from streams.app.environment import Environment, Settings
 from streams.app.freshness import Freshness, percentile
 from streams.app.services import now_ms
+from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.broker import KafkaBroker
@@ -84,11 +85,11 @@ class Report:
         }
 
 
-def run(choices: Choices, console: Console) -> Report:
+def run(choices: Choices, console: Console, stopping: Stop) -> Report:
     """The whole demo.
 
-    Errors: InvalidUsage when it cannot begin here; SlackwaterError when something does not come
-    up.
+    Errors: Stopped when it is told to; InvalidUsage when it cannot begin here; SlackwaterError
+    when something does not come up.
     """
 
     def say(text: str) -> None:
@@ -97,7 +98,7 @@ def run(choices: Choices, console: Console) -> Report:
     settings = Settings(directory=choices.directory, brokers=choices.brokers)
     if choices.brokers:  # before a coordinator of ours takes over from another
         refuse_remains(ClientSettings(choices.brokers), choices)
-    with Environment(settings, say) as environment:
+    with Environment(settings, say, stopping) as environment:
         if not choices.brokers:
             refuse_remains(environment.kafka, choices)
         say("reading a year of flights")
@@ -301,6 +302,7 @@ class Show:
         with Progress(console=self.console, transient=True) as progress:
             task = progress.add_task("checking against DuckDB", total=total)
             for view in VIEWS:
+                self.environment.check()
                 history, errors = self._history(view.name)
                 if errors:
                     problems.append(f"{view.name}: {errors} error rows")

@@ -4,11 +4,11 @@ Needs Kafka and nothing else: neither coordinator nor replica. Only `repair` cha
 """
 
 import json
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,19 +16,18 @@ from rich.console import Console, RenderableType
 
 from streams.adapter.results import Failed, Result, line
 from streams.app.printer import Printer, console_for
-from streams.app.reaching import reach
 from streams.app.services import now_ms
 from streams.app.shard import show as screen
 from streams.app.shard.attach import Attached, Refused, attached
 from streams.app.shard.facts import facts_of, holders_of
 from streams.app.shard.mending import findings, repaired
 from streams.app.shard.picture import draw
+from streams.app.shard.where import Where, placed
 from streams.app.shard.words import parse_time
+from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.app.sql import FAILED, NO_ENVIRONMENT
-from streams.app.up import DIRECTORY, ClientOption, client_settings
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
-from streams.kafka.settings import ClientSettings
 
 if TYPE_CHECKING:
     from streams.app.shard.reading import Reader
@@ -48,14 +47,6 @@ PICTURE_COLUMNS = 60
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="The shard's id, as 'slackwater shard list' has it.")
 ]
-Directory = Annotated[Path, typer.Option(help="The environment's files.")]
-Brokers = Annotated[
-    str, typer.Option(help="Kafka to look at, as HOST:PORT[,...], instead of an environment's.")
-]
-Namespace = Annotated[
-    str, typer.Option(help="What the topics' names begin with. Default: the environment's, sw.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 AsOf = Annotated[
     str,
     typer.Option(
@@ -79,55 +70,35 @@ class Look:
         for each in objects if self.as_json else ():
             self.console.out(json.dumps(each, ensure_ascii=False), highlight=False)
 
-    def stream(self, results: Iterator[Result]) -> None:
-        """Show results as they come."""
+    def stream(self, results: Iterator[Result], stopping: Stop, *, ends_by: int = 0) -> None:
+        """Show results as they come; the signal `ends_by` is a way to end, no other is.
+
+        Errors: SystemExit when another signal comes before the end.
+        """
         printer = Printer(self.console, as_json=self.as_json)
         try:
             for each in results:
+                stopping.check()
                 printer.show(json.loads(line(each)))
-        except KeyboardInterrupt:
+        except Stopped:
             printer.flush()
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Where:
-    """The options that name a namespace. They may hold secrets: no repr."""
-
-    directory: Path
-    brokers: str
-    namespace: str
-    client: list[str] | None
-
-    def resolve(self) -> tuple[ClientSettings, str]:
-        """How to reach the brokers, and the namespace.
-
-        Errors: InvalidUsage when the directory has no environment; typer.BadParameter.
-        """
-        chosen = client_settings(self.client or [])
-        bootstrap, found, name = self.brokers, dict[str, str](), "sw"
-        if not bootstrap:
-            kafka, name = reach(self.directory.absolute())
-            bootstrap, found = kafka.bootstrap, dict(kafka.extra)
-        try:
-            settings = ClientSettings(bootstrap, tuple(sorted({**found, **chosen}.items())))
-        except InvalidUsage as error:
-            raise typer.BadParameter(str(error)) from error
-        return settings, self.namespace or name
+            if stopping.number != ends_by:
+                raise unfinished(stopping.number) from None
 
 
 @contextmanager
-def looking(where: Where, *, as_json: bool) -> Iterator[Look]:
+def looking(where: Where) -> Iterator[Look]:
     """The shards that the options name; what goes wrong becomes an answer and an exit code."""
     with ExitStack() as stack:
         try:
             at = stack.enter_context(attached(*where.resolve()))
         except (InvalidUsage, Determinate) as error:
-            fail(error, as_json=as_json)
+            fail(error, as_json=where.as_json)
             raise typer.Exit(NO_ENVIRONMENT) from error
         try:
-            yield Look(at, console_for(sys.stdout.isatty()), as_json)
+            yield Look(at, console_for(sys.stdout.isatty()), where.as_json)
         except SlackwaterError as error:
-            fail(error, as_json=as_json)
+            fail(error, as_json=where.as_json)
             raise typer.Exit(FAILED) from error
 
 
@@ -138,13 +109,13 @@ def fail(error: SlackwaterError, *, as_json: bool) -> None:
     Printer(Console(stderr=not as_json), as_json=as_json).show(json.loads(line(told)))
 
 
-def reader_of(at: Attached, id_: str) -> "Reader":
-    """A reader of a shard. Errors: as `Attached.find`."""
+def reader_of(at: Attached, id_: str, stopping: Stop) -> "Reader":
+    """A reader of a shard, until it is asked to stop. Errors: as `Attached.find`."""
     # what evaluates rows takes seconds to load: only where rows are read
     from streams.app.shard.reading import Reader  # noqa: PLC0415
     from streams.trace.kernel import Kernel  # noqa: PLC0415
 
-    return Reader(at.shards, at.find(id_), Kernel())
+    return Reader(at.shards, at.find(id_), Kernel(), stopping)
 
 
 def time_named(text: str) -> Timestamp | None:
@@ -156,21 +127,15 @@ def time_named(text: str) -> Timestamp | None:
 
 
 @app.command("list")
-def list_(
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+@placed
+def list_(where: Where) -> None:
     """All shards: frontiers, batches, rows, bytes.
 
     Examples:
         slackwater shard list
         slackwater shard list --brokers kafka.example:9092 --namespace sw --json
     """
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         broken = look.at.open_all()
         found = [
             facts_of(group, each)
@@ -180,27 +145,20 @@ def list_(
         found.sort(key=lambda each: each.id)
         look.tell(screen.list_table(found), [screen.shard_json(each) for each in found])
         for group, error in broken.items():
-            fail(Refused(f"group {group} cannot be read", str(error)), as_json=as_json)
+            fail(Refused(f"group {group} cannot be read", str(error)), as_json=where.as_json)
     raise typer.Exit(FAILED if broken else 0)
 
 
 @app.command()
-def show(
-    id_: Id,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+@placed
+def show(where: Where, id_: Id) -> None:
     """A shard: columns, frontiers, and its batches drawn over time and size.
 
     Examples:
         slackwater shard show u1
         slackwater shard show u1 --json
     """
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         group, _, collection = look.at.group_and_state(look.at.find(id_))
         facts, names = facts_of(group, collection), look.at.shards.names(group)
         width = max(10, min(PICTURE_COLUMNS, look.console.width - 40))
@@ -211,15 +169,8 @@ def show(
 
 
 @app.command()
-def capabilities(
-    id_: Id,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    *,
-    as_json: AsJson = False,
-) -> None:
+@placed
+def capabilities(where: Where, id_: Id) -> None:
     """Who may read and write a shard, until when, and what each holds back.
 
     A capability holds back since (of a reader) or upper (of a writer) by as much as it would
@@ -229,24 +180,21 @@ def capabilities(
         slackwater shard capabilities u1
         slackwater shard capabilities u1 --json
     """
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         _, state, collection = look.at.group_and_state(look.at.find(id_))
         holders = holders_of(state, collection, now_ms())
         look.tell(screen.holders_table(holders), [screen.holder_json(each) for each in holders])
 
 
 @app.command()
-def stats(  # noqa: PLR0913  # the options of a command
+@placed
+def stats(
+    where: Where,
     id_: Id,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
     *,
     scan: Annotated[
         bool, typer.Option("--scan", help="Read the whole data topic, to find orphans.")
     ] = False,
-    as_json: AsJson = False,
 ) -> None:
     """What a shard takes up: rows, chunks, bytes, garbage, and who holds what back.
 
@@ -258,7 +206,7 @@ def stats(  # noqa: PLR0913  # the options of a command
         slackwater shard stats u1
         slackwater shard stats u1 --scan --json
     """
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         id_found = look.at.find(id_)
         space = look.at.space(look.at.shards.group_of(id_found), scan=scan)
         group, state, collection = look.at.group_and_state(id_found)
@@ -273,18 +221,15 @@ def stats(  # noqa: PLR0913  # the options of a command
 
 
 @app.command()
-def read(  # noqa: PLR0913  # the options of a command
+@placed
+def read(
+    where: Where,
     id_: Id,
     *,
     as_of: AsOf = "",
     wait: Annotated[
         float, typer.Option(help="Seconds to wait for the time to be complete.", min=0)
     ] = 0,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """What a shard holds at a time: each row with its multiplicity, error rows included.
 
@@ -294,27 +239,24 @@ def read(  # noqa: PLR0913  # the options of a command
         slackwater shard read u1 --as-of 2026-07-25T12:00:00Z --wait 10 --json
     """
     time = time_named(as_of)
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
-        reader = reader_of(look.at, id_)
-        look.stream(reader.read(time, int(wait * 1000)))
+    with noted() as stopping, looking(where) as look:
+        reader = reader_of(look.at, id_, stopping)
+        look.stream(reader.read(time, int(wait * 1000)), stopping)
 
 
 @app.command()
-def tail(  # noqa: PLR0913  # the options of a command
+@placed
+def tail(
+    where: Where,
     id_: Id,
     *,
     as_of: AsOf = "",
     until: Annotated[
         str, typer.Option(help="Stop before this time. Default: go on until Ctrl-C.")
     ] = "",
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
     snapshot: Annotated[
         bool, typer.Option(help="Begin with the contents, or with the changes after them.")
     ] = True,
-    as_json: AsJson = False,
 ) -> None:
     """The contents of a shard at a time, then every change at its own time.
 
@@ -326,13 +268,16 @@ def tail(  # noqa: PLR0913  # the options of a command
         slackwater shard tail u1 --as-of 1785000000000 --until 1785000060000
     """
     start, stop = time_named(as_of), time_named(until)
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
-        reader = reader_of(look.at, id_)
-        look.stream(reader.tail(start, stop, snapshot=snapshot))
+    with noted() as stopping, looking(where) as look:
+        reader = reader_of(look.at, id_, stopping)
+        changes = reader.tail(start, stop, snapshot=snapshot)
+        look.stream(changes, stopping, ends_by=signal.SIGINT)
 
 
 @app.command()
-def verify(  # noqa: PLR0913  # the options of a command
+@placed
+def verify(
+    where: Where,
     groups: Annotated[
         list[str] | None, typer.Argument(metavar="GROUP", help="Default: all groups.")
     ] = None,
@@ -340,11 +285,6 @@ def verify(  # noqa: PLR0913  # the options of a command
     chunks: Annotated[
         bool, typer.Option("--chunks", help="Fetch each chunk, too: reads all the data.")
     ] = False,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Check logs from their start against their rollups, and say exactly what is wrong.
 
@@ -355,7 +295,7 @@ def verify(  # noqa: PLR0913  # the options of a command
         slackwater shard verify u1 --chunks
     """
     is_sound = True
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         for each in findings(look.at, tuple(groups or ()), with_chunks=chunks):
             look.tell("\n".join(each.lines()), [each.facts()])
             is_sound = is_sound and each.is_sound
@@ -363,17 +303,14 @@ def verify(  # noqa: PLR0913  # the options of a command
 
 
 @app.command()
-def repair(  # noqa: PLR0913  # the options of a command
+@placed
+def repair(
+    where: Where,
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     *,
     skip: Annotated[int, typer.Option(help="The offset to pass over, as 'verify' names it.")],
     reason: Annotated[str, typer.Option(help="Why, for who looks at the log later.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    directory: Directory = DIRECTORY,
-    brokers: Brokers = "",
-    namespace: Namespace = "",
-    client: ClientOption = None,
-    as_json: AsJson = False,
 ) -> None:
     """Have every reader of a group's log pass over a record that none of them can fold.
 
@@ -383,6 +320,6 @@ def repair(  # noqa: PLR0913  # the options of a command
         slackwater shard repair u1 --skip 1234
         slackwater shard repair u1 --skip 1234 --yes --reason "a console producer"
     """
-    with looking(Where(directory, brokers, namespace, client), as_json=as_json) as look:
+    with looking(where) as look:
         done = repaired(look.at, group, skip, reason, is_meant=yes)
         look.tell(done, [{"group": group, "skipped": skip, "done": done}])

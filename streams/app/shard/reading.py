@@ -8,8 +8,9 @@ No capability is taken. A read is exact all the same, or refused: since is looke
 state whose chunks are read.
 """
 
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,7 @@ from streams.adapter.rows import rows
 from streams.adapter.timestamps import Bounds, freshest
 from streams.app.shard.attach import Refused
 from streams.app.shard.facts import described
+from streams.app.signals import Stop
 from streams.errors import Determinate
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.log import Truncated
@@ -39,6 +41,7 @@ from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000
+LOOK_MS = 100
 TIME = Column("slackwater_time", "BIGINT")
 DIFF = Column("slackwater_diff", "BIGINT")
 ERROR = Column("slackwater_error", "VARCHAR")
@@ -51,15 +54,17 @@ class Reader:
     shards: Shards
     id: CollectionId
     kernel: Kernel
+    stopping: Stop = field(default_factory=Stop)
 
     def read(self, as_of: Timestamp | None, wait_ms: int = 0) -> Iterator[Result]:
         """The contents at a time, the latest complete one if none is named.
 
-        Waits so long for the time to be complete. Errors: Refused; Corrupt, Determinate.
+        Waits so long for the time to be complete. Errors: Refused; Corrupt, Determinate;
+        Stopped when it is asked to.
         """
         columns = self._columns()
         time = self._time(as_of)
-        if not self.shards.wait(lambda: is_complete(self._state(), time), wait_ms):
+        if not self._is_complete_within(time, wait_ms):
             raise incomplete(self._state(), time)
         yield Columns((DIFF, *columns, ERROR))
         table = self._contents(time, columns)
@@ -108,7 +113,8 @@ class Reader:
                 raise
             except Determinate as failure:
                 yield Notice(f"{failure}: trying again")
-                self.shards.wait(lambda: False, BEAT_MS)
+                self.stopping.wait(BEAT_MS / 1000)
+                self.stopping.check()
                 continue
             changed = self._changes(updates, errors, columns)
             yield from rows(changed, types, self.kernel)
@@ -151,12 +157,23 @@ class Reader:
     def _until_complete(self, time: Timestamp) -> Iterator[Result]:
         """Beats until the updates at `time` are all there; says when no broker answers."""
         was_silent = False
-        while not self.shards.wait(lambda: is_complete(self._state(), time), BEAT_MS):
+        while not self._is_complete_within(time, BEAT_MS):
             status = self.shards.status()
             if bool(status.silent_ms) != was_silent:
                 was_silent = not was_silent
                 yield Notice(str(status))
             yield Progress(frontier(min(end(self._state()), time)))
+
+    def _is_complete_within(self, time: Timestamp, wait_ms: int) -> bool:
+        """Whether the updates at `time` are all there in time. Errors: Stopped."""
+        deadline = time_ms() + wait_ms
+        while True:
+            self.stopping.check()
+            left = max(0, min(LOOK_MS, deadline - time_ms()))
+            if self.shards.wait(lambda: is_complete(self._state(), time), left):
+                return True
+            if time_ms() >= deadline:
+                return False
 
     def _contents(self, time: Timestamp, columns: Sequence[Column]) -> pa.Table:
         """The rows at a time: time, diff, the data, error."""
@@ -212,6 +229,11 @@ def dropped(collection: CollectionId) -> Refused:
     return Refused(
         f"shard {collection} cannot be read", "it was dropped", "its id is never used again"
     )
+
+
+def time_ms() -> int:
+    """A clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _types(first: Column, columns: Sequence[Column]) -> list[str]:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from streams.app.environment import Environment
+from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.app.torture.entries import Entry
 from streams.app.torture.hostile.assault import Assault
 from streams.app.torture.hostile.scene import scene, settings
@@ -87,17 +88,18 @@ def storage(
     typer.echo(f"seed {chosen}")
     began = time.monotonic()
     try:
-        with quiet():
-            verdict, entries = simulated(chosen, steps) if memory else soaked(chosen, seconds)
+        with quiet(), ending_early() as stopping:
+            if memory:
+                verdict, entries = simulated(chosen, steps, stopping)
+            else:
+                verdict, entries = soaked(chosen, seconds, stopping)
     except SlackwaterError as error:
         _console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(FAILED) from error
     how = f"--memory --steps {steps}" if memory else f"--seconds {seconds:g}"
     again = f"slackwater torture storage {how} --seed {chosen}"
-    report = Report(chosen, again, time.monotonic() - began, verdict)
-    report.show(Console())
-    if json is not None:
-        report.write(json)
+    report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
+    told(report, json)
     if verdict.wrong:
         report.write_evidence(evidence, entries)
         _console.print(f"what happened is in {evidence}", highlight=False)
@@ -132,16 +134,15 @@ def input_(  # noqa: PLR0913  the options of a command, each by name
     typer.echo(f"seed {chosen}")
     began = time.monotonic()
     try:
-        with quiet():
-            assault, verdict = assaulted(chosen, (seconds, rounds), keep, surfaces(only))
+        with quiet(), ending_early() as stopping:
+            length = (seconds, rounds)
+            assault, verdict = assaulted(chosen, length, keep, surfaces(only), stopping)
     except SlackwaterError as error:
         _console.print(f"[red]error:[/] {error}", highlight=False)
         raise typer.Exit(FAILED) from error
     again = f"slackwater torture input --seconds {seconds:g} --seed {chosen}"
-    report = Report(chosen, again, time.monotonic() - began, verdict)
-    report.show(Console())
-    if json is not None:
-        report.write(json)
+    report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
+    told(report, json)
     if verdict.wrong:
         evidence.write_text("".join(f"{line}\n" for line in assault.evidence))
         _console.print(f"the last inputs are in {evidence}", highlight=False)
@@ -161,6 +162,26 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def ending_early() -> Iterator[Stop]:
+    """A run that is told to end ends early, with what it has found.
+
+    One that has not begun ends the command. Errors: SystemExit.
+    """
+    with noted() as stopping:
+        try:
+            yield stopping
+        except Stopped:
+            raise unfinished(stopping.number) from None
+
+
+def told(report: Report, json: Path | None) -> None:
+    """The outcome, for people, and for programs if there is a file for it."""
+    report.show(Console())
+    if json is not None:
+        report.write(json)
+
+
+@contextmanager
 def bar(what: str, total: float) -> Iterator[tuple[Progress, TaskID]]:
     """A progress bar on standard error."""
     columns = (TextColumn(what), BarColumn(), TimeElapsedColumn())
@@ -168,17 +189,24 @@ def bar(what: str, total: float) -> Iterator[tuple[Progress, TaskID]]:
         yield progress, progress.add_task(what, total=total)
 
 
-def simulated(seed: int, steps: int) -> tuple[Verdict, Sequence[Entry]]:
+def shown(progress: Progress, task: TaskID, passed: float) -> None:
+    """Move the bar: so many seconds have passed."""
+    progress.update(task, completed=passed)
+
+
+def simulated(seed: int, steps: int, stopping: Stop) -> tuple[Verdict, Sequence[Entry]]:
     """A run in memory."""
     run = Simulation(seed)
     with bar("simulating", steps) as (progress, task):
         for _ in range(steps):
+            if stopping.is_set():
+                break
             run.step()
             progress.advance(task)
     return run.verdict(), run.journal.entries
 
 
-def soaked(seed: int, seconds: float) -> tuple[Verdict, Sequence[Entry]]:
+def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence[Entry]]:
     """A run on a broker of its own. Errors: Determinate when it does not start."""
     with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
         place = Path(scratch)
@@ -187,28 +215,33 @@ def soaked(seed: int, seconds: float) -> tuple[Verdict, Sequence[Entry]]:
             EmbeddedBroker(place / "broker") as broker,
             bar("torturing", seconds) as (progress, task),
         ):
-            tell = partial(progress.update, task)
-            run = Soak(broker, nursery, place, seed, lambda passed: tell(completed=passed))
+            tell = partial(shown, progress, task)
+            run = Soak(broker, nursery, place, seed, tell, stopping)
             return run.run(seconds), run.evidence
 
 
 def assaulted(
-    seed: int, length: tuple[float, int], keep: Path | None, only: Sequence[str]
+    seed: int,
+    length: tuple[float, int],
+    keep: Path | None,
+    only: Sequence[str],
+    stopping: Stop,
 ) -> tuple[Assault, Verdict]:
     """A run of so many seconds or rounds, against an environment of its own.
 
-    Errors: Determinate when it does not start.
+    Errors: Determinate when it does not start; Stopped when it is told to end before it has.
     """
     seconds, rounds = length
     with ExitStack() as stack:
         made = keep or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="slackwater-input-", ignore_cleanup_errors=True)
         )
-        environment = stack.enter_context(Environment(settings(Path(made).absolute())))
+        settled = settings(Path(made).absolute())
+        environment = stack.enter_context(Environment(settled, stopping=stopping))
         progress, task = stack.enter_context(bar("attacking", seconds))
-        tell = partial(progress.update, task)
+        tell = partial(shown, progress, task)
         parties = stack.enter_context(scene(environment, str(seed)))
-        run = Assault(parties, seed, lambda passed: tell(completed=passed), only)
+        run = Assault(parties, seed, tell, only, stopping)
         return run, run.run(seconds, rounds)
 
 

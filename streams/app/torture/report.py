@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from signal import Signals
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,12 +18,16 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A run that is over. `again` is the command that runs it once more."""
+    """A run that is over. `again` is the command that runs it once more.
+
+    `ended_by` is the signal that ended it early, 0 if none did.
+    """
 
     seed: int
     again: str
     seconds: float
     verdict: Verdict
+    ended_by: int = 0
 
     def show(self, console: Console) -> None:
         """The summary."""
@@ -30,6 +35,8 @@ class Report:
         for name, value in {**self.verdict.figures, "wrong": len(self.verdict.wrong)}.items():
             table.add_row(name, f"{value:,}")
         console.print(table)
+        if self.ended_by:
+            console.print(f"ended early, by {Signals(self.ended_by).name}", highlight=False)
         for each in self.verdict.wrong[:MOST_SHOWN]:
             console.print(f"[red]wrong:[/] {escape(each)}", highlight=False, soft_wrap=True)
         if self.verdict.wrong:
@@ -41,6 +48,7 @@ class Report:
             "seed": self.seed,
             "again": self.again,
             "seconds": round(self.seconds, 1),
+            "ended_by": Signals(self.ended_by).name if self.ended_by else None,
             **{name.replace(" ", "_"): value for name, value in self.verdict.figures.items()},
             "wrong": list(self.verdict.wrong),
         }

@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 
 from streams.app.services import now_ms
+from streams.app.signals import Stop
 from streams.app.torture.cast import create
 from streams.app.torture.entries import Entry, FileJournal, read_journal
 from streams.app.torture.judge import last_looks
@@ -53,6 +54,7 @@ class Soak:
     directory: Path
     seed: int
     tell: Callable[[float], None]
+    stopping: Stop = field(default_factory=Stop)
     rng: Random = field(init=False)
     figures: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
@@ -66,6 +68,8 @@ class Soak:
         """Laps for so long; the last one may be short, and one is enough to be wrong."""
         lap = 0
         while not self.wrong and (left := seconds - self._passed()) > 0:
+            if self.stopping.is_set():
+                break
             verdict, entries = self.lap(lap, min(LAP_S, left))
             self.figures.update(verdict.figures)
             self.wrong += verdict.wrong
@@ -123,7 +127,7 @@ class Soak:
         end = time.monotonic() + seconds
         next_kill = time.monotonic() + self.rng.uniform(*KILL_EVERY_S)
         next_outage = time.monotonic() + self.rng.uniform(*OUTAGE_EVERY_S)
-        while (now := time.monotonic()) < end:
+        while (now := time.monotonic()) < end and not self.stopping.is_set():
             if now >= next_kill:
                 plan = self.rng.choice(sorted(workers))
                 self.nursery.kill(workers[plan])

@@ -9,7 +9,7 @@ It ends when a newer session has begun (`Fenced`): of two services the younger g
 """
 
 import logging
-import threading
+from typing import Protocol
 
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.kafka.transactions import Fenced
@@ -25,6 +25,16 @@ STOP_S = 5.0
 """How long who is told to stop waits for what is under way."""
 
 
+class Stopping(Protocol):
+    """Whether the service was told to stop."""
+
+    def is_set(self) -> bool:
+        """Whether it was."""
+
+    def wait(self, timeout: float, /) -> bool:
+        """Whether it was, now or within so many seconds."""
+
+
 class CommandService:
     """One service. One thread; `run` is its life, `step` a turn of its session."""
 
@@ -35,7 +45,7 @@ class CommandService:
         self._history = History(careful)
         self._has_begun = False
 
-    def run(self, stopping: threading.Event) -> None:
+    def run(self, stopping: Stopping) -> None:
         """Answer until told to stop.
 
         Errors: Fenced when another service has begun; InvalidUsage when the topics are there

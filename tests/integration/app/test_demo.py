@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from streams.app.commands import app
 from streams.app.demo.run import Choices, run
 from streams.app.demo.views import VIEWS
+from streams.app.signals import Stop
 from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -27,7 +28,7 @@ def test_every_view_of_the_demo_is_exact_and_it_is_not_begun_twice(
         times=TIMES,
         page=False,
     )
-    report = run(choices, Console(quiet=True))
+    report = run(choices, Console(quiet=True), Stop())
     assert report.problems == ()
     assert report.is_exact
     assert report.events == 6_000

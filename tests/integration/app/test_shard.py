@@ -147,11 +147,19 @@ def test_a_tail_follows_until_the_shard_is_sealed(broker, namespace, shards, u) 
         assert process.wait(30) == 0
 
 
+def ignoring_ctrl_c() -> None:
+    """As a shell has the background jobs of a script."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def test_ctrl_c_ends_a_tail(broker, namespace, shards, u) -> None:
     append(shards, u, 0, 3, row("a", 1))
     where = ["--brokers", broker.bootstrap, "--namespace", namespace, "--json"]
     with subprocess.Popen(
-        [*COMMAND, "tail", u, *where], stdout=subprocess.PIPE, text=True
+        [*COMMAND, "tail", u, *where],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=ignoring_ctrl_c,  # noqa: PLW1509  one call, made before exec
     ) as process:
         assert process.stdout is not None
         types = [json.loads(process.stdout.readline())["type"] for _ in range(2)]

@@ -1,6 +1,7 @@
 """`slackwater compact`: which groups there are, what it says, and how it ends."""
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from streams.app import compact_command as command
+from streams.app import signals
 from streams.app.commands import app
 from streams.app.compact_command import FOLLOW_MS, show
 from streams.app.compact_once import named, policy_of
 from streams.app.compacting import groups_of
+from streams.app.signals import Stop
 from streams.compaction.runner import Round, Wish
 from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
@@ -96,8 +99,10 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runner = CliRunner()
     asked: list[Any] = []
 
-    def run(place, wish, collection, master):
+    def run(place, wish, collection, master, stopping):
         asked.append((place.kafka.bootstrap, place.namespace, wish, collection, master))
+        if collection == "ended":
+            stopping.set()
         if collection == "broken":
             return Round(), {"u1": "chunk is missing"}
         if collection == "none":
@@ -107,6 +112,7 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(command, "run", run)
 
     def code(*arguments: str) -> int:
+        monkeypatch.setattr(signals, "stopping", Stop())
         return runner.invoke(app, ["compact", *arguments]).exit_code
 
     assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
@@ -116,6 +122,7 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert asked[-1][4] == ""
     assert code("--brokers", "b:9", "--master", "local[2]") == 0
     assert asked[-1][4] == "local[2]"
+    assert code("--brokers", "b:9", "ended") == 128 + signal.SIGTERM
     assert code("--brokers", "b:9", "broken") == 1
     assert code("--brokers", "b:9", "none") == 1
     assert code("--since", "1", "--lag", "1") == 2

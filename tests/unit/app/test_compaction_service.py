@@ -8,6 +8,7 @@ import pytest
 
 from streams.app.compaction import rounds
 from streams.app.service import Service
+from streams.app.signals import Stop
 from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
@@ -27,7 +28,7 @@ class Counted:
     """Topics that are looked at so many times; between the looks something happens."""
 
     def __init__(self, inner: Topics, *happenings) -> None:
-        self.inner, self.happenings, self.stopping = inner, list(happenings), threading.Event()
+        self.inner, self.happenings, self.stopping = inner, list(happenings), Stop()
 
     def names(self):
         if self.happenings:
@@ -69,7 +70,7 @@ def test_a_client_that_is_of_no_use_ends_the_process() -> None:
     made = broker()
     with client(made) as one:
         one.following.defect = RuntimeError("a defect")
-        assert rounds(made.topics, job(made, one), SERVICE, threading.Event()) == 1
+        assert rounds(made.topics, job(made, one), SERVICE, Stop()) == 1
 
 
 def test_a_merge_that_takes_long_keeps_no_rollup_waiting(

@@ -4,10 +4,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from streams.app import signals
+from streams.app.signals import Stop, Stopped
 
 START = """
 import os, signal, sys
@@ -70,6 +74,77 @@ def test_an_environment_that_is_told_to_end_early_is_never_started(
     done = started(name, "up", "--directory", str(directory))
     assert (done.returncode, done.stderr) == (0, "stopped\n")
     assert not directory.exists()
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_signal_that_the_shell_had_ignored_ends_a_command(name: str) -> None:
+    number = signal.Signals[name]
+    done = subprocess.run(
+        [sys.executable, "-c", START.format(name=name), "sql"],
+        preexec_fn=lambda: signal.signal(number, signal.SIG_IGN),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    said = f"error: ended by {name} before it was done\n"
+    assert (done.returncode, done.stderr) == (128 + number, said)
+
+
+INTERRUPTED = """
+import itertools, signal, sys
+from streams.app import signals
+signals.until_signalled()
+for after in range(200):
+    signals.stopping = stop = signals.Stop()
+    codes = itertools.count()
+    def trace(frame, event, _):
+        frame.f_trace_opcodes = True
+        if event == "opcode" and next(codes) == after:
+            signal.raise_signal(signal.SIGTERM)
+        return trace
+    sys.settrace(trace)
+    stop.wait(0)
+    sys.settrace(None)
+    if next(codes) <= after:
+        break
+    assert stop.is_set() and stop.wait()
+print("never stuck", after)
+"""
+
+
+def test_a_signal_between_any_two_bytecodes_of_a_wait_is_noted() -> None:
+    """The handler of a `threading.Event` would wait there for the lock that it interrupts."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout.removeprefix("never stuck ")) > 20
+
+
+def test_ctrl_c_is_noted_and_a_later_one_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signals, "stopping", Stop())
+    before = signal.getsignal(signal.SIGINT)
+    with signals.noted() as stopping:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)  # as `timeout` sends it: to the group as well
+        assert stopping.number == signal.SIGINT
+        with pytest.raises(Stopped):
+            stopping.check()
+        stopping.since_s -= 2 * signals.IMPATIENT_S
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_who_waits_in_another_thread_is_woken() -> None:
+    stop, woken = Stop(), list[bool]()
+    waiting = threading.Thread(target=lambda: woken.append(stop.wait()), daemon=True)
+    waiting.start()
+    assert not stop.wait(0.01)
+    stop.set()
+    waiting.join(30)
+    assert woken == [True]
+    assert stop.number == signal.SIGTERM
 
 
 @pytest.mark.parametrize("service", ["storage", "compaction", "coordinator", "replica"])

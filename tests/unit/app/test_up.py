@@ -17,6 +17,7 @@ from streams.app.processes import Child
 from streams.app.reaching import reach
 from streams.app.replica import config_of
 from streams.app.service import Service, read_service
+from streams.app.signals import Stop, Stopped
 from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
@@ -111,7 +112,7 @@ def test_the_size_of_a_slice_and_the_deadline_reach_the_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, _: found.append(settings))
+    monkeypatch.setattr(up, "_run", lambda settings, *_: found.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--slice-bytes", "700"]
     options += ["--step-deadline", "5 minutes"]
     assert CliRunner().invoke(app, ["up", *options]).exit_code == 0
@@ -128,7 +129,7 @@ def test_the_limits_of_statements_reach_the_coordinator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found: list[Settings] = []
-    monkeypatch.setattr(up, "_run", lambda settings, _: found.append(settings))
+    monkeypatch.setattr(up, "_run", lambda settings, *_: found.append(settings))
     options = ["--directory", str(tmp_path), "--brokers", "a:1", "--statements", "7"]
     options += ["--statement-memory", str(1 << 30), "--statement-disk", str(1 << 24)]
     options += ["--statement-deadline", "5 minutes"]
@@ -187,6 +188,20 @@ def test_a_directory_is_made_private(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_empty_directory_has_no_environment(tmp_path: Path) -> None:
     with pytest.raises(InvalidUsage, match="slackwater up"):
         reach(tmp_path)
+
+
+def test_an_environment_that_is_told_to_end_ends_where_it_looks_after_its_services(
+    tmp_path: Path,
+) -> None:
+    stopping = Stop()
+    running = Environment(Settings(directory=tmp_path), stopping=stopping)
+    running.check()
+    stopping.set()
+    with pytest.raises(Stopped):
+        running.sql("SELECT 1")
+    with pytest.raises(Stopped):
+        Environment(Settings(directory=tmp_path / "new"), stopping=stopping).start()
+    assert not (tmp_path / "new").exists()
 
 
 def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(

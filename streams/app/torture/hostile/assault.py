@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 
 from streams.app.freshness import percentile
+from streams.app.signals import Stop, Stopped
 from streams.app.torture.hostile.honest import timed
 from streams.app.torture.hostile.inputs import evidence_line
 from streams.app.torture.hostile.scene import Scene
@@ -29,12 +30,16 @@ REPLACED = 0.15
 
 @dataclass(slots=True)
 class Assault:
-    """One run; `tell` is given the seconds that have passed, `only` names the surfaces."""
+    """One run; `tell` is given the seconds that have passed, `only` names the surfaces.
+
+    Told to stop, it ends with what it has found so far.
+    """
 
     scene: Scene
     seed: int
     tell: Callable[[float], None]
     only: Sequence[str] = tuple(SURFACES)
+    stopping: Stop = field(default_factory=Stop)
     rng: Random = field(init=False)
     starts: Mapping[str, int] = field(init=False)
     figures: Counter[str] = field(default_factory=Counter)
@@ -56,7 +61,11 @@ class Assault:
             if (passed := time.monotonic() - began) > seconds:
                 break
             self.tell(passed)
-            self.round()
+            try:
+                self.stopping.check()
+                self.round()
+            except Stopped:
+                break
         if not self.figures["rounds"]:
             self.wrong.append("no round was completed: nothing was tested")
         return Verdict(self._figures(), tuple(self.wrong))

@@ -1,18 +1,24 @@
 """`slackwater shard` as a user calls it, over a broker in memory."""
 
+import itertools
 import json
+import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from streams.adapter.results import Columns
+from streams.app import signals
 from streams.app.shard import command
 from streams.app.shard.attach import Attached
+from streams.app.shard.where import Where
+from streams.app.signals import Stop
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.memory import MemoryBroker
@@ -175,13 +181,40 @@ def test_a_tail_ends_where_it_is_told_to(one, reached) -> None:
     assert told_[1]["rows"] == [[2, 1, "a", 0, None], [2, 1, "b", 1, None]]
 
 
-def test_ctrl_c_ends_a_tail_and_is_no_failure(one, reached, monkeypatch) -> None:
-    def interrupted(*_: object, **__: object) -> Iterator[object]:
-        yield Columns(())
-        raise KeyboardInterrupt
+def interrupted(monkeypatch, number: int, after: int, *arguments: str) -> int:
+    """The exit code of a command that gets a signal at a line of ours, the first is 0."""
+    monkeypatch.setattr(signals, "stopping", Stop())
+    lines = itertools.count()
 
-    monkeypatch.setattr("streams.app.shard.reading.Reader.tail", interrupted)
-    assert run("tail", "u1")[0] == 0
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if "/streams/" not in frame.f_code.co_filename:
+            return None
+        if event == "line" and next(lines) == after:
+            signal.raise_signal(number)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return run(*arguments)[0]
+    finally:
+        sys.settrace(before)
+
+
+@pytest.mark.parametrize("after", [40, 150, 400, 700, 1000, 1300, 1700, 2200, 3000])
+def test_ctrl_c_ends_a_tail_at_any_moment_and_is_no_failure(
+    one, reached, monkeypatch, after
+) -> None:
+    assert interrupted(monkeypatch, signal.SIGINT, after, "tail", "u1") == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "command_"), [(signal.SIGTERM, "tail"), (signal.SIGINT, "read")]
+)
+def test_what_is_ended_before_it_is_done_says_so(
+    one, reached, monkeypatch, number, command_
+) -> None:
+    assert interrupted(monkeypatch, number, 400, command_, "u1") == 128 + number
 
 
 @pytest.mark.parametrize(
@@ -246,7 +279,7 @@ def test_no_answer_shows_a_secret(one, reached) -> None:
 
 
 def test_where_has_no_repr_that_shows_a_secret() -> None:
-    where = command.Where(Path(), "a:1", "", [f"sasl.password={SECRET}"])
+    where = Where(brokers="a:1", client=[f"sasl.password={SECRET}"])
     assert SECRET not in repr(where)
 
 

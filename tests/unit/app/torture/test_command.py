@@ -1,13 +1,19 @@
 """`slackwater torture storage`: seed first, figures, evidence, exit codes."""
 
 import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from streams.app import signals
 from streams.app.commands import app
-from streams.app.torture.entries import parse
+from streams.app.signals import Stop
+from streams.app.torture import command
+from streams.app.torture.entries import Entry, parse
+from streams.app.torture.truth import Verdict
 from tests.model.storage_mutations import PATCHES, Mutation
 
 COMMAND = ["torture", "storage", "--memory", "--seed", "3", "--steps", "60"]
@@ -39,6 +45,46 @@ def test_a_wrong_answer_is_told_with_its_evidence(
     assert json.loads(first)["wrong"]
     assert all(parse(each) for each in entries)
     assert len(entries) > 100
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("what", ["storage", "input"])
+def test_a_run_that_is_told_to_end_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(signals, "stopping", Stop())
+
+    def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, list[Entry]]:
+        signal.raise_signal(number)
+        return Verdict({"rounds": 7}, ()), []
+
+    def assaulted(*given: Any) -> tuple[object, Verdict]:
+        verdict, _ = soaked(1, 1, given[-1])
+        return None, verdict
+
+    monkeypatch.setattr(command, "soaked", soaked)
+    monkeypatch.setattr(command, "assaulted", assaulted)
+    done = CliRunner().invoke(app, ["torture", what, "--json", str(tmp_path / "out.json")])
+    assert done.exit_code == 0
+    assert f"ended early, by {number.name}" in done.output
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert (found["rounds"], found["ended_by"]) == (7, number.name)
+
+
+def test_a_run_that_is_told_to_end_before_it_begins_has_nothing_to_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "stopping", Stop())
+
+    def stopped(*given: Any) -> tuple[object, Verdict]:
+        signal.raise_signal(signal.SIGTERM)
+        given[-1].check()
+        raise AssertionError
+
+    monkeypatch.setattr(command, "assaulted", stopped)
+    done = CliRunner().invoke(app, ["torture", "input", "--json", str(tmp_path / "out.json")])
+    assert done.exit_code == 128 + signal.SIGTERM
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_a_run_has_its_own_seed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,6 +103,14 @@ def test_an_end_between_two_rounds_is_noted(tmp_path: Path) -> None:
     assert run.wrong == ["round 1: the storage ended"]
 
 
+def test_a_run_that_is_told_to_end_ends_with_what_it_has_found(tmp_path: Path) -> None:
+    run = assault(tmp_path, Honest(), Child())
+    run.tell = lambda _: run.stopping.set() if run.figures["rounds"] == 5 else None
+    verdict = run.run(60, 25)
+    assert verdict.wrong == ()
+    assert verdict.figures["rounds"] == 5
+
+
 def test_no_round_is_no_success(tmp_path: Path) -> None:
     verdict = assault(tmp_path, Honest(), Child()).run(-1, 25)
     assert verdict.wrong == ("no round was completed: nothing was tested",)
