@@ -27,16 +27,23 @@ class Asker:
     namespace: str
     producer: ForeignProducer
     _tail: Tail
+    now_s: Callable[[], float] = time.monotonic
     heard: Callable[[Fields], None] = lambda _: None
     _outcomes: dict[str, Mapping[str, object]] = field(default_factory=dict)
     _wanted: set[str] = field(default_factory=set)
 
     @classmethod
-    def open(cls, broker: KafkaBroker, producer: ForeignProducer, namespace: str) -> "Asker":
-        """A client that hears the responses from now on."""
+    def open(
+        cls,
+        broker: KafkaBroker,
+        producer: ForeignProducer,
+        namespace: str,
+        now_s: Callable[[], float],
+    ) -> "Asker":
+        """A client that hears the responses from now on; `now_s` counts its patience."""
         responses = Topic(f"{namespace}.storage.responses")
         _, end = broker.logs.bounds(responses)
-        return cls(namespace, producer, broker.committed(responses, Offset(end)))
+        return cls(namespace, producer, broker.committed(responses, Offset(end)), now_s)
 
     @property
     def commands(self) -> Topic:
@@ -57,9 +64,9 @@ class Asker:
 
         Errors: Determinate when none has come in time.
         """
-        deadline = time.monotonic() + patience_s
+        deadline = self.now_s() + patience_s
         while id_ not in self._outcomes:
-            if time.monotonic() > deadline:
+            if self.now_s() > deadline:
                 raise Determinate(f"expected a response within {patience_s:g} s, got none")
             self._read()
         return self._outcomes.pop(id_)

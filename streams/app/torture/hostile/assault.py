@@ -81,12 +81,15 @@ class Assault:
         self._noting(lambda: scene.writer.write(number))
         self._note(timed(lambda: scene.writer.check(number), self.write_s))
         self._note(timed(scene.view.check, self.view_s))
+        self._note(scene.told())
+        for session in scene.sessions:
+            self._note(session.problem)
         if number % TIDY_EVERY == TIDY_EVERY - 1:
             self._noting(scene.tidy)
             scene.harvest()
         for name in self._ended():
             self._note(f"the {name} ended")
-        if scene.writer.batches() > MOST_BATCHES:
+        if scene.writer.batches() > MOST_BATCHES and not scene.clock.is_taken:
             self._note(f"{scene.writer.batches()} batches: compaction stands still")
         self.figures["rounds"] += 1
 
@@ -127,8 +130,11 @@ class Assault:
         ]
 
     def _figures(self) -> dict[str, int]:
-        figures = dict(self.figures)
+        figures = self.figures.copy()
+        for session in self.scene.sessions:
+            figures.update(session.figures)
         figures["refused by the broker"] = self.scene.senders.refused
+        figures["seconds that others took"] = int(self.scene.clock.taken_s)
         for answer, count in sorted(self.scene.answers.items()):
             figures[f"answers {answer}"] = count
         logs = self.scene.environment.settings.directory / "logs"

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streams.app.client import Client
 from streams.app.torture.hostile.asking import Asker, Fields
 from streams.app.torture.hostile.known import DESCRIPTION
+from streams.app.torture.hostile.sessions import create_source, create_view, wrong
 from streams.app.torture.hostile.sheets import sound
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CapabilityId, CollectionId, Topic
@@ -29,13 +30,7 @@ VIEW = "honest_view"
 TOPIC = Topic("honest.raw")
 MESSAGES = 20
 LOOK_EVERY_S = 0.02
-
-CREATE_SOURCE = (
-    f"CREATE SOURCE {SOURCE} FROM KAFKA (TOPIC '{TOPIC}') (v BIGINT) FORMAT JSON ENVELOPE NONE"
-)
-CREATE_VIEW = (
-    f"CREATE MATERIALIZED VIEW {VIEW} AS SELECT count(*) AS n, sum(v) AS total FROM {SOURCE}"
-)
+WAIT_MS = 1000
 
 
 @dataclass(slots=True)
@@ -85,7 +80,10 @@ class HonestWriter:
             "downgrade", self.patience_s, capability=self._read, new_frontier=at
         )
         held = ReadCapability(COLLECTION, frontier(at), CapabilityId(str(self._read["name"])))
-        delivery = self.storage.subscribe_at(held).next(int(self.patience_s * 1000))
+        subscription, began = self.storage.subscribe_at(held), self.asker.now_s()
+        delivery = subscription.next(WAIT_MS)
+        while delivery is None and self.asker.now_s() - began < self.patience_s:
+            delivery = subscription.next(WAIT_MS)
         if delivery is None:
             raise Determinate(f"expected contents as of {at}, none came in time")
         found = contents(delivery.updates)
@@ -115,44 +113,46 @@ class HonestView:
     client: Client
     publisher: Publisher
     patience_s: float
-    totals: list[int] = field(default_factory=lambda: [0])
+    now_s: Callable[[], float] = time.monotonic
+    published: int = 0
+    as_of: int = 0
 
     def create(self) -> tuple[str, ...]:
         """Make source and view; their ids. Errors: Determinate, InvalidStatement."""
-        answers = self.client.run(f"{CREATE_SOURCE}; {CREATE_VIEW}")
+        answers = self.client.run(
+            f"{create_source(SOURCE, TOPIC)}; {create_view(VIEW, SOURCE)}"
+        )
         return tuple(str(answer.facts["id"]) for answer in answers)
 
     def publish(self) -> None:
         """A few more messages."""
-        first = len(self.totals)
+        first = self.published + 1
         values = [f'{{"v": {number}}}' for number in range(first, first + MESSAGES)]
         self.publisher.publish(TOPIC, None, pa.array(values, pa.utf8()))
         self.publisher.flush()
-        for number in range(first, first + MESSAGES):
-            self.totals.append(self.totals[-1] + number)
+        self.published += MESSAGES
 
     def check(self) -> str:
         """Wait until all messages are in the view; what is wrong, or empty."""
-        deadline = time.monotonic() + self.patience_s
+        deadline = self.now_s() + self.patience_s
         problem = "no answer"
-        while time.monotonic() < deadline:
+        while self.now_s() < deadline:
             try:
-                n, total = self._answer()
+                (answer,) = self.client.run(f"SELECT n, total FROM {VIEW}")
             except SlackwaterError as error:
                 problem = f"{type(error).__name__}: {error}"
+                time.sleep(LOOK_EVERY_S)
                 continue
-            if total != self.totals[n]:
-                return f"{VIEW}: expected {self.totals[n]} after {n} messages, got {total}"
-            if n == len(self.totals) - 1:
+            said = wrong(answer.rows, 0)
+            if said:
+                return f"{VIEW}: {said}"
+            seen = int(str(answer.rows[0][0]))
+            self.as_of = int(str(answer.facts["as_of"]))
+            if seen == self.published:
                 return ""
-            problem = f"{n} of {len(self.totals) - 1} messages seen"
+            problem = f"{seen} of {self.published} messages seen"
             time.sleep(LOOK_EVERY_S)
         return f"{VIEW}: not complete within {self.patience_s:g} s: {problem}"
-
-    def _answer(self) -> tuple[int, int]:
-        (answer,) = self.client.run(f"SELECT n, total FROM {VIEW}")
-        ((n, total),) = answer.rows
-        return int(str(n)), int(str(total or 0))
 
 
 def timed(do: Callable[[], str], seconds: list[float]) -> str:

@@ -41,7 +41,15 @@ class Request:
     payload: bytes
 
 
-Input = Record | Request
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burst:
+    """Bytes for the coordinator's port that come at once, over a connection each."""
+
+    surface: str
+    payloads: tuple[bytes, ...]
+
+
+Input = Record | Request | Burst
 
 
 def evidence_line(round_: int, sent: Input) -> str:

@@ -1,17 +1,29 @@
 """The parties to a run: an environment, an honest client in it, and an attacker's means."""
 
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from schemas import codec
+from streams.app.client import Message
 from streams.app.environment import Environment, Settings
 from streams.app.torture.hostile.asking import Asker, Fields
-from streams.app.torture.hostile.honest import COLLECTION, TOPIC, HonestView, HonestWriter
+from streams.app.torture.hostile.fair import FairClock
+from streams.app.torture.hostile.followed import Followed, follows, reached
+from streams.app.torture.hostile.honest import (
+    COLLECTION,
+    SOURCE,
+    TOPIC,
+    VIEW,
+    HonestView,
+    HonestWriter,
+)
 from streams.app.torture.hostile.known import DESCRIPTION, TOPICS, Known, Victim
 from streams.app.torture.hostile.senders import Senders
+from streams.app.torture.hostile.sessions import Session, definitions, reads
 from streams.app.torture.hostile.statements import STANDING
 from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import Offset, Topic
@@ -29,6 +41,8 @@ COMPACT_EVERY_S = 2.0
 MOST_SAMPLES = 200
 MOST_STATES = 10
 NEWEST = 50
+SESSIONS = 3
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(slots=True)
@@ -42,6 +56,9 @@ class Scene:
     writer: HonestWriter
     view: HonestView
     known: Known
+    clock: FairClock
+    sessions: tuple[Session, ...] = ()
+    followed: Followed = field(default_factory=Followed)
     recruited: int = 0
     refused: int = 0
     answers: Counter[str] = field(default_factory=Counter)
@@ -60,6 +77,20 @@ class Scene:
         problem = replace(self.view, patience_s=START_S).check()
         if problem:
             raise Determinate(f"before the first round: {problem}")
+        for session, (name, turns) in zip(self.sessions, self._turns().items(), strict=True):
+            session.begin(name, turns)
+
+    def _turns(self) -> Mapping[str, Callable[[Session], Iterator[None]]]:
+        """What the honest sessions do."""
+        return {
+            "definitions": lambda session: definitions(session, TOPIC),
+            "reads": lambda session: reads(session, VIEW, SOURCE),
+            "subscription": lambda session: follows(session, VIEW, self.followed),
+        }
+
+    def told(self) -> str:
+        """Wait until the subscription has told what the view has shown; what is wrong."""
+        return reached(self.sessions[-1], self.followed, self.view.published, self.view.as_of)
 
     def replace(self) -> None:
         """Fresh collections instead of the oldest and of spent ones.
@@ -120,7 +151,7 @@ class Scene:
         Errors: Determinate when the coordinator does not answer.
         """
         standing = {name for name, _ in STANDING}
-        objects = self.environment.client.objects()
+        objects = self._objects()
         there = {str(each["name"]): str(each["kind"]) for each in objects}
         for name, kind in reversed(there.items()):
             if name.startswith("hostile") and name not in standing:
@@ -128,6 +159,17 @@ class Scene:
         for name, text in STANDING:
             if name not in there:
                 self._try(text)
+
+    def _objects(self) -> Sequence[Message]:
+        """The objects there are. Errors: Determinate when nobody tells in time."""
+        deadline = self.clock.now_s() + PATIENCE_S
+        while True:
+            try:
+                return self.environment.client.objects()
+            except Determinate:
+                if self.clock.now_s() > deadline:
+                    raise
+                time.sleep(LOOK_EVERY_S)
 
     def _try(self, text: str) -> None:
         try:
@@ -145,17 +187,26 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
         stack.callback(broker.close)
         topics = [TopicSpec(topic, 1, TopicKind.RAW) for topic in (TOPIC, *TOPICS)]
         broker.topics.create(topics)
+        clock = FairClock()
+        clock.start()
+        stack.callback(clock.close)
         senders = Senders(kafka, environment.client.url, name)
-        asker = Asker.open(broker, senders.plain, namespace)
+        asker = Asker.open(broker, senders.plain, namespace, clock.now_s)
         stack.callback(asker.close)
         storage = stack.enter_context(Storage.kafka(kafka.bootstrap, namespace=namespace))
         records = RawReader(kafka)
         stack.callback(records.close)
         writer = HonestWriter(asker, storage, PATIENCE_S)
-        view = HonestView(environment.client, Publisher(kafka), PATIENCE_S)
+        view = HonestView(environment.client, Publisher(kafka), PATIENCE_S, clock.now_s)
         writer.create()
         known = Known(namespace, (COLLECTION, *view.create()))
-        made = Scene(environment, senders, asker, records, writer, view, known)
+        sessions = tuple(
+            Session(environment.client, PATIENCE_S, clock.now_s, lambda: view.published)
+            for _ in range(SESSIONS)
+        )
+        for each in sessions:
+            stack.callback(each.close)
+        made = Scene(environment, senders, asker, records, writer, view, known, clock, sessions)
         made.prepare()
         yield made
 

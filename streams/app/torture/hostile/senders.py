@@ -2,16 +2,18 @@
 
 import contextlib
 import socket
+import threading
 import time
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
+from streams.app.torture.hostile.inputs import Burst, Ending, Input, Record, Request
 from streams.errors import SlackwaterError
 from streams.kafka.foreign import ForeignProducer
 from streams.kafka.settings import ClientSettings
 
 NOWHERE = (0, 0)
-LISTENS_S = 1.0
+LISTENS_S = 0.5
 MOST_ANSWERED = 1 << 20
 
 
@@ -26,8 +28,8 @@ class Senders:
 
     def send(self, sent: Input) -> tuple[int, int]:
         """Send it; the partition and offset of a record. What is refused goes nowhere."""
-        if isinstance(sent, Request):
-            self._request(sent.payload)
+        if isinstance(sent, Request | Burst):
+            self._at_once((sent.payload,) if isinstance(sent, Request) else sent.payloads)
             return NOWHERE
         try:
             return self._record(sent)
@@ -45,6 +47,15 @@ class Senders:
             partition=sent.partition,
             commits=sent.ending is not Ending.ABORTED,
         )
+
+    def _at_once(self, payloads: Sequence[bytes]) -> None:
+        """Send all but the first from threads of their own."""
+        others = [threading.Thread(target=self._request, args=(each,)) for each in payloads[1:]]
+        for each in others:
+            each.start()
+        self._request(payloads[0])
+        for each in others:
+            each.join()
 
     def _request(self, payload: bytes) -> None:
         """Send bytes and take what comes, for a while: what is followed never ends."""

@@ -16,13 +16,15 @@ from schemas import codec
 from streams.app.torture.hostile import sheets
 from streams.app.torture.hostile.asking import Fields
 from streams.app.torture.hostile.forging import bent, encoded, forged
-from streams.app.torture.hostile.inputs import Ending, Input, Record, Request
+from streams.app.torture.hostile.inputs import Burst, Ending, Input, Record, Request
 from streams.app.torture.hostile.known import KEYED_TOPIC, RAW_TOPIC, ROWS_TOPIC, Known, Victim
 from streams.app.torture.hostile.mutations import mutated, noise, spliced
 from streams.app.torture.hostile.statements import message, row_message, statement
 from streams.ids import Topic
 
 Place = tuple[int, int]
+MOST_SESSIONS = 8
+
 Surface = Callable[[Random, Known], Generator[Input, Place, None]]
 
 
@@ -223,12 +225,42 @@ def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
 
 def sql_text(rng: Random, _: Known) -> Generator[Input, Place, None]:
     """Statements for the coordinator."""
-    text = statement(rng)
+    yield Request(surface="sql", payload=_posted(statement(rng)))
+
+
+def sql_sessions(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Statements that come at once from several sessions, of which some say they are the same.
+
+    Often it is the same few statements: objects that two make, or that one drops and one reads.
+    """
+    few = [statement(rng) for _ in range(rng.choice((1, 2, 6)))]
+    payloads = tuple(
+        _posted(b";".join(rng.choices(few, k=rng.choice((1, 1, 3)))), _session(rng))
+        for _ in range(rng.randint(2, MOST_SESSIONS))
+    )
+    yield Burst(surface="sessions", payloads=payloads)
+
+
+def _session(rng: Random) -> str:
+    """The headers of a session, if it has any."""
+    token = rng.choice(("a", "a", "b", "c" * 70_000, "\u00ff", ""))
+    time = rng.choice(("0", "17", str(1 << 62), "9" * 30, "-1", "x", "1784999999999"))
+    return rng.choice(
+        (
+            "",
+            f"Slackwater-Session: {token}\r\n",
+            f"Slackwater-Session: {token}\r\nSlackwater-Session-Time: {time}\r\n",
+        )
+    )
+
+
+def _posted(text: bytes, headers: str = "") -> bytes:
+    """A request that has these statements executed."""
     head = (
-        f"POST /sql HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+        f"POST /sql HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}"
         f"Content-Type: text/plain\r\nContent-Length: {len(text)}\r\n\r\n"
     )
-    yield Request(surface="sql", payload=head.encode() + text)
+    return head.encode() + text
 
 
 def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
@@ -285,6 +317,7 @@ SURFACES: Mapping[str, tuple[Surface, int]] = {
     "linked": (linked, 2),
     "message": (raw_message, 4),
     "sql": (sql_text, 3),
+    "sessions": (sql_sessions, 2),
     "http": (http_bytes, 1),
     "response": (response_bytes, 1),
     "compute": (compute_bytes, 1),

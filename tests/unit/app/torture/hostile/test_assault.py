@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from streams.app.client import Client
 from streams.app.torture.hostile.assault import Assault
+from streams.app.torture.hostile.fair import FairClock
+from streams.app.torture.hostile.sessions import Session
 from streams.errors import Determinate
 
 
@@ -55,6 +58,9 @@ def assault(tmp_path: Path, honest: Honest, child: Child) -> Assault:
         tidy=lambda: None,
         harvest=lambda: None,
         replace=lambda: None,
+        told=lambda: "",
+        sessions=(Session(Client(""), 1, float, int),),
+        clock=FairClock(),
         answers=Counter({"DONE": 3}),
     )
     return Assault(scene, 1, lambda passed: None, ("http", "sql"))
@@ -101,6 +107,23 @@ def test_an_end_between_two_rounds_is_noted(tmp_path: Path) -> None:
     child.starts = 2
     run.round()
     assert run.wrong == ["round 1: the storage ended"]
+
+
+def test_a_problem_of_a_session_is_noted(tmp_path: Path) -> None:
+    run = assault(tmp_path, Honest(), Child())
+    run.scene.sessions[0].problem = "reads: it went back"
+    assert run.run(60, 25).wrong == ("round 0: reads: it went back",)
+
+
+def test_batches_may_heap_up_while_others_have_the_machine(tmp_path: Path) -> None:
+    run = assault(tmp_path, Honest(), Child())
+    run.scene.writer.batches = lambda: 1000  # type: ignore[method-assign]
+    run.scene.clock.note(1, taken=True)
+    run.round()
+    assert run.wrong == []
+    run.scene.clock.note(1, taken=False)
+    run.round()
+    assert run.wrong == ["round 1: 1000 batches: compaction stands still"]
 
 
 def test_a_run_that_is_told_to_end_ends_with_what_it_has_found(tmp_path: Path) -> None:
