@@ -30,6 +30,7 @@ from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
 from streams.storage.policy import catalog_hold
 from streams.storage.shards import Shards, write_capability
+from tests.support.javaless import without_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -161,6 +162,32 @@ def test_a_spark_job_gives_the_same(place: Place) -> None:
     assert place.shards.state(U1).batches.count == 1
     for at in (9, 10, 11):
         assert place.contents(at) == place.expected(at)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "program",
+    [("-m", "streams.app.main", "compact"), (str(ROOT / "streams" / "app" / "compact.py"),)],
+    ids=["slackwater compact", "compact.py"],
+)
+def test_a_spark_job_needs_no_java_on_the_machine(
+    place: Place, tmp_path: Path, program: Sequence[str]
+) -> None:
+    place.append(6, 40)
+    options = place.command("--spark", "--whole", "--lag", "2")[4:]
+    done = subprocess.run(
+        [sys.executable, *program, *options],
+        env=without_java(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    [merged] = json.loads(done.stdout)["compacted"]
+    assert merged["batches"] == 6
+    place.shards.sync(U1)
+    assert place.contents(5) == place.expected(5)
 
 
 def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:

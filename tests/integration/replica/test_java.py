@@ -1,16 +1,14 @@
 """Spark on a machine without Java: it runs the one from the wheel."""
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+from tests.support.javaless import without_java
 
-USED = ("bash", "sh", "dirname", "ps")
-"""The commands that Spark's scripts call."""
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 PROGRAM = """
 from streams.testing.spark import current_session
@@ -28,13 +26,9 @@ print(java, session.range(6).repartition(2).count())
     ],
 )
 def test_spark_runs_where_there_is_no_java(tmp_path: Path, home: str) -> None:
-    for name in USED:
-        found = shutil.which(name)
-        assert found is not None
-        (tmp_path / name).symlink_to(found)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={"PATH": str(tmp_path), "LANG": "C", **({"JAVA_HOME": home} if home else {})},
+        env={**without_java(tmp_path), **({"JAVA_HOME": home} if home else {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
