@@ -82,7 +82,9 @@ class Client:
             response = urllib.request.urlopen(request, timeout=_CONNECT_TIMEOUT_S)  # noqa: S310
         except urllib.error.HTTPError as cause:
             said = cause.read().decode(errors="replace")
-            raise Determinate(f"the coordinator at {self.url} refused it: {said}") from cause
+            raise Determinate(
+                f"the coordinator at {self.url} refused the request: {said}"
+            ) from cause
         except (urllib.error.URLError, ConnectionError, TimeoutError) as cause:
             raise Determinate(f"no coordinator answers at {self.url}") from cause
         with response:
@@ -93,7 +95,7 @@ class Client:
                     session.hear(message)
                 yield message
         raise Indeterminate(
-            f"the answer was cut off: the coordinator at {self.url} went away before its end"
+            f"the answer was cut off: the coordinator at {self.url} closed the connection"
         )
 
     def run(self, text: str) -> list[Answer]:

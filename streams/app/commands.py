@@ -49,7 +49,9 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"
 
 Config = Annotated[
     Path,
-    typer.Option("--config", exists=True, dir_okay=False, help="What it is to do, as JSON."),
+    typer.Option(
+        "--config", exists=True, dir_okay=False, help="The service's configuration, as JSON."
+    ),
 ]
 
 

@@ -31,12 +31,12 @@ Collection = Annotated[
 ]
 Since = Annotated[int | None, typer.Option(help="Drop history before this time, in ms.")]
 Lag = Annotated[int | None, typer.Option(help="Drop history older than this many ms.")]
-Directory = Annotated[Path, typer.Option(help="The environment's files.")]
+Directory = Annotated[Path, typer.Option(help="The environment's directory.")]
 Brokers = Annotated[
-    str, typer.Option(help="Kafka to use, as HOST:PORT[,...], without an environment.")
+    str, typer.Option(help="Kafka brokers, HOST:PORT[,...], if there is no environment.")
 ]
-Namespace = Annotated[str, typer.Option(help="What our topics' names begin with.")]
-Master = Annotated[str, typer.Option(help="Spark's master. Means --spark.")]
+Namespace = Annotated[str, typer.Option(help="Prefix of Slackwater's topic names.")]
+Master = Annotated[str, typer.Option(help="Spark's master; implies --spark.")]
 OnSpark = Annotated[bool, typer.Option("--spark", help="Merge in a Spark job.")]
 Whole = Annotated[
     bool, typer.Option("--whole", help="Merge everything into one batch, at any cost.")
@@ -45,7 +45,7 @@ Orphans = Annotated[
     bool,
     typer.Option("--orphans", help="Reclaim chunks that nothing links; writers retry."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def compact(  # noqa: PLR0913  the options of a command, each by name
@@ -142,7 +142,7 @@ def lines(done: Round, failures: Mapping[str, str]) -> Iterator[str]:
     for group in done.rolled_up:
         yield f"{group}: log rolled up"
     for group in done.removed:
-        yield f"{group}: all was dropped, topics deleted"
+        yield f"{group}: every collection was dropped, topics deleted"
     for what, why in failures.items():
         yield f"[red]{escape(f'{what}: {why}')}[/]"
 
@@ -151,7 +151,7 @@ def line(each: Compacted) -> str:
     """A merge as a line of text."""
     sizes = f"{each.bytes_read:,} to {each.bytes_written:,} bytes"
     rows = f"{each.rows_read:,} to {each.rows_written:,} updates"
-    return f"{each.collection}: {each.batches} batches in one, {sizes}, {rows}"
+    return f"{each.collection}: {each.batches} batches merged into one, {sizes}, {rows}"
 
 
 def as_object(done: Round, failures: Mapping[str, str]) -> dict[str, object]:

@@ -114,4 +114,7 @@ def say(done: Round) -> None:
     if done.reclaimed:
         log.info("reclaimed", extra={"chunks": len(done.reclaimed)})
     for group in done.removed:
-        log.info("topics of a group deleted: all in it was dropped", extra={"group": group})
+        log.info(
+            "topics of a group deleted: all its collections were dropped",
+            extra={"group": group},
+        )

@@ -53,7 +53,7 @@ def run(service: Service, stopping: Stop) -> int:
     workers.close()
     failure = coordinator.failure
     if failure is not None:
-        log.error("coordinator must end: %s", failure)
+        log.error("coordinator exits: %s", failure)
         return FENCED
     if not coordinator.is_alive:
         return 1

@@ -68,7 +68,7 @@ def _signal(number: int) -> str:
 
 _FINE = re.compile(r"\b(DEBUG|INFO|WARN|WARNING)\b")
 _BAD = re.compile(r"\b(ERROR|CRITICAL|FATAL)\b|^(error|fatal)\b", re.IGNORECASE)
-_ECHO = re.compile(r"JAVA_GATEWAY_EXITED|a defect ends this process")
+_ECHO = re.compile(r"JAVA_GATEWAY_EXITED|unexpected error, exiting")
 """What only says that there was an error, which another line names."""
 _STAMP = re.compile(r"^\S+ \S+ (ERROR|CRITICAL|FATAL) (?=\S+:)|^error: ", re.IGNORECASE)
 

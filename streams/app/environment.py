@@ -178,7 +178,7 @@ class Environment:
             self.check()
             if time.monotonic() > deadline:
                 where = self.children[name].log_file
-                raise Determinate(f"{name} does not come up: see {where}")
+                raise Determinate(f"{name} did not start: see {where}")
             time.sleep(_LOOK_EVERY_S)
 
     def sql(self, text: str) -> list[Answer]:

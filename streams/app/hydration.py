@@ -14,7 +14,7 @@ from streams.errors import SlackwaterError
 
 POLL_S = 0.25
 UNDER_WAY = {"starting", "hydrating"}
-LEFT_ALONE = "it hydrates in the background; SHOW MATERIALIZED VIEWS tells how far it is"
+LEFT_ALONE = "it hydrates in the background; SHOW MATERIALIZED VIEWS shows its progress"
 
 Described = Mapping[str, object]
 

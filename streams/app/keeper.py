@@ -47,9 +47,9 @@ class BrokerKeeper:
         while not self._stopping.is_set():
             said = f"broker {end} (log: {self._broker.log_file})"
             if ends.note(end):
-                self.reason = f"{said}, {ends.alike} times in a row: it is given up"
+                self.reason = f"{said}, {ends.alike} times in a row; giving up"
                 return
-            log.warning("%s: it is started again", said)
+            log.warning("%s; restarting", said)
             if not self._stopping.wait(ends.pause_s):
                 end = self._run_again()
 

@@ -124,10 +124,10 @@ class Child:
         elif self._is_wanted:
             return FIRST_PAUSE_S
         elif ends.note(end) and not self.excuse():
-            self.reason = f"{said}, {ends.alike} times in a row: it is given up"
+            self.reason = f"{said}, {ends.alike} times in a row; giving up"
             self.is_over = True
         else:
-            log.warning("%s: it is started again", said)
+            log.warning("%s; restarting", said)
         return ends.pause_s
 
     def _said_since(self, written: int) -> str:

@@ -122,7 +122,7 @@ def _read(file: Path) -> _Access:
 def _expected(file: Path) -> str:
     return (
         "expected url, bootstrap, client and namespace of an environment as JSON in"
-        f" {file} ('slackwater up' writes it anew)"
+        f" {file} ('slackwater up' rewrites it)"
     )
 
 

@@ -103,7 +103,7 @@ def serve(run: Run, service: Service, stopping: signals.Stop) -> NoReturn:
     except SlackwaterError as error:
         log.error("%s", " ".join(str(error).split()))  # noqa: TRY400  expected: where it was noticed tells nothing
     except Exception:
-        log.exception("a defect ends this process")
+        log.exception("unexpected error, exiting")
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

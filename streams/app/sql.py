@@ -21,7 +21,9 @@ FAILED, NO_ENVIRONMENT = 1, 3
 LEAVE = {"exit", "quit", "\\q"}
 NEW_VIEW = "CREATE MATERIALIZED VIEW"
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
+]
 
 
 def sql(
@@ -31,11 +33,11 @@ def sql(
     command: Annotated[
         str | None, typer.Option("-c", "--command", help="Statements to run.")
     ] = None,
-    directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY,
+    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Run SQL: one text, a file, or a shell when neither is given.
+    """Run SQL from -c, a file or standard input, or start a shell.
 
     Exit codes: 0 done, 1 a statement failed, 2 usage, 3 no environment answers.
 

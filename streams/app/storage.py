@@ -49,17 +49,19 @@ log = logging.getLogger(__name__)
 
 def storage(  # noqa: PLR0913  the options of a command, each by name
     *,
-    directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY,
+    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY,
     brokers: Annotated[
-        str, typer.Option(help="Kafka to use, as HOST:PORT[,...], without an environment.")
+        str, typer.Option(help="Kafka brokers, HOST:PORT[,...], if there is no environment.")
     ] = "",
     client: ClientOption = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE."),
+        typer.Option(
+            "--topic", help="A setting of topics that Slackwater creates, NAME=VALUE."
+        ),
     ] = None,
     namespace: Annotated[
-        str, typer.Option(help="What our topics' names begin with.")
+        str, typer.Option(help="Prefix of Slackwater's topic names.")
     ] = NAMESPACE,
     config: Annotated[
         Path | None, typer.Option(hidden=True, exists=True, dir_okay=False)
@@ -68,11 +70,11 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
 ) -> None:
     """Answer commands from NAMESPACE.storage.commands until Ctrl-C.
 
-    An environment does so by itself; this is for brokers without one. Of two services of a
-    namespace the younger goes on and the other ends. schemas/CLIENTS.md tells how to write a
-    client.
+    An environment runs this service itself; this command is for brokers without one. Of two
+    services in a namespace the newer one continues and the older one exits.
+    schemas/CLIENTS.md describes how to write a client.
 
-    Exit codes: 0 told to end, 1 failed, 2 usage, 3 no environment or broker, or taken over.
+    Exit codes: 0 stopped, 1 failed, 2 usage, 3 no environment or broker, or taken over.
 
     Examples:
         slackwater storage --brokers kafka.example:9092 --namespace shop

@@ -52,8 +52,8 @@ def only_with(brokers: str, client: Mapping[str, str], namespace: str) -> None:
     """
     if not brokers and (client or namespace != NAMESPACE):
         raise typer.BadParameter(
-            "expected --brokers beside --client and --namespace, got neither brokers nor a use"
-            " for them: an environment in --directory has its own"
+            "expected --brokers with --client or --namespace: the environment in --directory"
+            " has its own"
         )
 
 
@@ -76,7 +76,7 @@ def named(pairs: list[str]) -> dict[str, str]:
     for number, (name, equals, _) in enumerate(split, 1):
         if not equals or not name.strip():
             raise typer.BadParameter(
-                f"expected NAME=VALUE, but number {number} is something else"
+                f"expected NAME=VALUE, got something else at number {number}"
             )
     return {name.strip(): value for name, _, value in split}
 
@@ -103,52 +103,58 @@ def deadline(text: str) -> int:
     """The milliseconds of a step's or a statement's deadline. Errors: typer.BadParameter."""
     found = duration(text)
     if found < LEAST_DEADLINE_MS:
-        raise typer.BadParameter(f"expected a second at least, got {text!r}")
+        raise typer.BadParameter(f"expected at least one second, got {text!r}")
     return found
 
 
 LEAST_DEADLINE_MS = 1000
 
 SliceOption = Annotated[
-    int, typer.Option(min=1, help="Bytes of stored inputs that a hydration takes at a time.")
+    int, typer.Option(min=1, help="Bytes of stored input that a hydration reads at a time.")
 ]
 
 
 DeadlineOption = Annotated[
-    str, typer.Option(help="How long the smallest micro-batch may take; others get more.")
+    str, typer.Option(help="Deadline of the smallest micro-batch; larger ones get more.")
 ]
 
 RetainOption = Annotated[
-    str, typer.Option(help="How much history is kept, unless an object says otherwise.")
+    str, typer.Option(help="How much history to keep, unless an object sets its own.")
 ]
 
 
 BrokersOption = Annotated[
-    str, typer.Option(help="Kafka to use, as HOST:PORT[,...]. Default: an embedded one.")
+    str, typer.Option(help="Kafka brokers, HOST:PORT[,...]. Default: an embedded broker.")
 ]
 
 DirectoryOption = Annotated[Path, typer.Option(help="Where the environment keeps its files.")]
 
 TopicOption = Annotated[
     list[str] | None,
-    typer.Option("--topic", help="A choice for the topics we make, NAME=VALUE. See below."),
+    typer.Option(
+        "--topic",
+        help="A setting of topics that Slackwater creates, NAME=VALUE. May be repeated.",
+    ),
 ]
 
 StatementsOption = Annotated[
-    int, typer.Option(min=1, help="Statements computed at a time; the others wait.")
+    int, typer.Option(min=1, help="How many statements run at a time; others wait.")
 ]
 
 StatementMemoryOption = Annotated[
-    int, typer.Option(min=LEAST_MEMORY, help="Bytes of memory that a statement may take.")
+    int, typer.Option(min=LEAST_MEMORY, help="Bytes of memory that a statement may use.")
 ]
 
 StatementDiskOption = Annotated[
     int,
-    typer.Option(min=LEAST_DISK, help="Bytes of its working files, and of its answer."),
+    typer.Option(
+        min=LEAST_DISK,
+        help="Bytes of disk for a statement's working files, and for its answer.",
+    ),
 ]
 
 StatementDeadlineOption = Annotated[
-    str, typer.Option(help="How long a statement may be planned or computed.")
+    str, typer.Option(help="How long planning a statement may take, and running it.")
 ]
 
 
@@ -157,7 +163,7 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     directory: DirectoryOption = DIRECTORY,
     client: ClientOption = None,
     topic: TopicOption = None,
-    namespace: Annotated[str, typer.Option(help="What our topics' names begin with.")] = "sw",
+    namespace: Annotated[str, typer.Option(help="Prefix of Slackwater's topic names.")] = "sw",
     master: Annotated[str, typer.Option(help="Spark's master. Default: this machine.")] = "",
     retain: RetainOption = "1 hour",
     slice_bytes: SliceOption = 16 << 20,
@@ -167,10 +173,10 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     statement_disk: StatementDiskOption = 4 << 30,
     statement_deadline: StatementDeadlineOption = "1 minute",
 ) -> None:
-    """Start an environment and stay with it until Ctrl-C.
+    """Start an environment and run it until Ctrl-C.
 
-    Broker (unless --brokers), coordinator, one replica, compaction, and the service of the
-    command topics; whichever dies is started again.
+    Starts a broker (unless --brokers), a coordinator, one replica, compaction, and the service
+    of the command topics, and restarts whichever dies.
 
     Examples:
         slackwater up

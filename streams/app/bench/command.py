@@ -24,7 +24,7 @@ from streams.app.bench.storage.command import storage as measure_storage
 from streams.app.bench.tpch import command as tpch_command
 
 app = typer.Typer(
-    help="Measure, on an environment of its own on this machine. Figures, not tests.",
+    help="Measure on a temporary environment on this machine. Figures, not tests.",
     no_args_is_help=True,
 )
 
@@ -100,7 +100,8 @@ def storage(
     only: Annotated[str, typer.Option(help=f"Some of {', '.join(PARTS)}.")] = "",
     scale: Annotated[float, typer.Option(help="How much to write.", min=0.0001)] = 1.0,
     collections: Annotated[
-        int | None, typer.Option(help="How many `many` makes. Default: 1,000.", min=5)
+        int | None,
+        typer.Option(help="How many collections `many` creates. Default: 1,000.", min=5),
     ] = None,
     json: Json = None,
 ) -> None:
@@ -117,7 +118,7 @@ def storage(
 
 @app.command()
 def tpch(
-    queries: Annotated[str, typer.Option(help="Some of 1 to 22, by commas.")] = "",
+    queries: Annotated[str, typer.Option(help="Some of 1 to 22, separated by commas.")] = "",
     scale: Annotated[float, typer.Option(help="TPC-H's scale factor.", min=0.01)] = 1.0,
     json: Json = None,
 ) -> None:
@@ -144,7 +145,10 @@ def nexmark(
     peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",
     batch: Annotated[int, typer.Option(help="Events of a micro-batch.", min=1_000)] = 50_000,
     install: Annotated[  # noqa: FBT002 - a flag of a command line
-        bool, typer.Option("--install", help="Install missing peers, each by itself.")
+        bool,
+        typer.Option(
+            "--install", help="Install missing peers, each in an environment of its own."
+        ),
     ] = False,
     json: Json = None,
 ) -> None:
@@ -189,7 +193,7 @@ def consistency(
 
 @app.command(name="all")
 def everything(json: Json = None) -> None:
-    """All of them, one after the other: about a quarter of an hour.
+    """Run all benchmarks, one after the other: about a quarter of an hour.
 
     Example: slackwater bench all --json figures.json
     """

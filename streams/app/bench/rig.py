@@ -61,7 +61,7 @@ class Rig:
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
         if not self.environment.wait(self.shards, done, PATIENCE_S):
-            raise Determinate(f"the {what} did not get there in {PATIENCE_S:.0f} s")
+            raise Determinate(f"the {what} did not finish in {PATIENCE_S:.0f} s")
 
     def rest(self, seconds: float) -> None:
         """Let what was started settle."""

@@ -22,22 +22,22 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
         int, typer.Option(help="How many messages to replay.", min=5_000)
     ] = 200_000,
     speed: Annotated[
-        float, typer.Option(help="Seconds of 2013 a second; 0 is as fast as it goes.", min=0)
+        float, typer.Option(help="Seconds of 2013 per second; 0 is as fast as possible.", min=0)
     ] = DAY_S,
     times: Annotated[int, typer.Option(help="Times to check each view at.", min=2)] = 25,
-    headless: Annotated[bool, typer.Option("--headless", help="No page.")] = False,  # noqa: FBT002  a flag
+    headless: Annotated[bool, typer.Option("--headless", help="Do not draw the page.")] = False,  # noqa: FBT002  a flag
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write the figures to this file.")
     ] = None,
     brokers: Annotated[str, typer.Option(help="Use this Kafka, not an embedded one.")] = "",
     directory: Annotated[
-        Path | None, typer.Option(help="Keep everything here. Default: thrown away.")
+        Path | None, typer.Option(help="Keep all files here. Default: a temporary directory.")
     ] = None,
 ) -> None:
     """Replay the 2013 New York flights, maintain six views over them, and check every one.
 
     Exit codes: 0 if every view was exact at every time that was checked, 1 if not, 2 if it
-    cannot begin here, as where an earlier demo has left its topics.
+    cannot start here, for example because an earlier demo has left its topics.
 
     Examples:
         slackwater demo

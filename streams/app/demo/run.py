@@ -139,7 +139,7 @@ def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
             " --brokers of another cluster"
         )
     else:
-        advice = "give another --directory, or none, or delete this one"
+        advice = "choose another --directory, or delete this one"
     where = choices.brokers or choices.directory
     raise InvalidUsage(f"{where} has topic {there[0]} already, of an earlier demo: {advice}")
 

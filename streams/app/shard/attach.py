@@ -163,7 +163,7 @@ def unknown(
         detail += f", and {len(broken)} groups that cannot be read: {', '.join(sorted(broken))}"
     meant = f"did you mean {' or '.join(like)}? " if like else ""
     return Refused(
-        f"no shard {id_!r}", detail, f"{meant}'slackwater shard list' names them all"
+        f"no shard {id_!r}", detail, f"{meant}'slackwater shard list' lists them all"
     )
 
 

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="shard",
     help=(
-        "Look into shards: a collection's durable form on Kafka. Needs the brokers alone, takes"
-        " no capability and, but for repair, changes nothing.\n\nExit codes: 0 done, 1 failed,"
-        " 2 usage, 3 no environment or no broker."
+        "Inspect shards, the durable form of collections on Kafka. Needs only the brokers,"
+        " takes no capability and, except for repair, changes nothing.\n\nExit codes: 0 done,"
+        " 1 failed, 2 usage, 3 no environment or no broker."
     ),
     no_args_is_help=True,
 )
@@ -45,12 +45,13 @@ app = typer.Typer(
 PICTURE_COLUMNS = 60
 
 Id = Annotated[
-    str, typer.Argument(metavar="ID", help="The shard's id, as 'slackwater shard list' has it.")
+    str,
+    typer.Argument(metavar="ID", help="The shard's id, as 'slackwater shard list' prints it."),
 ]
 AsOf = Annotated[
     str,
     typer.Option(
-        help="A time: milliseconds, or a date with zone. Default: the latest complete."
+        help="A time: milliseconds, or a date with zone. Default: the latest complete time."
     ),
 ]
 
@@ -252,10 +253,10 @@ def tail(
     *,
     as_of: AsOf = "",
     until: Annotated[
-        str, typer.Option(help="Stop before this time. Default: go on until Ctrl-C.")
+        str, typer.Option(help="Stop before this time. Default: run until Ctrl-C.")
     ] = "",
     snapshot: Annotated[
-        bool, typer.Option(help="Begin with the contents, or with the changes after them.")
+        bool, typer.Option(help="Start with the contents, or only with the changes after them.")
     ] = True,
 ) -> None:
     """The contents of a shard at a time, then every change at its own time.
@@ -283,7 +284,7 @@ def verify(
     ] = None,
     *,
     chunks: Annotated[
-        bool, typer.Option("--chunks", help="Fetch each chunk, too: reads all the data.")
+        bool, typer.Option("--chunks", help="Also fetch each chunk: reads all the data.")
     ] = False,
 ) -> None:
     """Check logs from their start against their rollups, and say exactly what is wrong.
@@ -308,9 +309,11 @@ def repair(
     where: Where,
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     *,
-    skip: Annotated[int, typer.Option(help="The offset to pass over, as 'verify' names it.")],
-    reason: Annotated[str, typer.Option(help="Why, for who looks at the log later.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
+    skip: Annotated[int, typer.Option(help="The offset to pass over, as 'verify' prints it.")],
+    reason: Annotated[str, typer.Option(help="The reason, recorded in the log.")] = "",
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it; without this only show what would happen.")
+    ] = False,
 ) -> None:
     """Have every reader of a group's log pass over a record that none of them can fold.
 

@@ -94,12 +94,12 @@ def repaired(at: Attached, name: str, offset: int, reason: str, *, is_meant: boo
     if not is_meant:
         raise Refused(
             f"group {name}: {said}",
-            "every reader of the log would pass it over for ever, whatever it was meant to do",
-            "say --yes to do it",
+            "every reader of the log would pass it over for good, whatever it was meant to do",
+            "pass --yes to do it",
         )
     skip(at.shards.logs, verdict, offset, EventId(new_id()), reason or said)
     left = verdict_of(at, name, with_chunks=False)
     if any(each.offset == offset for each in left.flaws):
         raise InvalidUsage(f"group {name}: offset {offset} is not passed over: {said}")
-    rest = f"; {len(left.flaws)} flaws are left" if left.flaws else ""
+    rest = f"; {len(left.flaws)} flaws remain" if left.flaws else ""
     return f"group {name}: passed over {said}{rest}"

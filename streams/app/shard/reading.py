@@ -112,7 +112,7 @@ class Reader:
             except Truncated:
                 raise
             except Determinate as failure:
-                yield Notice(f"{failure}: trying again")
+                yield Notice(f"{failure}; retrying")
                 self.stopping.wait(BEAT_MS / 1000)
                 self.stopping.check()
                 continue
@@ -127,7 +127,7 @@ class Reader:
         description = described(self._state())
         if description is None:
             raise Refused(
-                f"shard {self.id} cannot be read: its description is not one of ours",
+                f"shard {self.id} cannot be read: its description is not valid",
                 self._state().description,
             )
         return tuple(Column(*each) for each in description.columns)
@@ -219,7 +219,7 @@ def compacted(passed: SinceViolation) -> Refused:
     since = passed.since
     return Refused(
         f"shard {passed.collection} cannot be read at {passed.as_of}",
-        f"expected a time at or beyond since {since}: what was before is compacted",
+        f"expected a time at or beyond since {since}: earlier history is compacted",
         f"read it at {since.time} or later",
     )
 

@@ -59,7 +59,7 @@ def shard_page(facts: ShardFacts, topics: Sequence[str], picture: Picture | None
     """What a shard is, and its picture."""
     lines: list[tuple[str, str]] = [*identity(facts), ("topics", ", ".join(topics))]
     if facts.description is None:
-        lines.append(("columns", "(a description that is not one of ours)"))
+        lines.append(("columns", "(invalid description)"))
     else:
         named = [f"{name} {kind}" for name, kind in facts.description.columns]
         lines.append(("columns", ", ".join(named)))
@@ -80,8 +80,8 @@ def identity(facts: ShardFacts) -> list[tuple[str, str]]:
     kind = facts.description.kind if facts.description else "unknown"
     return [
         ("shard", f"{facts.id}, a {kind}, {facts.status}"),
-        ("since", time_text(facts.since, "dropped: nobody reads it any more")),
-        ("upper", time_text(facts.upper, "sealed: nobody writes it any more")),
+        ("since", time_text(facts.since, "dropped: it cannot be read any more")),
+        ("upper", time_text(facts.upper, "sealed: it cannot be written any more")),
     ]
 
 
@@ -99,16 +99,16 @@ def garbage(space: Space) -> list[tuple[str, str]]:
         ("superseded", size_text(space.superseded)),
     ]
     if space.scanned is None:
-        lines.append(("orphans", "not looked for: --scan reads the data topic for them"))
+        lines.append(("orphans", "unknown: --scan reads the data topic to find them"))
     else:
         found = space.scanned
         lines.append(("deleted", f"{_chunks(found.deleted)}, awaiting the broker"))
-        lines.append(("orphans", f"{_chunks(found.orphan)}, linked by nothing or not yet"))
+        lines.append(("orphans", f"{_chunks(found.orphan)}, not linked, or not yet"))
         places = ", ".join(f"{each.partition}@{each.offset}" for each in found.missing[:10])
         lines.append(
             ("missing", f"{count_text(len(found.missing), 'chunk', 'chunks')} {places}".strip())
         )
-    known = "" if space.scanned else ", orphans apart"
+    known = "" if space.scanned else ", orphans excluded"
     share, total = share_text(space.garbage_share), bytes_text(space.total_bytes)
     return [*lines, ("garbage", f"{share} of {total}{known}")]
 
@@ -169,7 +169,7 @@ def lease_text(holder: Holder) -> str:
     if left is None:
         return "critical: never expires"
     if left <= 0:
-        return "over: ends with the next event of the log"
+        return "expired: ends with the log's next record"
     return f"{duration_text(left)} left"
 
 

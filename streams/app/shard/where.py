@@ -25,18 +25,18 @@ P = ParamSpec("P")
 class Where:
     """A namespace, and the form of the answer. It may hold secrets: no repr."""
 
-    directory: Annotated[Path, typer.Option(help="The environment's files.")] = DIRECTORY
+    directory: Annotated[Path, typer.Option(help="The environment's directory.")] = DIRECTORY
     brokers: Annotated[
         str,
-        typer.Option(help="Kafka to look at, as HOST:PORT[,...], instead of an environment's."),
+        typer.Option(help="Kafka brokers, HOST:PORT[,...], instead of an environment's."),
     ] = ""
     namespace: Annotated[
         str,
-        typer.Option(help="What the topics' names begin with. Default: the environment's, sw."),
+        typer.Option(help="Prefix of the topic names. Default: the environment's, or sw."),
     ] = ""
     client: ClientOption = None
     as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object a line, for programs.")
+        bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
     ] = False
 
     def resolve(self) -> tuple[ClientSettings, str]:

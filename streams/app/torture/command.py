@@ -31,26 +31,28 @@ FAILED = 1
 SECONDS = 60.0
 
 app = typer.Typer(
-    help="Bad luck in quantity: does every answer stay right?", no_args_is_help=True
+    help="Soak tests: kills, outages, races, hostile input. Every answer is checked.",
+    no_args_is_help=True,
 )
 
-Seconds = Annotated[float, typer.Option(help="How long, on a real broker.", min=5)]
-Seed = Annotated[int | None, typer.Option(help="Repeat this run. Default: a new one.", min=0)]
+Seconds = Annotated[float, typer.Option(help="How long to run, on a real broker.", min=5)]
+Seed = Annotated[
+    int | None, typer.Option(help="The seed of a run to repeat. Default: a new one.", min=0)
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Write the outcome to this file.")]
 Memory = Annotated[
-    bool, typer.Option("--memory", help="Simulate it in this process: a seed decides all.")
+    bool,
+    typer.Option("--memory", help="Simulate in this process; the seed determines everything."),
 ]
 Steps = Annotated[int, typer.Option(help="How many steps to simulate.", min=1)]
-Rounds = Annotated[int, typer.Option(help="End after so many rounds.", min=1)]
-Keep = Annotated[
-    Path | None, typer.Option(help="Keep the environment's files, logs among them, here.")
-]
+Rounds = Annotated[int, typer.Option(help="Stop after this many rounds.", min=1)]
+Keep = Annotated[Path | None, typer.Option(help="Keep the environment's files and logs here.")]
 Only = Annotated[
     list[str] | None,
     typer.Option(help=f"One of {', '.join(SURFACES)}; may be repeated. Default: all of them."),
 ]
 Evidence = Annotated[
-    Path, typer.Option(help="Where to write what happened, if an answer was wrong.")
+    Path, typer.Option(help="Where to write the evidence, if an answer was wrong.")
 ]
 
 _console = Console(stderr=True)
@@ -58,7 +60,7 @@ _console = Console(stderr=True)
 
 @app.callback()
 def torture() -> None:
-    """Bad luck in quantity: does every answer stay right?"""
+    """Soak tests: kills, outages, races, hostile input. Every answer is checked."""
 
 
 @app.command()
@@ -102,7 +104,7 @@ def storage(
     told(report, json)
     if verdict.wrong:
         report.write_evidence(evidence, entries)
-        _console.print(f"what happened is in {evidence}", highlight=False)
+        _console.print(f"the evidence is in {evidence}", highlight=False)
         raise typer.Exit(FAILED)
 
 

@@ -75,7 +75,7 @@ def test_a_name_that_nobody_has(failures: dict[str, str], why: str) -> None:
 def test_a_round_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     show(DONE, {"u4": "chunk [x] is missing"}, as_json=False)
     assert capsys.readouterr().out.splitlines() == [
-        "u1: 12 batches in one, 3,000 to 1,000 bytes, 20 to 7 updates",
+        "u1: 12 batches merged into one, 3,000 to 1,000 bytes, 20 to 7 updates",
         "u2: another compactor was faster",
         "reclaimed 1 chunks, 500 bytes",
         "u3: log rolled up",

@@ -42,7 +42,7 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
         (
             'Exception in thread "main" org.apache.spark.SparkException: no such master\n'
             "\tat org.apache.spark.deploy.SparkSubmit.error(SparkSubmit.scala:1)\n"
-            "26/01/02 03:04:05 ERROR streams.app.services: a defect ends this process\n"
+            "26/01/02 03:04:05 ERROR streams.app.services: unexpected error, exiting\n"
             "Traceback (most recent call last):\n"
             '  File "/x/java_gateway.py", line 1, in launch\n'
             "PySparkRuntimeError: [JAVA_GATEWAY_EXITED] Java gateway process exited\n",

@@ -66,7 +66,7 @@ def test_a_broker_that_ends_is_started_again_with_the_reason_said(
     kept.stop()
     assert kept.reason == ""
     said = [record.getMessage() for record in caplog.records]
-    tail = "the disk is on fire (log: broker.log): it is started again"
+    tail = "the disk is on fire (log: broker.log); restarting"
     assert said == [
         f"broker ended with exit code 3: {tail}",
         f"broker was ended by signal SIGKILL: {tail}",
@@ -87,7 +87,7 @@ def test_a_broker_that_ends_three_times_alike_is_given_up(
     kept = keeper(script)
     kept.start()
     eventually(lambda: bool(kept.reason))
-    assert kept.reason == f"broker {why} (log: broker.log), 3 times in a row: it is given up"
+    assert kept.reason == f"broker {why} (log: broker.log), 3 times in a row; giving up"
     kept.stop()
 
 

@@ -233,7 +233,7 @@ def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
 def test_a_damaged_file_is_told_and_written_anew(tmp_path: Path, text: str) -> None:
     file = tmp_path / "environment.json"
     file.write_text(text)
-    with pytest.raises(InvalidUsage, match="'slackwater up' writes it anew") as told:
+    with pytest.raises(InvalidUsage, match="'slackwater up' rewrites it") as told:
         reach(tmp_path)
     assert SECRET not in str(told.value)
     assert reaching.port_of(tmp_path) > 0

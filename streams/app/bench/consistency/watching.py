@@ -183,5 +183,5 @@ def _await(done: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > deadline:
-            raise Determinate(f"the views did not get there in {PATIENCE_S:.0f} s")
+            raise Determinate(f"the views did not finish in {PATIENCE_S:.0f} s")
         time.sleep(LOT_S)

@@ -40,7 +40,7 @@ def test_an_unknown_id_is_answered_with_what_is_like_it() -> None:
             at.find("u11")
     assert told.value.message == "no shard 'u11'"
     assert told.value.detail == "namespace sw has 1 shards"
-    assert told.value.hint == "did you mean u1? 'slackwater shard list' names them all"
+    assert told.value.hint == "did you mean u1? 'slackwater shard list' lists them all"
 
 
 def test_a_group_that_cannot_be_read_hides_no_other() -> None:

@@ -161,7 +161,7 @@ def test_stats_have_garbage_and_orphans(one, reached) -> None:
     code, out, _ = run("stats", "u1", "--scan")
     assert code == 0
     assert "2 rows in 1 chunk," in out
-    assert "linked by nothing or not yet" in out
+    assert "not linked, or not yet" in out
     assert "--scan" in run("stats", "u1")[1]
 
 
@@ -314,7 +314,7 @@ def test_verify_says_what_is_wrong_and_repair_gets_past_it(
     assert "slackwater shard repair u1 --skip 2" in out
     code, _, err = run("repair", "u1", "--skip", "2")
     assert code == 1
-    assert "say --yes" in err
+    assert "pass --yes" in err
     code, out, _ = run("repair", "u1", "--skip", "2", "--yes", "--reason", "a console producer")
     assert code == 0
     assert "passed over offset 2" in out
