@@ -5,6 +5,7 @@ state (a cache), the processes' output, and `environment.json`, which says how t
 The same directory gives the same environment again.
 """
 
+import logging
 import os
 import sys
 import time
@@ -26,6 +27,8 @@ from streams.kafka.settings import ClientSettings
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
     from streams.storage.shards import Shards
+
+log = logging.getLogger(__name__)
 
 _READY_TIMEOUT_S = 180.0
 _LOOK_EVERY_S = 0.1
@@ -74,6 +77,8 @@ class Environment:
         self._keeper: BrokerKeeper | None = None
         self.children: dict[str, Child] = {}
         self.client = Client("")
+        self.notices: list[str] = []
+        """What the user has to know though everything goes on; each is said once."""
         self._kafka: ClientSettings | None = None
 
     @property
@@ -196,7 +201,7 @@ class Environment:
                 each.kill()
 
     def check(self) -> None:
-        """Raise when the environment cannot go on.
+        """Raise when the environment cannot go on; say what the user has to know.
 
         Errors: Stopped when it was told to; InvalidUsage when another one has taken over this
         namespace; Determinate when a service or the embedded broker was given up, with the
@@ -210,8 +215,25 @@ class Environment:
                 raise Determinate(child.reason)
         coordinator = self.children.get("coordinator")
         if coordinator is not None and coordinator.is_over:
-            where = f"namespace {self.settings.namespace} on {self.kafka.bootstrap}"
-            raise InvalidUsage(f"another environment has taken over {where}")
+            raise InvalidUsage(f"another environment has taken over {self._where}")
+        storage = self.children.get("storage")
+        if storage is not None and storage.is_over and not self.notices:
+            self._notice(
+                f"another service answers the commands of {self._where} now, and this environment"
+                " does not (it goes on with SQL): if that was not meant, end the other"
+                " 'slackwater storage' and start this environment again; until one of them runs,"
+                " commands wait in their topic"
+            )
+
+    @property
+    def _where(self) -> str:
+        bootstrap = "" if self._kafka is None else f" on {self._kafka.bootstrap}"
+        return f"namespace {self.settings.namespace}{bootstrap}"
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        self._say(text)
+        log.warning("%s", text)
 
     def wait(self, shards: "Shards", done: Callable[[], bool], timeout_s: float) -> bool:
         """Whether something about shards came true in time. Errors: as `check`."""

@@ -229,6 +229,23 @@ def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
     assert len(asked) == 1
 
 
+def test_who_lost_the_command_topics_to_another_service_is_told_once(tmp_path: Path) -> None:
+    """SQL goes on, so it used to be said in a log alone."""
+    said: list[str] = []
+    environment = Environment(Settings(directory=tmp_path, namespace="shop"), say=said.append)
+    child = Child("storage", [], tmp_path / "log")
+    environment.children["storage"] = child
+    environment.check()
+    assert said == []
+    child.is_over = True
+    for _ in range(3):
+        environment.check()
+    assert said == environment.notices
+    (text,) = said
+    assert "another service answers the commands of namespace shop now" in text
+    assert "end the other 'slackwater storage' and start this environment again" in text
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"url": "hunter2"}'])
 def test_a_damaged_file_is_told_and_written_anew(tmp_path: Path, text: str) -> None:
     file = tmp_path / "environment.json"
