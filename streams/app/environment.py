@@ -219,10 +219,10 @@ class Environment:
         storage = self.children.get("storage")
         if storage is not None and storage.is_over and not self.notices:
             self._notice(
-                f"another service answers the commands of {self._where} now, and this environment"
-                " does not (it goes on with SQL): if that was not meant, end the other"
-                " 'slackwater storage' and start this environment again; until one of them runs,"
-                " commands wait in their topic"
+                f"another service answers the commands of {self._where} now, and this one does"
+                " not (SQL goes on): if that was not meant, end the other 'slackwater storage'"
+                " and start this environment again; until one of them runs, commands wait in"
+                " their topic"
             )
 
     @property

@@ -15,6 +15,7 @@ numbers its objects, and nobody else gets such a name.
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from streams.errors import InvalidUsage, SlackwaterError
@@ -240,6 +241,21 @@ class Directory:
         self.shards.open(REGISTRY)
         self.shards.sync_group(REGISTRY)
         return [self._folded_entry(id_) for id_ in ids]
+
+    def given(self, id_: CollectionId) -> str | None:
+        """The group that the registry gave an id to, as far as it is followed; asks nobody."""
+        following = self.shards.following
+        registry = following.groups.get(following.home(entry_of(id_)) or "")
+        if registry is None:
+            return None
+        known = registry.state.collections.get(entry_of(id_))
+        return None if known is None else known.description.partition(" ")[0] or None
+
+    def follow_registry(self) -> None:
+        """Follow the registry, if there is one. If it fails, who looks an id up is told."""
+        with suppress(SlackwaterError):
+            if self.shards.identity(REGISTRY) is not None:
+                self.shards.open(REGISTRY)
 
     def _folded_entry(self, id_: CollectionId) -> Entry | None:
         """As `registered`, as far as the registry is folded."""

@@ -12,7 +12,12 @@ others need not wait with it; all others go together, for one flush serves them 
 
 So commands about one group are carried out in the order of the topic, and nobody waits for a
 command about another group. One that names collections of several groups is refused: it holds
-up none of them, or whoever waits could have others wait with it. Nor does a copy.
+up none of them, or whoever waits could have others wait with it. Nor does a copy. Which group
+an id has is known of what is followed, and of what the registry has given away.
+
+There are few turns for those that are carried out alone, and groups take them one after the
+other: one that was served since a command came goes behind that command, so whoever sends many
+makes others wait for one of theirs, not for all.
 
 Within a crowd the logs decide in the order in which they are asked. But some is looked up
 before: whether an id is bound, sealed or dropped, what it holds. So a command that decides such
@@ -43,7 +48,8 @@ class Item:
     """A record that is not answered. `keys` is what it shares with those it may not overtake.
 
     It is taken by itself from the start, or once it would have kept others waiting, or failed
-    together with others. Units: `size` bytes, `due` monotonic seconds.
+    together with others. It was `laid` after so many turns of those alone. Units: `size` bytes,
+    `due` monotonic seconds.
     """
 
     record: Request | Report
@@ -53,6 +59,7 @@ class Item:
     creation: int | None
     is_alone: bool
     due: float = 0.0
+    laid: int = 0
 
     @property
     def offset(self) -> Offset:
@@ -75,7 +82,10 @@ Crowd = tuple[Item, ...]
 """What is carried out together, in the order of the topic."""
 
 Home = Callable[[CollectionId], str | None]
-"""The group that holds a collection, as far as is known."""
+"""The group that holds a collection, or was given its id, as far as is known."""
+
+TURNS = 4096
+"""Keys of which it is remembered when they last had a turn."""
 
 
 @dataclass(slots=True)
@@ -123,6 +133,8 @@ class Desk:
         self._under_way: set[Offset] = set()
         self._creations = 0
         self._ids: Counter[str] = Counter()
+        self._turns = 0
+        self._served: dict[str, int] = {}  # at which turn, the latest last
         self.size = 0
 
     def __len__(self) -> int:
@@ -134,32 +146,42 @@ class Desk:
         return next(iter(self._items), None)
 
     def lay(
-        self, records: Iterable[tuple[Request | Report, int]], home: Home, *, is_alone: bool
+        self,
+        records: Iterable[tuple[Request | Report, int]],
+        home: Home,
+        given: Home = lambda _: None,
+        *,
+        is_alone: bool,
     ) -> None:
-        """Take more records, each with its size."""
+        """Take more records, each with its size.
+
+        `home` tells the group of what is followed, `given` the group that was given an id.
+        """
         for record, size in records:
-            item = self._item(record, size, home)
+            item = self._item(record, size, home, given)
+            item.laid = self._turns
             item.is_alone = item.is_alone or is_alone
             self._items[item.offset] = item
             self._ids[record.id] += 1
             self.size += size
 
-    def _item(self, record: Request | Report, size: int, home: Home) -> Item:
+    def _item(self, record: Request | Report, size: int, home: Home, given: Home) -> Item:
         ids = {f"id:{record.id}"} if record.id else set()
         if isinstance(record, Report) or (record.id and self._ids[record.id]):
             return Item(record, size, frozenset(), frozenset(ids), None, is_alone=False)
         about, creation = subjects(record.command), None
+        followed = {each: home(each) for each in about}
         # an id by itself, too: its group may come to be known between two commands
-        homes = {each: home(each) for each in about}
+        homes = {each: found or given(each) for each, found in followed.items()}
         groups = {group for group in homes.values() if group is not None}
-        if len({*homes.values()}) > 1:  # all of a group that is followed are known to be there
+        if len({*homes.values()}) > 1:  # all of a group that is known are known to be there
             about, groups = frozenset(each for each in about if homes[each] is None), set()
         keys = ids | {f"collection:{each}" for each in about}
         keys |= {f"group:{group}" for group in groups}
         if isinstance(record.command, Create):
             keys.add(f"group:{record.command.group}")
             creation, self._creations = self._creations, self._creations + 1
-        is_alone = lingers(record.command) or {*homes.values()} != groups
+        is_alone = lingers(record.command) or {*followed.values()} != groups
         return Item(record, size, about, frozenset(keys), creation, is_alone)
 
     def pick(self, now: float, room: Room) -> list[Crowd]:
@@ -169,7 +191,7 @@ class Desk:
         """
         under_way = (self._items[each].keys for each in self._under_way)
         gathering = Gathering(set[str]().union(*under_way))
-        crowds: list[Crowd] = []
+        alone: list[Item] = []
         creations = self._creations_until()
         for item in self._items.values():
             if item.offset in self._under_way:
@@ -177,17 +199,33 @@ class Desk:
             is_due = item.due <= now and (item.creation is None or item.creation < creations)
             if item.keys & gathering.blocked or not is_due:
                 gathering.blocked |= item.keys
-            elif item.is_alone and room.alone and not item.keys & gathering.keys:
-                room.alone -= 1
-                crowds.append((item,))
+            elif item.is_alone and not item.keys & gathering.keys:
+                alone.append(item)
                 gathering.blocked |= item.keys
             elif not item.is_alone and room.together and gathering.may_join(item):
                 gathering.join(item)
             else:
                 gathering.blocked |= item.keys
+        crowds: list[Crowd] = [(item,) for item in self._turn_of(alone, room.alone)]
         crowds[:0] = [tuple(gathering.crowd)] if gathering.crowd else []
         self._under_way.update(item.offset for crowd in crowds for item in crowd)
         return crowds
+
+    def _turn_of(self, waiting: Sequence[Item], places: int) -> list[Item]:
+        """Whose turn it is: who came first, but those served since then stand behind."""
+
+        def behind(item: Item) -> int:
+            return max([item.laid, *(self._served.get(key, 0) for key in item.keys)])
+
+        chosen = sorted(waiting, key=behind)[:places]  # stable: in the order of the topic
+        for item in chosen:
+            self._turns += 1
+            for key in item.keys:
+                self._served.pop(key, None)
+                self._served[key] = self._turns
+        for key in [*self._served][:-TURNS]:
+            del self._served[key]
+        return chosen
 
     def _creations_until(self) -> int:
         waiting = (each.creation for each in self._items.values() if each.creation is not None)

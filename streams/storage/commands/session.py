@@ -47,6 +47,7 @@ from streams.storage.commands.wire import (
     decode,
     encode,
 )
+from streams.storage.directory import Directory
 from streams.storage.shards import Shards
 from streams.trace.pool import KernelPool
 
@@ -174,6 +175,8 @@ class Session:
         self.backlog = self._unanswered()
         self._tail = wiring.follow(names.commands, self.backlog.low)
         self._waiting: list[Entry] = []
+        self._directory = Directory(wiring.shards)
+        self._directory.follow_registry()  # or it is not known which group an id belongs to
         self._desk = Desk()
         self._crew = wiring.crew()
         self._kernels = KernelPool()
@@ -250,7 +253,8 @@ class Session:
         self._waiting = self._waiting[len(entries) :]
         sized = zip(records, (len(each.value) for each in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
-        desk.lay(sized, self._wiring.shards.following.home, is_alone=is_alone)
+        home, given = self._wiring.shards.following.home, self._directory.given
+        desk.lay(sized, home, given, is_alone=is_alone)
         self._wiring.reached("read")
 
     def _fitting(self) -> Sequence[Entry]:

@@ -127,6 +127,31 @@ def test_a_command_that_may_wait_keeps_nobody_waiting_but_its_group() -> None:
     assert offsets(picked(desk)) == [[2, 3]]
 
 
+def test_who_sends_much_makes_others_wait_for_one_turn() -> None:
+    """They used to wait for all that one client had sent before, about however many groups."""
+    greedy = [counted(f"{group}") for _ in range(5) for group in "abcd"]
+    desk = desk_of(*(about(each, n) for n, each in enumerate([*greedy, counted("honest")])))
+    served: list[str] = []
+    while len(desk):
+        crowds = picked(desk, alone=4)
+        served += [str(id_) for (item,) in crowds for id_ in item.collections]
+        desk.answered([item for crowd in crowds for item in crowd])
+    assert served[:5] == [*"abcd", "honest"]
+    assert len(served) == 21
+
+
+def test_a_stranger_s_command_chains_nobody_to_what_it_waits_for() -> None:
+    """Of what nobody follows yet it was not known that a command about both is refused."""
+    waiting, both, honest = counted("slow"), update("slow", "honest"), counted("honest")
+    desk = Desk()
+    records = [(about(each, n), 1) for n, each in enumerate([waiting, both, honest])]
+    desk.lay(records, lambda _: None, lambda id_: id_, is_alone=False)
+    assert offsets(picked(desk)) == [[0], [1], [2]]
+    desk = Desk()
+    desk.lay(records, lambda _: None, lambda _: "one", is_alone=False)
+    assert offsets(picked(desk)) == [[0]]  # of one group they stay in order
+
+
 def test_what_is_set_aside_is_not_overtaken_by_its_own_group() -> None:
     desk = desk_of(about(heartbeat("a"), 0), about(heartbeat("b"), 1))
     ((first, second),) = picked(desk)

@@ -270,3 +270,29 @@ def test_a_command_that_fails_is_tried_again_beside_others(
     fine = place.world.send("heartbeat", capability=place.honest)
     assert place.answered(fine, late) == ["DONE", "DONE"]
     assert len(tries) >= 3
+
+
+def test_a_command_that_names_two_clients_collections_has_neither_wait_for_the_other() -> None:
+    """After a start nothing is followed yet; then it chained the honest to the slow one."""
+    world = World()
+    held = {
+        id_: world.ask("create", collection=id_, description=DESCRIPTION)["capabilities"][1]
+        for id_ in ("v", "h")
+    }
+    gate = Gate("v")
+    logs, chunks = SlowLogs(world.broker.logs), SlowChunks(world.broker.chunks)
+    logs.gate = chunks.gate = gate
+    service = world.service(logs=logs, chunks=chunks, crew=Threads)
+    place = Place(world, gate, service, {}, held["v"], held["h"])
+    try:
+        slow = world.send("update_and_downgrade", **update(held["v"], 1), check_counts=True)
+        writes = [update(each, 1)["writes"][0] for each in held.values()]
+        both = world.send("update_and_downgrade", writes=writes)
+        (status,) = place.answered(world.send("heartbeat", capability=held["h"]))
+        assert status == "DONE"
+        assert slow not in world.answers()
+        gate.opened.set()
+        assert place.answered(slow, both) == ["DONE", "REFUSED"]
+    finally:
+        gate.opened.set()
+        service.close(PATIENCE_S)
