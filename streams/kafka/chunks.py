@@ -141,11 +141,18 @@ class KafkaChunks:
         }
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """Write a tombstone for each."""
+        """Write a tombstone for each; where no record can be there is nothing to forget.
+
+        The client takes a partition below zero for any, and would delete what is not meant.
+        """
+        there = [ref for ref in refs if _is_place(ref)]
+        last = max((ref.partition for ref in there), default=-1)
+        count = self._readers["read_uncommitted"].count_beyond(topic, last) if there else 0
         self._sender.send(
             [
                 Outgoing(topic, None, ref.key.encode(errors=KEY_ERRORS), ref.partition)
-                for ref in refs
+                for ref in there
+                if ref.partition < count
             ]
         )
 
@@ -187,10 +194,7 @@ class _Reader:
         # a topic or a partition that does not exist would be waited for
         _check_places(topic, refs)
         last = max(refs, key=_place)
-        count = self.count(topic)
-        if count <= last.partition:
-            count = self._look_up(topic, self._asker())
-        if count <= last.partition:
+        if self.count_beyond(topic, last.partition) <= last.partition:
             raise _missing(topic, last, "there is no such partition")
         with self._lent() as client:
             if client.partitions.get(topic, 0) <= last.partition:
@@ -228,6 +232,11 @@ class _Reader:
         if known is None or time.monotonic() - known.at > _COUNTED_S:
             return self._look_up(topic, self._asker())
         return known.partitions
+
+    def count_beyond(self, topic: Topic, partition: int) -> int:
+        """As `count`, asked anew if this partition is not among those that are known."""
+        count = self.count(topic)
+        return count if partition < count else self._look_up(topic, self._asker())
 
     def _look_up(self, topic: Topic, consumer: Consumer) -> int:
         """Errors: Determinate, also when there is no such topic."""
@@ -369,8 +378,12 @@ def _check_places(topic: Topic, refs: Iterable[ChunkRef]) -> None:
     The client has meanings of its own for what is below zero, and brings nothing.
     """
     for ref in refs:
-        if ref.partition < 0 or ref.offset < 0:
+        if not _is_place(ref):
             raise _missing(topic, ref, "there is no such place")
+
+
+def _is_place(ref: ChunkRef) -> bool:
+    return ref.partition >= 0 and ref.offset >= 0
 
 
 def _missing(topic: Topic, wanted: ChunkRef, why: str) -> Corrupt:

@@ -244,4 +244,7 @@ class Chunks(Protocol):
         """
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """Write a tombstone for each chunk: the broker reclaims it in its own time."""
+        """Write a tombstone for each chunk: the broker reclaims it in its own time.
+
+        A reference to a place where no record can be is passed over.
+        """

@@ -236,7 +236,10 @@ class MemoryChunks:
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
         """Write tombstones and compact the topic at once."""
         with self.store.changed:
+            count = len(self.store.topic(topic).partitions)
             for ref in refs:
+                if not 0 <= ref.partition < count or ref.offset < 0:
+                    continue
                 key = ref.key.encode(errors=KEY_ERRORS)
                 self.store.partition(topic, ref.partition).append(0, key, None, {})
             for partition in self.store.topic(topic).partitions if refs else ():

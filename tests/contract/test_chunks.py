@@ -95,6 +95,14 @@ def test_what_is_forgotten_takes_nothing_else_along(storage, data):
     assert storage.chunks.fetch(data, [refs[0], refs[2]]) == [body(0), body(2)]
 
 
+def test_where_no_record_can_be_there_is_nothing_to_forget(storage, data):
+    """A log may name any place; one that is none used to stop the collector of its group."""
+    (ref,) = storage.chunks.write(data, [(body(1), 1)], {})
+    nowhere = [replace(ref, partition=-1), replace(ref, partition=2)]
+    storage.chunks.forget(data, [*nowhere, replace(ref, offset=Offset(-1))])
+    assert storage.chunks.fetch(data, [ref]) == [body(1)]
+
+
 def test_a_body_too_large_is_refused(storage, data):
     with pytest.raises(Determinate):
         storage.chunks.write(data, [(bytes(MAXIMUM_RECORD_BYTES + 1), 1)], {})
