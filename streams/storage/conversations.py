@@ -8,6 +8,7 @@ command topics asks for all of a batch at once (`streams.storage.commands`). The
 meaning of a command, whichever way it came.
 """
 
+import re
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -72,6 +73,14 @@ from streams.storage.shards import Shards
 from streams.storage.writing import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
+
+NAME_CHARACTERS = "letters of ASCII, digits, '.', '_' and '-'"
+NAME = re.compile("[A-Za-z0-9._-]+")
+"""What an id, or the name of a group, is made of.
+
+Topics are named after a group. A stage is named after its collection and the client's own word,
+with a ':' between.
+"""
 
 
 class Reclaimed(InvalidUsage):
@@ -312,9 +321,7 @@ class Conversations:
         lease_ms: int,
     ) -> Conversation[None]:
         """Protect chunks until they are linked. Errors: as `Storage.stage`."""
-        if not name:
-            raise InvalidUsage("stage: expected a name, actual an empty one")
-        check_size("characters of the stage's name", LONGEST_STAGE, len(name))
+        check_stage(name)
         if lease_ms:
             check_lease(lease_ms)
         held = f"client:{capability.id}:{name}"
@@ -452,6 +459,20 @@ class Conversations:
         return (yield from submitted([(group, body) for body in bodies]))
 
 
+def check_stage(name: str) -> None:
+    """Errors: InvalidUsage for no name; TooLarge."""
+    if not name:
+        raise InvalidUsage("stage: expected a name, actual an empty one")
+    check_size("characters of the stage's name", LONGEST_STAGE, len(name))
+
+
+def check_name(what: str, name: str) -> None:
+    """Errors: TooLarge; InvalidUsage for what topics or stages could not be named after."""
+    check_size(f"characters of the {what}", LONGEST_NAME, len(name))
+    if not NAME.fullmatch(name):
+        raise InvalidUsage(f"create: expected a {what} of {NAME_CHARACTERS}, actual {name!r}")
+
+
 def check_new(id_: CollectionId, description: Description, start: int, group: str) -> None:
     """Errors: InvalidUsage for what no collection can be; TooLarge."""
     if not id_ or not group:
@@ -459,8 +480,8 @@ def check_new(id_: CollectionId, description: Description, start: int, group: st
             f"create: expected the names of a collection and a group, actual {id_!r} and"
             f" {group!r}"
         )
-    check_size("characters of the collection's id", LONGEST_NAME, len(id_))
-    check_size("characters of the group's name", LONGEST_NAME, len(group))
+    check_name("collection's id", id_)
+    check_name("group's name", group)
     check_size("columns of the description", MOST_COLUMNS, len(description.columns))
     size = len(dumps(description).encode(errors="replace"))
     check_size("bytes of the description", LARGEST_DESCRIPTION, size)

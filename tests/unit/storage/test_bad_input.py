@@ -51,6 +51,18 @@ def test_an_id_is_not_empty(storage: Storage) -> None:
         storage.create(CollectionId(""), TABLE)
 
 
+@pytest.mark.parametrize("name", ["a:b", "a b", "x/y", "ü", "a\n"])
+def test_names_have_few_characters(storage: Storage, name: str) -> None:
+    """A ':' in an id made the stage 'c' of 'a:b' the stage 'b:c' of 'a'."""
+    with pytest.raises(InvalidUsage, match="collection's id of letters of ASCII, digits"):
+        storage.create(CollectionId(name), TABLE, group="g")
+    with pytest.raises(InvalidUsage, match="group's name of letters of ASCII, digits"):
+        storage.create(T1, TABLE, group=name)
+    storage.create(CollectionId("A-z_0.9"), TABLE)
+    with pytest.raises(InvalidUsage, match=r"differ by '\.' and '_' alone are one to Kafka"):
+        storage.create(CollectionId("A-z.0_9"), TABLE)
+
+
 @pytest.mark.parametrize("end", [-1, 1 << 63, 6.5, "7"])
 def test_frontiers_are_times(storage: Storage, end: object) -> None:
     read, held = storage.create(T1, TABLE)

@@ -6,15 +6,19 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from schemas import stream
+from schemas import codec, stream
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
+from streams.ids import CollectionId, Offset
 from streams.kafka import log
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage import limits
 from streams.storage.accepted import is_accepted
-from streams.storage.capabilities import LONGEST_LEASE_MS, LONGEST_TOKEN
+from streams.storage.capabilities import LONGEST_LEASE_MS, LONGEST_TOKEN, check_token
 from streams.storage.commands import service
-from streams.storage.commands.wire import LONGEST_ID, Status
+from streams.storage.commands.wire import LONGEST_ID, Status, decode
+from streams.storage.conversations import check_new, check_stage
+from streams.storage.description import Description
+from streams.storage.read import LAST
 from streams.storage.shards import MAXIMUM_BODY_BYTES
 from streams.trace.kernel import arrow_type
 
@@ -102,6 +106,42 @@ LIMITS: dict[str, tuple[int, ...]] = {
 def test_the_limits_are_those_of_the_code() -> None:
     page = {what: tuple(map(int, re.findall(r"\d+", most))) for what, most in rows("Limits")}
     assert page == LIMITS
+
+
+ID = "a collection's id, a group's name"
+HELD = {"collection": "t", "right": "READ", "frontier": 0, "name": "r", "token": ""}
+TABLE = Description((("a", "INTEGER"),), kind="table")
+EXAMPLES = ("", "a", "-", "A.b_c-9", "a:b", "ä", "a b", "a" * 100, "a" * 101, "é" * 100)
+LONG = tuple("a" * length for length in (200, 201, 256, 257))
+
+
+def takes(what: str, name: str) -> bool:
+    """Whether the code takes a name."""
+    try:
+        if what == ID:
+            check_new(CollectionId(name), TABLE, 0, "g")
+            check_new(CollectionId("t"), TABLE, 0, name)
+        elif what == "a command's id":
+            value = codec.encode("command_heartbeat", {"id": name, "capability": HELD})
+            decode(Offset(0), value)
+        elif what == "a token":
+            check_token(name)
+        else:
+            check_stage(name)
+    except InvalidUsage:
+        return False
+    return True
+
+
+def test_names_are_taken_as_the_page_says() -> None:
+    found = {what: re.findall(r"`(.*?)`", text) for what, text in rows("Names and times")}
+    patterns = {what: each for what, each in found.items() if len(each) == 1}
+    for what, (pattern,) in patterns.items():
+        for name in (*EXAMPLES, *LONG):
+            assert takes(what, name) == bool(re.fullmatch(pattern, name)), (what, name)
+    assert len(patterns) == 4
+    times = [tuple(map(int, each)) for each in found.values() if len(each) > 1]
+    assert times == [(0, LAST - 1), (0, LAST)]  # held by tests/unit/storage/test_bad_input.py
 
 
 WRITTEN: dict[str, pa.DataType] = {
