@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -96,25 +97,70 @@ ALLOWED_BASES = {
 PRODUCT = ("schemas", "streams", "connectors")
 
 
-def modules(tops: Sequence[str] = PRODUCT) -> Iterator[tuple[str, Path, ast.Module]]:
+class Facts(NamedTuple):
+    """What the rules ask of a file: each is parsed and walked once, and no tree is kept."""
+
+    lines: int
+    imports: tuple[str, ...]
+    bases: tuple[tuple[str, str], ...]
+    """Of each class its name and that of a base."""
+    environment: tuple[int, ...]
+    """The lines that reach the environment."""
+    functions: tuple[tuple[str, int, int], ...]
+    """Of each function its name, its first line and how many it has."""
+
+
+def modules(tops: Sequence[str] = PRODUCT) -> Iterator[tuple[str, Path, Facts]]:
     for top in tops:
         for path in sorted((ROOT / top).rglob("*.py")):
             name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            yield name.removesuffix(".__init__"), path, parsed(path)
+            yield name.removesuffix(".__init__"), path, facts_of(path)
 
 
 @cache
-def parsed(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+def facts_of(path: Path) -> Facts:
+    text = path.read_text()
+    nodes = list(relevant_nodes(ast.parse(text)))
+    return Facts(
+        text.count("\n"),
+        tuple(name for node in nodes for name in imports(node)),
+        tuple(pair for node in nodes for pair in bases(node)),
+        tuple(line for node in nodes for line in environment_reads(node)),
+        tuple(length for node in nodes for length in lengths(node)),
+    )
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module or ""
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+RELEVANT = (
+    ast.Import,
+    ast.ImportFrom,
+    ast.ClassDef,
+    ast.Attribute,
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+)
+
+
+def relevant_nodes(tree: ast.Module) -> Iterator[ast.AST]:
+    return (node for node in ast.walk(tree) if isinstance(node, RELEVANT))
+
+
+def imports(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        yield node.module or ""
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def bases(node: ast.AST) -> Iterator[tuple[str, str]]:
+    if isinstance(node, ast.ClassDef):
+        for base in node.bases:
+            yield node.name, ast.unparse(base).split("[")[0].split(".")[-1]
+
+
+def lengths(node: ast.AST) -> Iterator[tuple[str, int, int]]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
+        yield node.name, node.lineno, node.end_lineno - node.lineno + 1
 
 
 def package_of(module: str) -> str:
@@ -128,12 +174,12 @@ def within(module: str, place: str) -> bool:
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for module, path, tree in modules():
+    for module, path, facts in modules():
         package = package_of(module)
         if package in {"streams.app", "streams", "connectors.app"}:
             continue
         allowed = MAY_IMPORT.get(package, set()) | EVERYBODY | {package}
-        for imported in imports(tree):
+        for imported in facts.imports:
             if imported.split(".")[0] not in {"streams", "schemas", "connectors"}:
                 continue
             if not any(within(imported, place) for place in allowed) and imported != "streams":
@@ -145,8 +191,8 @@ def test_imports_point_one_way() -> None:
 def test_each_dependency_has_one_door(dependency: str) -> None:
     wrong = [
         f"{path.relative_to(ROOT)} imports {imported}"
-        for module, path, tree in modules()
-        for imported in imports(tree)
+        for module, path, facts in modules()
+        for imported in facts.imports
         if within(imported, dependency)
         and not any(within(module, door) for door in DOORS[dependency])
     ]
@@ -155,22 +201,18 @@ def test_each_dependency_has_one_door(dependency: str) -> None:
 
 def test_inheritance_only_from_the_allowed_bases() -> None:
     wrong = []
-    for module, path, tree in modules():
-        exceptions = {
-            "InvalidUsage",
-            "InvalidStatement",
-            "Determinate",
-            "Indeterminate",
-            "Corrupt",
-            "Truncated",
-        }
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.ClassDef):
-                continue
-            for base in node.bases:
-                name = ast.unparse(base).split("[")[0].split(".")[-1]
-                if name not in ALLOWED_BASES | exceptions:
-                    wrong.append(f"{path.relative_to(ROOT)}: {module}.{node.name}({name})")
+    exceptions = {
+        "InvalidUsage",
+        "InvalidStatement",
+        "Determinate",
+        "Indeterminate",
+        "Corrupt",
+        "Truncated",
+    }
+    for module, path, facts in modules():
+        for name, base in facts.bases:
+            if base not in ALLOWED_BASES | exceptions:
+                wrong.append(f"{path.relative_to(ROOT)}: {module}.{name}({base})")
     assert not wrong, "\n".join(wrong)
 
 
@@ -183,25 +225,23 @@ BESIDE_SPARK = {"streams.replica.launcher", "streams.replica.daemon", "streams.j
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
-def environment_reads(tree: ast.Module) -> Iterator[int]:
-    """The lines that reach the environment."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Attribute(value=ast.Name("os"), attr=name) if name in ENVIRONMENT:
+def environment_reads(node: ast.AST) -> Iterator[int]:
+    match node:
+        case ast.Attribute(value=ast.Name("os"), attr=name) if name in ENVIRONMENT:
+            yield node.lineno
+        case ast.ImportFrom(module="os", names=names):
+            if ENVIRONMENT & {alias.name for alias in names}:
                 yield node.lineno
-            case ast.ImportFrom(module="os", names=names):
-                if ENVIRONMENT & {alias.name for alias in names}:
-                    yield node.lineno
-            case _:
-                pass
+        case _:
+            pass
 
 
 def test_only_the_composition_root_reads_the_environment() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
-        for module, path, tree in modules()
+        for module, path, facts in modules()
         if not within(module, "streams.app") and module not in BESIDE_SPARK
-        for line in environment_reads(tree)
+        for line in facts.environment
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -215,24 +255,25 @@ def test_only_the_composition_root_reads_the_environment() -> None:
         "from os import path, getenv as g",
     ],
 )
-def test_the_environment_is_found_however_it_is_reached(text: str) -> None:
-    assert list(environment_reads(ast.parse(text)))
-    assert not list(environment_reads(ast.parse("import os\nfrom os import path\nos.getpid()")))
+def test_the_environment_is_found_however_it_is_reached(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "module.py"
+    path.write_text(text)
+    assert facts_of(path).environment
+    path = tmp_path / "other.py"
+    path.write_text("import os\nfrom os import path\nos.getpid()")
+    assert not facts_of(path).environment
 
 
 def test_files_and_functions_stay_readable() -> None:
     wrong = []
-    for _, path, tree in modules((*PRODUCT, "tests")):
-        lines = path.read_text().count("\n")
-        if lines > 500:
-            wrong.append(f"{path.relative_to(ROOT)} has {lines} lines")
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno:
-                length = node.end_lineno - node.lineno + 1
-                if length > 50:
-                    wrong.append(
-                        f"{path.relative_to(ROOT)}:{node.lineno} {node.name} ({length})"
-                    )
+    for _, path, facts in modules((*PRODUCT, "tests")):
+        if facts.lines > 500:
+            wrong.append(f"{path.relative_to(ROOT)} has {facts.lines} lines")
+        wrong += [
+            f"{path.relative_to(ROOT)}:{line} {name} ({length})"
+            for name, line, length in facts.functions
+            if length > 50
+        ]
     assert not wrong, "\n".join(wrong)
 
 
