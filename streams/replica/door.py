@@ -62,9 +62,9 @@ def _handler(answer: Answer) -> type[StreamRequestHandler]:
 
 @cache
 def _connection(path: str) -> IO[bytes]:
-    connected = socket.socket(socket.AF_UNIX)
-    connected.connect(path)
-    return cast("IO[bytes]", connected.makefile("rwb", buffering=0))
+    with socket.socket(socket.AF_UNIX) as connected:  # it is closed when its stream is, too
+        connected.connect(path)
+        return cast("IO[bytes]", connected.makefile("rwb", buffering=0))
 
 
 def ask(path: str, question: Question) -> object:

@@ -1,7 +1,9 @@
 """The small parts at the edges: clocks, bells, doors, death, and what a status says."""
 
+import gc
 import os
 import signal
+import warnings
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,7 @@ from streams.progress import frontier
 from streams.replica.answers import condition
 from streams.replica.bell import Bell
 from streams.replica.crash import Crash
-from streams.replica.door import Door, ask
+from streams.replica.door import Door, _connection, ask
 from streams.replica.flow import Flow, OwnState, Phase
 from streams.replica.launcher import STARTED_BY
 from streams.replica.skew import FORGET_MS, Skew
@@ -65,6 +67,11 @@ def test_a_door_answers_each_question() -> None:
         door.close()
     assert answers == [{"twice": 2}, {"twice": 42}]
     assert not door.path.exists()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _connection.cache_clear()
+        gc.collect()
+    assert [each for each in told if each.category is ResourceWarning] == []
 
 
 def test_a_point_kills_at_the_nth_time_over_all_processes(
