@@ -43,6 +43,7 @@ test-replica: setup # the replica's
 
 test-long: setup ## before a release: searches, kill matrices and soaks at full length
 	$(RUN)/python -m pytest -m "long"
+	$(RUN)/python -m pytest -m "hypothesis and not long and not integration" --hypothesis-profile=long
 
 check: lint types ## linters and types
 

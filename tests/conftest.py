@@ -7,9 +7,11 @@ from hypothesis import settings
 
 from streams.kafka.embedded import EmbeddedBroker
 
-settings.register_profile("thorough", max_examples=5000, deadline=None)
-settings.register_profile("patient", deadline=None)  # a busy machine is no failure
-settings.load_profile("patient")
+# No deadline: a busy machine is no failure. `make test-long` tries "long" examples of each
+# property, and `tests.support.examples` scales those that say how many they want.
+for name, most in {"short": 40, "long": 300, "thorough": 5000}.items():
+    settings.register_profile(name, max_examples=most, deadline=None)
+settings.load_profile("short")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,6 +9,7 @@ Each script runs with a micro-batch for every time and with one for all times.
 
 from collections import defaultdict
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,12 +20,18 @@ from tests.random_sql.judge import Judge
 from tests.support.datadriven import Case, run, scripts
 
 
+@cache
+def judge() -> Judge:
+    """One for all scripts: to open DuckDB takes as long as to judge a small view."""
+    return Judge()
+
+
 def handle(directive: Case) -> str:
     assert directive.directive == "view", directive.directive
-    case, judge = parse(directive.input), Judge()
+    case = parse(directive.input)
     waits = "\nuntil " in f"\n{directive.input}"
     cuts = [tuple(range(case.first + 1, case.last + 2)) if waits else None, (case.last + 1,)]
-    views = [judge.judge(replace(case, cuts=each)) for each in cuts]
+    views = [judge().judge(replace(case, cuts=each)) for each in cuts]
     texts = {describe(view) for view in views}
     assert len(texts) == 1, "the cut of time shows in the updates"
     return texts.pop()

@@ -4,6 +4,7 @@ A row that fails is missing from everything that follows, and nothing else is: t
 what DuckDB answers over the inputs without the failing rows. When they are retracted it heals.
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -18,6 +19,8 @@ from streams.testing import Maintained, maintain
 from tests.support.plan_tables import connect
 
 Change = tuple[tuple[object, ...], int, int]
+
+NUMBERS = itertools.count()
 
 TABLES = {
     "t": "k BIGINT, v VARCHAR, n BIGINT",
@@ -136,19 +139,34 @@ def duckdb() -> DuckDBPyConnection:
 
 def wanted(query: str, tables: dict[str, list[Change]], time: int) -> Counter[str]:
     """DuckDB's answer over the tables at a time."""
-    con = duckdb()
-    for name, changes in tables.items():
-        con.execute(f"CREATE OR REPLACE TABLE {name} ({TABLES[name]})")
-        counts: Counter[tuple[object, ...]] = Counter()
-        for row, at, diff in changes:
-            counts[row] += diff if at <= time else 0
-        rows = list(counts.elements())
+    contents = tuple((name, held(changes, time)) for name, changes in tables.items())
+    duckdb().execute(f"USE {schema(contents)}")
+    found = duckdb().sql(query.replace("mz_now() < 100", "true"))
+    return Counter(map(str, found.fetchall()))
+
+
+def held(changes: Iterable[Change], time: int) -> tuple[tuple[object, ...], ...]:
+    """The rows that are there at a time."""
+    counts: Counter[tuple[object, ...]] = Counter()
+    for row, at, diff in changes:
+        counts[row] += diff if at <= time else 0
+    return tuple(counts.elements())
+
+
+@cache
+def schema(contents: tuple[tuple[str, tuple[tuple[object, ...], ...]], ...]) -> str:
+    """A schema of DuckDB's with tables of these contents, made once for all tests."""
+    name, con = f"schema_{next(NUMBERS)}", duckdb()
+    con.execute(f"CREATE SCHEMA {name}")
+    for table_name, rows in contents:
+        con.execute(f"CREATE TABLE {name}.{table_name} ({TABLES[table_name]})")
         if rows:
             one = f"({', '.join('?' * len(rows[0]))})"
             cells = [cell for row in rows for cell in row]
-            con.execute(f"INSERT INTO {name} VALUES {', '.join([one] * len(rows))}", cells)
-    found = con.sql(query.replace("mz_now() < 100", "true"))
-    return Counter(map(str, found.fetchall()))
+            con.execute(
+                f"INSERT INTO {name}.{table_name} VALUES {', '.join([one] * len(rows))}", cells
+            )
+    return name
 
 
 def contents(view: Maintained, time: int) -> Counter[str]:

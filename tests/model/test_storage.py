@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, cast
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -33,6 +33,7 @@ from streams.storage.shards import Shards
 from streams.storage.subscription import Subscription
 from streams.storage.written import NegativeMultiplicity
 from tests.model.storage_model import Model
+from tests.support.examples import examples
 from tests.support.storages import T1, TABLE, Place, contents, end, table
 
 updates = st.lists(
@@ -407,18 +408,18 @@ class FaultyStorageMachine(StorageMachine):
         self.ways[n % 2].logs.surface(most)
 
 
-COMMON = settings(
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],  # the machine may be busy
-)
+def runs(count: int) -> settings:
+    """Settings for so many runs of a machine, as `examples` counts them."""
+    return settings(examples(count), stateful_step_count=40)
+
+
 TestStorage = StorageMachine.TestCase
-TestStorage.settings = settings(COMMON, max_examples=60)
+TestStorage.settings = runs(60)
 
 
 TestStorageThatCounts = CountingStorageMachine.TestCase
-TestStorageThatCounts.settings = settings(COMMON, max_examples=40)
+TestStorageThatCounts.settings = runs(40)
 
 
 TestStorageInBadWeather = FaultyStorageMachine.TestCase
-TestStorageInBadWeather.settings = settings(COMMON, max_examples=60)
+TestStorageInBadWeather.settings = runs(60)

@@ -20,8 +20,8 @@ POINTS = (
 )
 """Where a replica may die."""
 
-SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 32))]
-"""Of races that are drawn at random: a few for every change, many before a release."""
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 32))]
+"""Of races that are drawn at random: one for every change, many before a release."""
 
 
 def act_at_random(replica: Replica, rng: random.Random) -> None:

@@ -17,7 +17,7 @@ HOUR_MS = 3_600_000
 COLUMNS = (("id", "BIGINT"),)
 
 
-@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, HOUR_MS])
+@pytest.mark.parametrize("ahead_ms", [HOUR_MS, pytest.param(-HOUR_MS, marks=pytest.mark.long)])
 def test_what_comes_is_not_stamped_by_a_wrong_clock(
     bench: Bench,
     run: Callable[..., Replica],

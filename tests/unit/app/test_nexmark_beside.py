@@ -33,7 +33,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-@pytest.mark.parametrize("name", ["q4", "topk"])
+@pytest.mark.parametrize("name", ["q4", pytest.param("topk", marks=pytest.mark.long)])
 def test_two_processes_keep_what_duckdb_answers(
     name: str, inputs: Path, tmp_path: Path
 ) -> None:

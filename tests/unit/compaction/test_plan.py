@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.compaction import plan
@@ -28,8 +28,9 @@ from streams.storage.events import (
 )
 from streams.storage.outcomes import Decision, Replaced
 from streams.storage.state import Capabilities, CollectionState, State
+from tests.support.examples import examples
 
-LAW = settings(max_examples=150, deadline=None)
+LAW = examples(150)
 
 
 def batch(lower: int, upper: int | None, size: int, number: int = 0, since: int = 0) -> Batch:
@@ -179,7 +180,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(MOVES, st.integers(0, 60), st.booleans())
 def test_every_plan_counts_when_it_is_carried_out_at_once(
     moves: list[tuple[int, int, int]], since: int, is_whole: bool

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.compaction import plan
@@ -33,6 +33,7 @@ from streams.storage.outcomes import Acquired, Appended, ChunksReclaimed
 from streams.storage.shards import Shards, write_capability
 from streams.trace.kernel import Kernel
 from tests.model.collection import Contents, Update, contents
+from tests.support.examples import examples
 from tests.support.shard_clients import DESCRIPTION, U1, broker
 
 KERNEL = Kernel()
@@ -277,7 +278,7 @@ def sums(updates: pa.Table) -> Contents:
     return Counter({row: count for row, count in total.items() if count})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.integers(0, 1 << 32))
 def test_reads_at_or_beyond_since_never_change(seed: int) -> None:
     world = World(seed)

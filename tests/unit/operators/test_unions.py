@@ -4,9 +4,10 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
 from tests.support.maintained import History, Tables, compare, history
 
 UNION = (
@@ -98,7 +99,7 @@ def test_a_view_of_unions_is_at_every_time_what_duckdb_says(name: str) -> None:
     compare(relations, relations.maintain(query, chance), query)
 
 
-@settings(max_examples=15, deadline=None)
+@examples(15)
 @given(st.integers(0, 1 << 30), st.lists(st.sampled_from(VALUES), min_size=2, max_size=5))
 def test_random_diffs_of_unions(seed: int, pool: list[str]) -> None:
     relations, chance = tables(seed, pool)

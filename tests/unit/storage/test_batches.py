@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
 from streams.storage.batches import BLOCK, Batch, Trace, trace_of
+from tests.support.examples import examples
 
-LAW = settings(max_examples=60, deadline=None)
+LAW = examples(60)
 
 
 def batch(lower: int, upper: int, offset: int, *, empty: bool = False) -> Batch:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
@@ -12,9 +12,10 @@ from streams.storage.events import Acquire, Append, Clone, Transfer
 from streams.storage.machine import step
 from streams.storage.outcomes import Acquired, Appended, Cloned, Transferred
 from streams.storage.state import State
+from tests.support.examples import examples
 from tests.support.histories import History, histories
 
-LAW = settings(max_examples=40, deadline=None)
+LAW = examples(40)
 
 
 def fold(history: History, state: State) -> State:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
@@ -22,8 +22,9 @@ from streams.storage.events import (
 )
 from streams.storage.machine import MAX_TICK_MS, step
 from streams.storage.state import State
+from tests.support.examples import examples
 
-LAW = settings(max_examples=60, deadline=None)
+LAW = examples(60)
 U1, W, R = CollectionId("u1"), CapabilityId("w"), CapabilityId("r")
 CREATE = Create(collection=U1, description="{}", frontier=Timestamp(0), write=W)
 BEAT = Downgrade(collection=U1, capability=W, frontier=frontier(0))

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
@@ -23,6 +23,7 @@ from streams.storage.machine import step
 from streams.storage.maps import SMALL, Map
 from streams.storage.outcomes import Appended, Decision
 from streams.storage.state import Capabilities, Capability, State
+from tests.support.examples import examples
 
 NAMES = st.integers(0, 2 * SMALL).map(lambda number: CapabilityId(f"c{number}"))
 CHANGES = st.tuples(
@@ -91,7 +92,7 @@ def least(held: dict[CapabilityId, Capability], right: Right) -> int | None:
     return min(times, default=None)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.integers(0, 2 * SMALL), st.lists(CHANGES, max_size=120), st.integers(0, 119))
 def test_the_earliest_frontier_is_that_of_all(
     count: int, changes: list[tuple[str, CapabilityId, int, Right]], branch: int

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec
@@ -30,6 +30,7 @@ from streams.storage.events import (
 )
 from streams.storage.machine import step
 from streams.storage.state import State
+from tests.support.examples import examples
 
 U1, W, R = CollectionId("u1"), CapabilityId("u1.write"), CapabilityId("r")
 FOR_EVER_MS = LAST_MS = (1 << 63) - 1
@@ -148,7 +149,7 @@ def odd(name: str) -> st.SearchStrategy[bytes]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(
     st.lists(st.sampled_from(KINDS).flatmap(odd), max_size=12),
     st.lists(st.sampled_from([0, 1, 30_000, FOR_EVER_MS]), min_size=12, max_size=12),

@@ -99,7 +99,7 @@ def test_a_group_that_was_packed_folds_as_one_that_was_not() -> None:
     whole, often = group(), group()
     ids = [f"e{number}" for number in range(300)]
     outcomes: set[str] = set()
-    for offset in range(3 * WINDOW):
+    for offset in range(2 * WINDOW):
         id_ = chance.choice(["", COMMAND]) + chance.choice([*ids, f"n{offset}"])
         seen = offset - chance.choice([1, 1, 2, 70, WINDOW - 1, WINDOW, WINDOW + 2])
         made = entry(event(id_, seen), offset)
@@ -107,7 +107,7 @@ def test_a_group_that_was_packed_folds_as_one_that_was_not() -> None:
         assert actual == expected
         assert expected is not None
         outcomes.add(type(expected[1]).__name__)
-        if chance.random() < 0.02:
+        if chance.random() < 0.01:
             pack(often)
             assert rollup.encode(often.state) == rollup.encode(whole.state)
             newest, again = whole.newest_retained(), often.newest_retained()

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.chunk import ERRORS
@@ -19,11 +19,12 @@ from streams.storage.description import Description
 from streams.storage.events import Append, Downgrade, Part, Replace
 from streams.storage.outcomes import Downgraded, Replaced
 from streams.storage.shards import Shards, write_capability
+from tests.support.examples import examples
 
 U1 = CollectionId("u1")
 HOLD = CapabilityId("u1.read")
 Row = tuple[str, int, int]
-LAW = settings(max_examples=40, deadline=None)
+LAW = examples(40)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import itertools
 from collections import Counter
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import Determinate, Indeterminate
@@ -21,6 +21,7 @@ from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards, write_capability
+from tests.support.examples import examples
 
 U1 = CollectionId("u1")
 FAULTS = st.sampled_from([Fault.NONE, Fault.NONE, Fault.AFTER, Fault.INSTEAD, Fault.BEFORE])
@@ -64,7 +65,7 @@ def everything(one: Shards) -> list[str]:
     return [str(name) for name in updates.column("c0").to_pylist()]
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(WRITES)
 def test_every_write_counts_as_told(
     writes: list[tuple[int, list[Fault], int, bool, bool]],

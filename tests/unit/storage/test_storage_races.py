@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.compaction.collector import Collector
@@ -23,6 +23,7 @@ from streams.storage.lifecycle import Forgotten
 from streams.storage.options import Options
 from streams.storage.outcomes import UpperMismatch
 from streams.storage.shards import Shards
+from tests.support.examples import examples
 from tests.support.storages import T1, T2, TABLE, Place, contents, end, table, write
 
 ROUNDS = 60
@@ -66,7 +67,7 @@ def test_two_writers_are_told_what_is_read() -> None:
     assert everything(first, read, 2 * ROUNDS) == {**told[0], **told[1]}
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(st.lists(st.sampled_from([Fault.NONE, Fault.BEFORE, Fault.AFTER]), max_size=12))
 def test_a_command_that_raises_determinate_had_no_effect(plan: list[Fault]) -> None:
     place = Place()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
@@ -21,6 +21,7 @@ from tests.stranger.fold import KEPT, WINDOW, Fold
 from tests.stranger.reader import Missing, begin, pieces
 from tests.stranger.values import Record, offsets
 from tests.support import datadriven, shard_script
+from tests.support.examples import examples
 from tests.support.histories import History, histories
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +96,7 @@ def test_the_stranger_folds_every_script_as_we_do(
     assert fold.upto >= 0
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories())
 def test_the_stranger_folds_any_log_as_we_do(history: History) -> None:
     fold = Fold()
@@ -104,7 +105,7 @@ def test_the_stranger_folds_any_log_as_we_do(history: History) -> None:
     assert folded(fold) == stated(rollup.encode(history.state))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(histories(), st.integers(0, 60), st.integers(1, 30))
 def test_the_stranger_reads_what_we_read(history: History, lower: int, width: int) -> None:
     fold = Fold()

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.operators import linear
@@ -11,6 +11,7 @@ from streams.trace import kernel as kernels
 from streams.trace.kernel import EvaluationFailed, KernelFailed, arrow_schema, arrow_type
 from streams.trace.nested import importable
 from streams.trace.updates import consolidate
+from tests.support.examples import examples
 from tests.support.flows import kernel
 
 FLAT = (
@@ -56,7 +57,7 @@ def _made(draw: st.DrawFn, length: int, depth: int) -> pa.Array:
     return pa.MapArray.from_arrays(pa.array(starts, pa.int32()), keys, items, mask=mask)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(st.data())
 def test_nested_values_read_as_they_are_at_any_offset(data: st.DataObject) -> None:
     length = data.draw(st.integers(0, 6))

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import InvalidUsage
@@ -24,6 +24,7 @@ from streams.plan.source_types import PLAIN
 from streams.replica.ingest.decode import Decoder, wrap_scalars
 from streams.replica.ingest.fields import fields
 from streams.trace.kernel import Kernel
+from tests.support.examples import examples
 
 KERNEL = Kernel()
 COLUMNS = (
@@ -303,7 +304,7 @@ messages = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(messages)
 def test_a_batch_is_decoded_as_each_message_alone_is_and_as_python_would(batch):
     expected = [python_row(raw, COLUMNS) for raw in batch]
@@ -311,7 +312,7 @@ def test_a_batch_is_decoded_as_each_message_alone_is_and_as_python_would(batch):
     assert rows(one_by_one(COLUMNS), batch) == expected
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(messages)
 def test_reasons_do_not_depend_on_the_batch(batch):
     together = DECODER.decode(pa.array(batch, pa.binary())).reasons.to_pylist()

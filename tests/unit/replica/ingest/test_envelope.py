@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.compute.description import IngestionDescription
@@ -22,6 +22,7 @@ from streams.replica.ingest import plan
 from streams.replica.ingest.ranges import Slice, assign, slices, windows
 from streams.replica.ingest.source import MESSAGES, Resources, load, replay
 from streams.trace.kernel import Kernel
+from tests.support.examples import examples
 
 COLUMNS = (Column("v", "BIGINT"), Column("k", "VARCHAR"), Column("w", "VARCHAR"))
 TOPIC = Topic("raw.events-1")
@@ -196,7 +197,7 @@ def by_key(contents: Counter[tuple[object, ...]]) -> dict[object, object]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(streams, st.integers(1, 4), st.booleans())
 def test_upsert_says_at_every_time_what_the_latest_messages_say(stream, budget, one_snapshot):
     intervals = numbered(stream)
@@ -218,7 +219,7 @@ def test_upsert_says_at_every_time_what_the_latest_messages_say(stream, budget, 
             assert all(count == 1 for count in failing.values())
 
 
-@settings(max_examples=50, deadline=None)
+@examples(50)
 @given(streams, st.integers(1, 3), st.booleans())
 def test_state_rebuilt_from_the_shard_goes_on_as_the_one_that_was_lost(stream, cut, whole):
     check_rebuilt(numbered(stream), cut, whole=whole)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
@@ -15,6 +15,7 @@ from streams.ids import CollectionId
 from streams.kafka.transactions import Fenced
 from streams.storage.commands import ledger, session
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
+from tests.support.examples import examples
 
 T = CollectionId("t")
 
@@ -169,12 +170,7 @@ def live(world: World, fates: list[tuple[str, str, int]]) -> None:
     world.run()
 
 
-@settings(
-    max_examples=30,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
+@settings(examples(30), print_blob=True)
 @example(
     # a creation is refused, then the collection dropped; asked again, the refusal is the same
     [("update", 0, 1), ("create", 0, 1), ("update", 0, 1), ("drop", 0, 1)],
@@ -233,12 +229,7 @@ def check_contents(world: World, model: Model) -> None:
     assert len(found.capabilities) == of_creator + of_others + 2 - model.is_sealed
 
 
-@settings(
-    max_examples=25,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-    print_blob=True,
-)
+@settings(examples(25), print_blob=True)
 @given(st.lists(st.sampled_from("abc"), max_size=14), FATES, st.integers(4, 9))
 def test_groups_overtake_one_another_and_nothing_is_done_twice(
     order: list[str], fates: list[tuple[str, str, int]], span: int
