@@ -33,10 +33,15 @@ if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
 
     app.command()(storage)
 if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"}:
-    from streams.app.shard import command as shard
+    if wanted != "topic":
+        from streams.app.shard import command as shard
 
-    app.add_typer(shard.app, name="shard")
+        app.add_typer(shard.app, name="shard")
     if wanted != "shard":
+        from streams.app.topic import command as topic
+
+        app.add_typer(topic.app, name="topic")
+    if wanted not in {"shard", "topic"}:
         from streams.app.bench import command as bench
         from streams.app.compact_command import compact
         from streams.app.demo import command as demo

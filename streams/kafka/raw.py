@@ -56,7 +56,7 @@ _AT_ONCE = 5_000  # enough to spread the cost of a call, few enough for the cach
 _WAIT_S = 0.05
 _PASSING_S = 0.02
 
-_MEANING: Mapping[str, clients.Setting] = {
+COMMITTED: Mapping[str, clients.Setting] = {
     "isolation.level": "read_committed",
     "enable.partition.eof": True,
 }
@@ -133,7 +133,7 @@ class RawReader:
             if messages:
                 deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
                 records = _records(messages, topic, partition, position)
-                position = max(position, _behind(messages[-1]))
+                position = max(position, behind(messages[-1]))
                 if position > hi:
                     records = [each for each in records if (each.offset() or 0) < hi]
                 batches.append(_columns(records, partition))
@@ -146,7 +146,7 @@ class RawReader:
     def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
         """The consumer, with `lo` next; reading on keeps what it prefetched."""
         if self._consumer is None:
-            self._consumer = clients.consumer(self._settings, _MEANING, _PACE)
+            self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
         if self._at != (topic, partition, lo):
             self._consumer.assign([TopicPartition(topic, partition, lo)])
         self._at = None
@@ -206,11 +206,11 @@ def _records(
         return messages
     told = [each for each, error in zip(messages, errors, strict=True) if error is not None]
     for each in told:
-        _check(each, topic, partition, position)
+        check(each, topic, partition, position)
     return [each for each in messages if each.error() is None]
 
 
-def _behind(message: Message) -> int:
+def behind(message: Message) -> int:
     """The position behind a record, or the end of the partition if that is what it tells.
 
     Markers and aborted records are passed without a message: the end alone shows it.
@@ -221,7 +221,8 @@ def _behind(message: Message) -> int:
     return offset if error.code() == END_OF_PARTITION else 0
 
 
-def _check(told: Message, topic: Topic, partition: int, position: int) -> None:
+def check(told: Message, topic: Topic, partition: int, position: int) -> None:
+    """Pass over what ends no read. Errors: Truncated, Determinate for all else."""
     error = told.error()
     assert error is not None
     if error.code() in OUT_OF_RANGE:

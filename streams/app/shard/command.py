@@ -22,10 +22,10 @@ from streams.app.shard.attach import Attached, Refused, attached
 from streams.app.shard.facts import facts_of, holders_of
 from streams.app.shard.mending import findings, repaired
 from streams.app.shard.picture import draw
-from streams.app.shard.where import Where, placed
 from streams.app.shard.words import parse_time
 from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.app.sql import FAILED, NO_ENVIRONMENT
+from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
 

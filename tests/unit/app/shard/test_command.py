@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from streams.app import signals
 from streams.app.shard import command
 from streams.app.shard.attach import Attached
-from streams.app.shard.where import Where
 from streams.app.signals import Stop
+from streams.app.where import Where
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.memory import MemoryBroker

@@ -1,0 +1,1 @@
+"""`slackwater topic`: topics of a cluster, and the records in them."""
