@@ -96,7 +96,7 @@ class History:
         except SlackwaterError:
             raise
         except Exception:
-            log.exception("history cannot be let go", extra={"id": wanted})
+            log.exception("advancing since failed", extra={"id": wanted})
             self._pauses.failed(wanted)
         else:
             self._pauses.over(wanted)

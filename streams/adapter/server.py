@@ -170,7 +170,7 @@ class Handler(BaseHTTPRequestHandler):
             raise
         except Exception as defect:
             log.exception("a statement could not be answered")
-            hint = "this is a defect of ours; the coordinator's log has more"
+            hint = "this is a bug; the coordinator's log has more"
             self._send(Failed("the statement could not be answered", repr(defect), hint))
         finally:
             closing = getattr(results, "close", None)

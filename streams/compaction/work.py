@@ -192,7 +192,7 @@ def log_failure(what: str, error: Exception) -> None:
     """Say what failed; of an error that nobody expected, where."""
     is_expected = isinstance(error, SlackwaterError)
     log.warning(
-        "compaction failed and will try again",
+        "compaction failed; retrying",
         extra={"of": what, "cause": reason_of(error)},
         exc_info=None if is_expected else error,
     )

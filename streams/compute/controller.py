@@ -168,7 +168,7 @@ class Controller:
         """
         self._history += commands
         if self._writer.is_in_doubt:
-            log.warning("a command is in doubt: everything is said again")
+            log.warning("a command's outcome is unknown; starting a new iteration")
             self._begin_reduced()
             return
         try:

@@ -264,7 +264,9 @@ class Committer:
                 self.scheduler.fail(flow, Failure("another version of it was faster"))
                 self.scheduler.restart([flow])
             case Fate.RECLAIMED:
-                log.info("chunks were reclaimed, will write anew", extra={"dataflow": flow.id})
+                log.info(
+                    "chunks were reclaimed; writing them again", extra={"dataflow": flow.id}
+                )
             case Fate.UNSTAGED:
                 log.warning("staged chunks are gone", extra={"dataflow": flow.id})
                 self._begin_anew(flow)

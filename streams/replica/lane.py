@@ -125,7 +125,9 @@ class Lane:
     def _revive(self, query: StreamingQuery) -> None:
         """Start the query again; its micro-batch is given up."""
         failure = causes.failure_of(query.exception() or Indeterminate("Spark ended the query"))
-        log.warning("a lane died", extra={"lane": self.name, "cause": failure.message})
+        log.warning(
+            "a lane failed; restarting", extra={"lane": self.name, "cause": failure.message}
+        )
         self.scheduler.abandon(self.name, failure)
         self._try_to_start()
 
@@ -135,7 +137,9 @@ class Lane:
             self.start()
         except (PySparkException, Py4JJavaError) as error:
             failure = causes.failure_of(error)
-            log.warning("no start", extra={"lane": self.name, "cause": failure.message})
+            log.warning(
+                "a lane did not start", extra={"lane": self.name, "cause": failure.message}
+            )
 
     def _watch(self, query: StreamingQuery) -> None:
         """Cancel the micro-batch under way if it is over its time.

@@ -110,7 +110,9 @@ class Machinery:
         try:
             self.shards.submit(events)
         except SlackwaterError as failure:
-            log.warning("holds stay", extra={"dataflow": flow.id, "reason": str(failure)})
+            log.warning(
+                "holds were not released", extra={"dataflow": flow.id, "reason": str(failure)}
+            )
 
     def _leave(self, flow: Flow) -> None:
         """Stop following what no other dataflow needs."""
@@ -148,7 +150,7 @@ class Machinery:
         heard = bell.count
         while busy := [lane.name for lane in self.lanes if lane.is_busy]:
             if time.monotonic() > deadline:
-                log.warning("micro-batches are left undone", extra={"lanes": ", ".join(busy)})
+                log.warning("micro-batches were abandoned", extra={"lanes": ", ".join(busy)})
                 return
             heard = bell.wait(heard, DRAIN_POLL_MS)
 

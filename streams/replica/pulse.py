@@ -36,4 +36,4 @@ def _beat(answers: Answers, ended: threading.Event) -> None:
         try:
             answers.alive()
         except SlackwaterError as failure:  # the next one is as good
-            log.warning("no sign of life was written", extra={"why": str(failure)})
+            log.warning("heartbeat not written", extra={"why": str(failure)})

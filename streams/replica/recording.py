@@ -44,7 +44,10 @@ class Recorder:
                 elif is_due(flow, now_ms, self.every_ms):
                     self._record_state(flow, now_ms)
             except Determinate as full:
-                log.warning("no record", extra={"dataflow": flow.id, "reason": str(full)})
+                log.warning(
+                    "checkpoint record not written",
+                    extra={"dataflow": flow.id, "reason": str(full)},
+                )
 
     def _record_build(self, flow: Flow) -> None:
         build = flow.build

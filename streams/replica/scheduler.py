@@ -321,7 +321,7 @@ class Scheduler:
     def restart(self, flows: Iterable[Flow]) -> None:
         """Look for the flows' state anew, as after a restart of the process."""
         for flow in flows:
-            log.warning("state is looked for anew", extra={"dataflow": flow.id})
+            log.warning("restarting dataflow from its checkpoint", extra={"dataflow": flow.id})
             flow.phase, flow.own, flow.build = Phase.STARTING, None, None
             self.bell.ring()
 

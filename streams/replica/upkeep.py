@@ -159,7 +159,11 @@ class Looping:
             try:
                 self.duty()
             except SlackwaterError as failure:
-                log.warning("%s failed, and goes on", self.name, extra={"why": str(failure)})
+                log.warning(
+                    "background task %s failed; retrying",
+                    self.name,
+                    extra={"why": str(failure)},
+                )
                 time.sleep(RETRY_S)
             except Exception as defect:
                 log.exception("%s failed", self.name)

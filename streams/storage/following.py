@@ -263,10 +263,10 @@ class Following:
             try:
                 self.advance(POLL_MS)
             except Determinate as failure:
-                log.warning("logs cannot be polled, trying again", extra={"cause": failure})
+                log.warning("polling logs failed; retrying", extra={"cause": failure})
                 time.sleep(RETRY_S)
             except Exception as defect:
-                log.exception("the pump failed: nothing is followed any more")
+                log.exception("log follower crashed; all groups stopped")
                 self.defect = defect
                 self._fail_all(defect)  # else waiters would wait for ever
                 return

@@ -160,13 +160,15 @@ class SinkRunner:
                     return
                 except SlackwaterError as failure:
                     log.warning(
-                        "sink begins anew",
+                        "sink session failed; restarting",
                         extra={"sink": self._spec.sink, "cause": str(failure)},
                     )
                     self._say(SinkStatus("stalled", str(failure), self._status.frontier))
                     self._stopped.wait(RETRY_S)
                 except Exception as defect:
-                    log.exception("sink begins anew", extra={"sink": self._spec.sink})
+                    log.exception(
+                        "sink session failed; restarting", extra={"sink": self._spec.sink}
+                    )
                     self._stopped.wait(self._failed(defect))
         finally:
             self._writer.close()

@@ -39,7 +39,7 @@ def keep_small(shards: Shards) -> None:
             if due(shards.group_state(group)) and roll_up(shards, group) is not None:
                 collect(shards, group)
         except Exception:  # the state comes of what anybody appended; the others need theirs
-            log.warning("a group is not kept small", extra={"group": group}, exc_info=True)
+            log.warning("group maintenance failed", extra={"group": group}, exc_info=True)
 
 
 def roll_up(shards: Shards, group: str) -> Outcome | None:

@@ -71,7 +71,9 @@ class CommandService:
         try:
             return self._opened().turn(wait_ms)
         except (Determinate, Indeterminate, Corrupt) as failure:
-            log.warning("commands will be read again", extra={"cause": str(failure)})
+            log.warning(
+                "command service failed; reading commands again", extra={"cause": str(failure)}
+            )
             self.close()
             self._history.careful.release()
             return False

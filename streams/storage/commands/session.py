@@ -321,7 +321,7 @@ class Session:
         if not isinstance(failure, Determinate | Indeterminate | Corrupt):
             raise failure
         what = [named(item) for item in crowd[:SHOWN]]
-        log.warning("commands will be tried again", extra={"of": what, "cause": str(failure)})
+        log.warning("commands failed; retrying", extra={"of": what, "cause": str(failure)})
         if len(crowd) == 1 and not self._wiring.shards.following.is_silence():
             self._has_tried(crowd[0], failure)
         self._desk.put_back(crowd, time.monotonic() + self._crew.retry_s)
