@@ -14,6 +14,7 @@ There is no authentication: whoever can reach the port may do anything, so it li
 
 import json
 import logging
+import sys
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -74,6 +75,14 @@ class Server(ThreadingHTTPServer):
     def __init__(self, port: int, answering: Answering) -> None:
         super().__init__(("127.0.0.1", port), Handler)
         self.answering = answering
+
+    def handle_error(self, *_: object) -> None:
+        """A client that went away, wherever that was noticed, is nothing to tell anybody."""
+        error = sys.exception()
+        if isinstance(error, ConnectionError):
+            log.debug("a client went away")
+        else:
+            log.error("a request could not be handled", exc_info=error)
 
 
 def serve(answering: Answering, port: int = 0) -> Server:
@@ -153,20 +162,17 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Type", "application/x-ndjson; charset=utf-8")
         self.end_headers()
         try:
-            try:
-                self._send_all(text.decode(), session)
-            except UnicodeDecodeError:
-                self._send(Failed("statements are not valid UTF-8"))
-            self._send_line(END)
-        except (BrokenPipeError, ConnectionResetError):
-            log.debug("a reader went away")
+            self._send_all(text.decode(), session)
+        except UnicodeDecodeError:
+            self._send(Failed("statements are not valid UTF-8"))
+        self._send_line(END)
 
     def _send_all(self, text: str, session: Session) -> None:
         results = self.answering.execute(text, session)
         try:
             for each in results:
                 self._send(each)
-        except (BrokenPipeError, ConnectionResetError):
+        except ConnectionError:
             raise
         except Exception as defect:
             log.exception("a statement could not be answered")

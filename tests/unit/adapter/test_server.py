@@ -1,6 +1,8 @@
 import http.client
 import json
+import logging
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -117,6 +119,45 @@ def test_a_reader_that_goes_away_ends_its_read(server, answering) -> None:
     response.close()
     connection.close()
     assert answering.closed.wait(10)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /status HTTP/1.1\r\n\r\n",
+        b"POST /sql HTTP/1.1\r\nContent-Length: 4\r\nSlackwater-Session: \xff\r\n\r\ntime",
+        b"POST /sql HTTP/1.1\r\nContent-Length: 8\r\n\r\nfor",
+        b"GET /stat",
+    ],
+)
+def test_a_client_that_goes_away_leaves_no_trace(server, caplog, capfd, request_) -> None:
+    gone: list[object] = []
+    ended = server.shutdown_request
+
+    def end(request: object) -> None:
+        ended(request)
+        gone.append(request)
+
+    server.shutdown_request = end
+    for _ in range(20):
+        with socket.create_connection(server.server_address) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.sendall(request_)
+    deadline = time.monotonic() + 30
+    while len(gone) < 20 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(gone) == 20
+    assert capfd.readouterr().err == ""
+    assert not [each for each in caplog.records if each.levelno > logging.DEBUG]
+    assert ask(server, "GET", "/health")[0] == 200
+
+
+def test_a_defect_outside_of_statements_is_logged(server, answering, caplog) -> None:
+    answering.conditions = lambda: 1 / 0
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "GET", "/status")
+    assert "a request could not be handled" in caplog.text
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_bad_requests_are_refused(server) -> None:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from streams.app.torture.hostile import senders
-from streams.app.torture.hostile.inputs import Request
+from streams.app.torture.hostile.inputs import Burst, Request
 from streams.app.torture.hostile.senders import NOWHERE, Senders
 
 
@@ -26,6 +26,29 @@ def drip(listening: socket.socket) -> None:
         for _ in range(500):
             connection.send(b"x")
             time.sleep(0.02)
+
+
+def test_sessions_are_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is answered before all have come."""
+    monkeypatch.setattr(senders, "ForeignProducer", NoProducer)
+    monkeypatch.setattr(senders, "LISTENS_S", 30.0)
+    payloads = (b"one", b"two", b"three")
+    heard: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hear() -> None:
+            there = [listening.accept()[0] for _ in payloads]
+            for connection in there:
+                with connection:
+                    heard.append(connection.recv(10))
+
+        answering = threading.Thread(target=hear, daemon=True)
+        answering.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        sender = Senders(None, url, "x")  # type: ignore[arg-type]  # no broker
+        assert sender.send(Burst(surface="sessions", payloads=payloads)) == NOWHERE
+        answering.join(30)
+    assert sorted(heard) == sorted(payloads)
 
 
 def test_an_answer_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
