@@ -148,6 +148,17 @@ def test_everything_that_a_page_names_is_there(name: str) -> None:
     assert not gone, f"{name} names what is not there:\n" + "\n".join(gone)
 
 
+def test_every_test_that_a_decision_names_is_there() -> None:
+    named = TEST.findall(page("DECISIONS.md"))
+    gone = [
+        f"{path}::{test}"
+        for path, test in named
+        if not (ROOT / path).is_file() or test not in functions(ROOT / path)
+    ]
+    assert named, "a decision names what holds each finding"
+    assert not gone, "\n".join(gone)
+
+
 @pytest.mark.parametrize("table", [MAY_IMPORT, DOORS], ids=["imports", "doors"])
 def test_the_design_has_the_tables_of_the_architecture(table: Mapping[str, set[str]]) -> None:
     rows = [
