@@ -39,7 +39,7 @@ def is_worth_waiting(tail: Tail) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """For how long a call is retried, and the pause between two tries, in milliseconds."""
+    """How long to retry a call, and the pause between two tries. Units: milliseconds."""
 
     limit_ms: int = SILENCE_MS
     pause_ms: int = 200
@@ -65,45 +65,45 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class PatientLogs:
-    """Logs, of which the bounds are waited for."""
+    """Logs whose reads are retried until a broker answers; appends are not."""
 
     inner: Logs
     patience: Patience
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
-        """Passed on as it is."""
+        """As the inner log; not retried."""
         return self.inner.append(records)
 
     def append_each(
         self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
     ) -> tuple[Stored, ...]:
-        """Passed on as it is."""
+        """As the inner log; not retried."""
         return self.inner.append_each(records, stragglers_ms)
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
-        """The bounds, once somebody answers."""
+        """Return the bounds; retried."""
         return self.patience.ask(lambda: self.inner.bounds(topic))
 
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
-        """The bounds, once somebody answers."""
+        """Return the bounds; retried."""
         return self.patience.ask(lambda: self.inner.bounds_all(topics))
 
     def is_bare(self, topic: Topic, start: Offset) -> bool:
-        """Whether there is nothing, once somebody answers."""
+        """As the inner log; retried."""
         return self.patience.ask(lambda: self.inner.is_bare(topic, start))
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
-        """A tail waits by itself, once it is there."""
+        """Open a tail; retried. The tail itself waits for brokers."""
         return self.patience.ask(lambda: self.inner.tail(starts))
 
     def truncate(self, topic: Topic, before: Offset) -> None:
-        """Deleted once somebody answers."""
+        """Delete; retried."""
         self.patience.ask(lambda: self.inner.truncate(topic, before))
 
 
 @dataclass(frozen=True, slots=True)
 class PatientChunks:
-    """Chunks that are written and fetched once somebody answers."""
+    """Chunks whose calls are retried until a broker answers."""
 
     inner: Chunks
     patience: Patience
@@ -111,65 +111,65 @@ class PatientChunks:
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
-        """Write bodies; anew while it is in doubt whether they were written.
+        """Write bodies; retried also when it is not known whether they were written.
 
-        Errors: Determinate, for nothing links what a failed write may leave behind.
+        Errors: Determinate, since no log links what a failed write leaves behind.
         """
         return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """As `write`, of many topics."""
+        """As `write`, for many topics."""
         try:
             return self.patience.ask(lambda: self.inner.write_all(wanted), _IN_DOUBT)
         except Indeterminate as doubt:
             raise Unanswered(f"no chunk was linked: {doubt}") from doubt
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
-        """The bodies, once somebody answers."""
+        """Return the bodies; retried."""
         return self.patience.ask(lambda: self.inner.fetch(topic, refs))
 
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
-        """The bodies, once somebody answers."""
+        """Return the bodies; retried."""
         return self.patience.ask(lambda: self.inner.fetch_all(wanted))
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
-        """The records, once somebody answers."""
+        """Return the records; retried."""
         return self.patience.ask(lambda: self.inner.fetch_committed(topic, refs))
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """A second tombstone does no harm."""
+        """Write tombstones; retried, since a second tombstone does no harm."""
         self.patience.ask(lambda: self.inner.forget(topic, refs), _IN_DOUBT)
 
 
 @dataclass(frozen=True, slots=True)
 class PatientTopics:
-    """Topics: all that is asked of them may be asked again."""
+    """Topics whose calls are retried until a broker answers; all of them are idempotent."""
 
     inner: Topics
     patience: Patience
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Made once somebody answers."""
+        """Create topics; retried."""
         self.patience.ask(lambda: self.inner.create(specs), _IN_DOUBT)
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Given more partitions once somebody answers."""
+        """Add partitions; retried."""
         self.patience.ask(lambda: self.inner.grow(topic, partitions), _IN_DOUBT)
 
     def delete(self, topics: Sequence[Topic]) -> None:
-        """Deleted once somebody answers."""
+        """Delete; retried."""
         self.patience.ask(lambda: self.inner.delete(topics), _IN_DOUBT)
 
     def describe(self, topic: Topic) -> TopicInfo | None:
-        """What it is, once somebody answers."""
+        """Describe a topic; retried."""
         return self.patience.ask(lambda: self.inner.describe(topic))
 
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
-        """What they are, once somebody answers."""
+        """Describe topics; retried."""
         return self.patience.ask(lambda: self.inner.describe_all(topics))
 
     def names(self) -> frozenset[Topic]:
-        """All topics, once somebody answers."""
+        """Return the names of all topics; retried."""
         return self.patience.ask(self.inner.names)

@@ -1,16 +1,16 @@
-"""Which group an id belongs to: a log of its own decides, and remembers for ever.
+"""Find the group of an id: a log of its own, the registry, decides and remembers it.
 
-An id is bound in the log of its group, and a second Create of it in the same group finds it
-there. That two clients give one id to different groups is excluded by the *registry*: a group
-whose collections, the entries, hold nothing and are named after the ids, each described by the
-group and the log topic that it was given to. The first in the registry's log has the id.
+The log of a group binds its ids, so a second Create of an id in the same group is found there.
+The *registry* keeps two clients from giving one id to different groups. It is a group too: its
+collections, the entries, are named after the ids and hold no data, and their description names
+the group and the log topic that got the id. The first Create in the log of the registry wins.
 
-Who deletes the topics of a group drops the entries of its ids first (`Directory.retire`). So an
-id whose entry is dropped was dropped itself, for ever; one whose entry lives and whose log is
-not there has lost it: somebody else deleted the topic.
+Before the topics of a group are deleted, the entries of its ids are dropped
+(`Directory.retire`). So if the entry of an id is dropped, the id was dropped, for ever. If the
+entry lives and the log is gone, the log is lost: somebody else deleted the topic.
 
-What the catalog makes has no entry before it is dropped: the catalog is a log of its own, which
-numbers its objects, and nobody else gets such a name.
+Objects of the catalog have no entry until they are dropped: the catalog is a log that numbers
+its objects, and nobody else gets such a name.
 """
 
 import re
@@ -46,9 +46,9 @@ DELETED = "the topic is gone, and no drop of the collection is on record: what i
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The group that has an id, and its log topic's id when it was given to it.
+    """The group that has an id, and the id of its log topic at that time.
 
-    A retired one says only that the id was dropped, and that its log is gone or about to go.
+    A retired entry tells only that the id was dropped, and that its log is or will be deleted.
     """
 
     group: str
@@ -60,7 +60,7 @@ class Entry:
 class Directory:
     """The ids of an environment.
 
-    `waits` is called before anything is asked of brokers: who must not wait raises there.
+    `waits` is called before each question to brokers; a caller that must not wait raises there.
     """
 
     shards: Shards
@@ -107,10 +107,10 @@ class Directory:
         return known or Claimed(id_, self.claimant(id_))
 
     def find(self, id_: CollectionId) -> CollectionState | None:
-        """The collection as folded, its group opened if need be; None when it is not bound.
+        """Return the collection as folded, or None when it is not bound; opens its group.
 
-        One whose topics were deleted after its drop is forgotten. The registry's own are bound
-        for nobody.
+        A collection whose topics were deleted after its drop is forgotten. The entries of the
+        registry count as not bound.
 
         Errors: Truncated when its log is lost.
         """
@@ -138,10 +138,11 @@ class Directory:
         return found
 
     def leave_retired(self, ids: Collection[CollectionId]) -> bool:
-        """Whether some of the ids are retired; the groups of these are followed no more.
+        """Stop following the groups of the ids that are retired; tell whether there are any.
 
-        What was folded of them may be older than the drop, and their logs are gone. Asked of
-        what has failed; where the registry fails too, nothing is known, and that is said.
+        What was folded of such a group may be older than its drop, and its log is gone. Called
+        for groups that have failed. False when the registry fails too, since then nothing is
+        known.
         """
         try:
             entries = self.all_registered(ids)
@@ -157,16 +158,16 @@ class Directory:
         return bool(retired)
 
     def _check_log(self, entry: Entry) -> None:
-        """Errors: Truncated when the log that the id was given to is not there any more."""
+        """Errors: Truncated when the log that the id was given to does not exist any more."""
         topic_id = self.shards.identity(entry.group)
         if topic_id != entry.topic_id:
             log = self.shards.names(entry.group).log
             raise lost(log, BEFORE_THE_LOG, DELETED if topic_id is None else MADE_ANEW)
 
     def retire(self, group: str, ids: Collection[CollectionId]) -> None:
-        """Remember that these ids were dropped, before the topics of their group are deleted.
+        """Record that these ids were dropped, before the topics of their group are deleted.
 
-        May be repeated; what is remembered already is not written again.
+        The call can be repeated; it does not write again what is recorded already.
 
         Errors: as `Shards.submit`, and Unread when the registry has failed.
         """
@@ -186,7 +187,7 @@ class Directory:
                 raise unread(outcome.reason)
 
     def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
-        """Errors: what the id answers to the command, as in `streams.storage.lifecycle`."""
+        """Raise what the state of the id has for the command (`streams.storage.lifecycle`)."""
         known = refusal(command, id_, found)
         if isinstance(known, NotBound):
             raise NotBound(id_, self.claimant(id_))
@@ -194,29 +195,30 @@ class Directory:
             raise known
 
     def claimant(self, id_: CollectionId) -> str:
-        """The group that the registry gave the id to; empty when there is none."""
+        """Return the group that the registry gave the id to; empty when there is none."""
         entry = self.registered(id_)
         return "" if entry is None else entry.group
 
     def sync(self, id_: CollectionId) -> None:
-        """Read the log of the collection to its end, if there is one, and it can tell more."""
+        """Read the log of the collection to its end, unless it is unbound or dropped."""
         self.waits()
         found = self.find(id_)
         if found is not None and not found.is_dropped:
             self.shards.sync(id_)
 
     def folded(self, id_: CollectionId) -> CollectionState | None:
-        """The collection as far as the open groups know it."""
+        """Return the collection as folded in the open groups; None when it is in none."""
         try:
             return self.shards.state(id_)
         except InvalidUsage:
             return None
 
     def entry(self, id_: CollectionId) -> Entry | None:
-        """Where the id is.
+        """Return the group of an id; None when it has none.
 
-        What was made without the registry has its own group. Of what the catalog makes the
-        registry knows only what was dropped, so it is asked only where that group is gone.
+        A collection that was made without the registry has a group of its own name. Of the
+        objects of the catalog the registry knows only dropped ones, so it is asked only if
+        their group is gone.
         """
         self.waits()
         is_catalogs = CATALOG_ID.fullmatch(id_) is not None
@@ -229,12 +231,12 @@ class Directory:
         return self.registered(id_) if is_catalogs else None
 
     def registered(self, id_: CollectionId) -> Entry | None:
-        """As `entry`, of what the registry knows."""
+        """Return the entry that the registry has for the id; None when it has none."""
         (known,) = self.all_registered([id_])
         return known
 
     def all_registered(self, ids: Collection[CollectionId]) -> list[Entry | None]:
-        """As `registered`, of many with one look."""
+        """As `registered`, for many ids with one read of the registry."""
         self.waits()
         if self.shards.identity(REGISTRY) is None:
             return [None for _ in ids]
@@ -243,7 +245,7 @@ class Directory:
         return [self._folded_entry(id_) for id_ in ids]
 
     def given(self, id_: CollectionId) -> str | None:
-        """The group that the registry gave an id to, as far as it is followed; asks nobody."""
+        """Return the group that the registry gave the id to, as folded here; asks no broker."""
         following = self.shards.following
         registry = following.groups.get(following.home(entry_of(id_)) or "")
         if registry is None:
@@ -252,13 +254,13 @@ class Directory:
         return None if known is None else known.description.partition(" ")[0] or None
 
     def follow_registry(self) -> None:
-        """Follow the registry, if there is one. If it fails, who looks an id up is told."""
+        """Follow the registry if it exists. If it fails, each lookup of an id says so."""
         with suppress(SlackwaterError):
             if self.shards.identity(REGISTRY) is not None:
                 self.shards.open(REGISTRY)
 
     def _folded_entry(self, id_: CollectionId) -> Entry | None:
-        """As `registered`, as far as the registry is folded."""
+        """As `registered`, of what is folded here."""
         known = self.folded(entry_of(id_))
         if known is None:
             return None
@@ -267,7 +269,7 @@ class Directory:
 
 
 def made_entry(id_: CollectionId, group: str, topic_id: str) -> Create:
-    """The event that gives an id to a group."""
+    """Return the event that gives an id to a group."""
     return Create(
         collection=entry_of(id_),
         description=f"{group} {topic_id}",
@@ -277,5 +279,5 @@ def made_entry(id_: CollectionId, group: str, topic_id: str) -> Create:
 
 
 def entry_of(id_: CollectionId) -> CollectionId:
-    """The registry's collection for an id."""
+    """Return the id of the entry of an id in the registry."""
     return CollectionId(f"{ENTRY}{id_}")

@@ -1,15 +1,14 @@
-"""What a log holds: events, each naming what its writer wants, none of them yet decided.
+"""The events in a log. Each says what its writer wants; none is decided yet.
 
-An event is an *attempt*. Whether it counts is decided by the fold when it reaches the event
-(`streams.storage.machine`), so nothing here says what came of it. `Event` is the envelope that
-all kinds share:
+An event is an *attempt*. The fold decides whether it counts (`streams.storage.machine`), so
+nothing here tells the outcome. All kinds share the envelope `Event`:
 
 - `id` names the attempt. A writer in doubt sends the identical event again; the first copy in
   log order decides and the others change nothing (rule 1).
-- `group` is the UUID of the group, so that an event cannot be taken for one of a topic of the
-  same name (rule 12).
-- `seen` is the last offset the writer had folded, so that a copy which surfaces long after
-  its outcome was forgotten is known to be stale (rule 1).
+- `group` is the UUID of the group, so that an event for a deleted topic does not count in a new
+  topic of the same name (rule 12).
+- `seen` is the last offset that the writer had folded. By it the fold recognises a copy that
+  arrives after its outcome was forgotten as stale (rule 1).
 """
 
 from collections.abc import Mapping
@@ -26,26 +25,26 @@ Offsets = Mapping[int, int]
 
 
 def system_capability(owner: str, *role: str) -> CapabilityId:
-    """The name of a capability that the system keeps to itself: a function of ids.
+    """Return the name of a capability of the system, which is a function of ids.
 
-    So whoever knows the ids knows the name. It is no secret and need not be one: a name with a
-    dot is honoured in no command (`is_system`), and those of clients are random, without one.
+    Whoever knows the ids knows the name, so it is no secret and gives no right: commands refuse
+    every name with a dot (`is_system`), and the names of clients are random, without a dot.
     """
     return CapabilityId(".".join((owner, *role)))
 
 
 def is_system(capability: CapabilityId) -> bool:
-    """Whether the name is one of `system_capability`'s, which no client was given."""
+    """Tell whether the name was made by `system_capability`; clients get no such name."""
     return "." in capability
 
 
 def write_capability(collection: CollectionId) -> CapabilityId:
-    """The write capability by which the system itself writes to a collection (rule 3)."""
+    """Return the name of the write capability of the system (rule 3)."""
     return system_capability(collection, "write")
 
 
 class Right(Enum):
-    """What a capability entitles to."""
+    """The kind of a capability."""
 
     READ = "READ"
     WRITE = "WRITE"
@@ -74,10 +73,9 @@ class Part:
     """One collection's share of an Append: chunks, and the interval [lower, upper) they fill.
 
     `from_offsets` and `to_offsets` continue a source binding (rule 18), both or neither.
-    `fingerprint` is empty where no computation made the updates. One that the log has not seen
-    takes over from the one before, which is fenced for ever: to go back to an older version is
-    to take over once more, under a fingerprint of its own (rule 24). `token` is what the
-    capability is fenced by, if it is.
+    `fingerprint` names the computation that made the updates; it is empty if none did. A new
+    fingerprint fences the one before for ever, so a return to an older version needs a
+    fingerprint of its own (rule 24). `token` is the token of the capability, if it has one.
     """
 
     collection: CollectionId
@@ -94,7 +92,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renewal:
-    """A write capability that an Append presents beside its parts, and does not move."""
+    """A write capability whose lease an Append renews without moving it."""
 
     collection: CollectionId
     capability: CapabilityId
@@ -106,11 +104,10 @@ class Renewal:
 class Append:
     """Link chunks and move uppers; every part counts or none does.
 
-    Its `renewals` have to be valid as well, where they say; their leases begin anew.
+    Its `renewals` have to be live and to stand where they say; their leases are renewed.
 
-    `read_upto`, when given, says that its writer has looked at the collections up to this
-    offset of the log and that the updates hang on what was there: it counts only if no updates
-    were linked to them since (rule 28).
+    `read_upto`, when given, is the log offset up to which the writer has read the collections.
+    The Append counts only if no updates were linked to them after it (rule 28).
     """
 
     parts: tuple[Part, ...]
@@ -120,12 +117,11 @@ class Append:
 
 @value(frozen=True, slots=True)
 class Advance:
-    """Say of a whole group that nothing happens in [lower, upper) any more (rule 14).
+    """Move all idle collections of a group to `upper` (rule 14).
 
-    Every collection whose system write capability stands at `lower` or before goes on to
-    `upper`, as if by an empty Append. Passed over are those that the system does not write,
-    that it has written beyond `lower` already, or that another write capability, below `upper`,
-    keeps back.
+    Each collection whose system write capability stands at `lower` or before moves to `upper`,
+    as by an empty Append. The fold skips collections that the system does not write, that it
+    has written beyond `lower`, and that another write capability holds below `upper`.
     """
 
     lower: Timestamp
@@ -153,9 +149,9 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True, order=True)
 class BatchName:
-    """A batch as a compactor saw it: where it was made and what it covers.
+    """A batch as a compactor saw it: the place of the event that made it, and its interval.
 
-    The bounds are part of the name because an empty batch grows in place.
+    The interval is part of the name, because an empty batch grows in place.
     """
 
     offset: Offset
@@ -168,7 +164,8 @@ class BatchName:
 class Replace:
     """Swap contiguous batches for one over their union, its times advanced to `since`.
 
-    The chunks of `stages` come after its own; so a batch may have more than an event can name.
+    The chunks of `stages` follow its own, so a batch can have more chunks than an event can
+    name.
     """
 
     collection: CollectionId
@@ -180,11 +177,11 @@ class Replace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
-    """Make a capability: a read one at `frontier` or since, a write one at upper.
+    """Create a capability: a read one at `frontier` or since, a write one at upper.
 
     `plan` is the oldest log offset whose chunks its holder still reads, None when it reads none
-    (rule 10). Without a lease the capability is critical: it never expires. A `token` fences
-    it: whoever exercises the capability presents the token that it has at that moment.
+    (rule 10). Without a lease the capability is critical: it never expires. A capability with a
+    `token` can be used only with the token that it has at that moment.
     """
 
     collection: CollectionId
@@ -198,10 +195,10 @@ class Acquire:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone:
-    """Make a second capability with the rights of a live one: kind, frontier, lease, token.
+    """Create a second capability with the kind, frontier, lease and token of a live one.
 
-    `lease_ms`, when given, is the clone's lease: a critical capability may have leased clones,
-    and never the other way round.
+    `lease_ms`, when given, is the lease of the clone. A critical capability can have leased
+    clones; a leased one cannot have critical clones.
     """
 
     collection: CollectionId
@@ -213,7 +210,7 @@ class Clone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transfer:
-    """Give a live capability another id: whoever held it under the old one holds it no more."""
+    """Give a live capability another id; the old id is void."""
 
     collection: CollectionId
     capability: CapabilityId
@@ -223,12 +220,12 @@ class Transfer:
 
 @value(frozen=True, slots=True, kw_only=True)
 class Downgrade:
-    """Move a capability forward, to `frontier`; renews its lease and moves its plan.
+    """Move a capability forward to `frontier`, renew its lease and move its plan.
 
-    A frontier that it has already passed moves nothing, so this is the heartbeat too. For a
-    write capability it says that nothing happened in between. `new_token`, when given, is
-    compared and set: it takes the place of `token`, and whoever presents that is fenced; then a
-    frontier that was passed already is misuse.
+    A frontier that the capability has passed moves nothing, so this is the heartbeat too. A
+    write capability that moves says that nothing happened in between. `new_token`, when given,
+    replaces `token`, and whoever presents the old one is fenced; a frontier that the capability
+    has passed is then misuse.
     """
 
     collection: CollectionId
@@ -241,13 +238,13 @@ class Downgrade:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Give up a capability; with none named, the collection itself, which ends all reads.
+    """Drop a capability; with none named, drop the collection, which ends all reads.
 
     Dropping the last write capability seals the collection (rule 3). Dropping the last read
-    capability leaves since where it is (rule 4), unless the collection was released: by a Drop
-    that is `whole`. Then since is empty as soon as no read capability is left, however it went.
-    With `sole` it is void while another write capability than this one is live.
-    Only the system drops a collection without a capability: that ends what others hold.
+    capability leaves since where it is (rule 4). A `whole` Drop releases the collection
+    besides: since is empty as soon as no read capability is left, dropped or expired. With
+    `sole` the event counts only if no other write capability is live. Only the system drops a
+    collection without a capability, which voids what others hold.
     """
 
     collection: CollectionId

@@ -1,12 +1,12 @@
 """The life cycle of an id, and what each of its states answers each command. Pure.
 
-    UNBOUND     nobody has created it. A group may have its id already, of a Create that was
-                killed half-way: in that group it can be created, in another it is Claimed
+    UNBOUND     nobody has created it. After a Create that was killed half-way its id may belong
+                to a group already: that group can create it, another gets Claimed
     BOUND       since = upper at first; both move forward only
     SEALED      upper is empty: it cannot be written any more, and can be read
-    FORGOTTEN   since is empty too: nobody can read it, its chunks are given back, and nothing
-                is kept but the id, so that it is never used again; not even when all topics
-                of its group are deleted
+    FORGOTTEN   since is empty too: nobody can read it, and its chunks are garbage. The id alone
+                is kept, so that it is never used again, even after all topics of its group
+                are deleted
 
     command                UNBOUND    BOUND         SEALED        FORGOTTEN
     create                 ok         AlreadyBound  AlreadyBound  NeverReused
@@ -16,14 +16,14 @@
     the others             NotBound   ok            ok            Forgotten
     drop                   NotBound   ok            ok            ok, nothing is left to drop
 
-A collection is forgotten after it was dropped whole, when its last read capability is gone:
-what others hold is theirs until then. It is not dropped whole while anybody else may write to
-it. The system may do without either.
+A collection is forgotten once it was dropped whole and its last read capability is gone, so
+other readers keep what they hold until then. A client cannot drop it whole while somebody else
+holds a write capability. The system is bound by neither condition.
 
-A collection is sealed when its last write capability is given up. If its lease ends instead,
-it is only sealed if another writer has finished, by moving its own to the empty frontier, and
-nobody has written since. A write capability of a sealed collection is gone, and whoever
-presents it is told `Sealed`.
+A collection is sealed when its last write capability is dropped or moved to the empty frontier.
+If the last one expires instead, the collection is sealed only if another writer had finished
+(moved its capability to the empty frontier) and nobody has written since. A sealed collection
+has no write capability; whoever presents one gets `Sealed`.
 """
 
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ from streams.storage.state import CollectionState
 
 
 class Phase(Enum):
-    """Where in its life an id is."""
+    """The state of an id."""
 
     UNBOUND = "not bound"
     BOUND = "bound"
@@ -45,7 +45,7 @@ class Phase(Enum):
 
 
 class Command(Enum):
-    """What may be asked of Storage, by the names of its methods; `USE` is the four others."""
+    """A method of Storage; `USE` stands for the four that use a capability."""
 
     CREATE = "create"
     SUBSCRIBE = "subscribe_at"
@@ -56,7 +56,7 @@ class Command(Enum):
 
 
 class NotBound(InvalidUsage):
-    """The id was never bound; `group`, if any, is the one that it was given to."""
+    """The id was never bound. `group` is the group that the registry gave it to, if any."""
 
     def __init__(self, collection: CollectionId, group: str = "") -> None:
         super().__init__(collection, group)
@@ -68,7 +68,7 @@ class NotBound(InvalidUsage):
 
 
 class Claimed(InvalidUsage):
-    """The id was given to another group, where nobody has bound it yet."""
+    """The registry gave the id to another group, which has not bound it yet."""
 
     def __init__(self, collection: CollectionId, group: str) -> None:
         super().__init__(collection, group)
@@ -82,7 +82,7 @@ class Claimed(InvalidUsage):
 
 
 class AlreadyBound(InvalidUsage):
-    """The id is bound: it cannot be given to another collection."""
+    """The id is bound already."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -93,7 +93,7 @@ class AlreadyBound(InvalidUsage):
 
 
 class NeverReused(InvalidUsage):
-    """The id was bound once and dropped."""
+    """The id belonged to a collection that was dropped."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -106,7 +106,7 @@ class NeverReused(InvalidUsage):
 
 
 class Sealed(InvalidUsage):
-    """Upper is empty."""
+    """The upper of the collection is empty: nobody can write to it."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -120,7 +120,7 @@ class Sealed(InvalidUsage):
 
 
 class Unreadable(InvalidUsage):
-    """Since is empty."""
+    """The since of the collection is empty: nobody can read it."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -160,17 +160,14 @@ REFUSALS: Mapping[tuple[Command, Phase], type[InvalidUsage]] = {
 
 
 def described(collection: CollectionState) -> Description:
-    """The description of a collection, of which nothing is left when it was dropped meanwhile.
-
-    Errors: Forgotten.
-    """
+    """Return the description of a collection. Errors: Forgotten when it has been dropped."""
     if collection.is_dropped:
         raise Forgotten(collection.id)
     return loads(collection.description)
 
 
 def phase_of(collection: CollectionState | None) -> Phase:
-    """Where the id of this collection is, None when no log knows it."""
+    """Return the state of an id, given its collection, or None for one that no log knows."""
     if collection is None:
         return Phase.UNBOUND
     if collection.is_dropped:
@@ -181,13 +178,13 @@ def phase_of(collection: CollectionState | None) -> Phase:
 def refusal(
     command: Command, id_: CollectionId, collection: CollectionState | None
 ) -> InvalidUsage | None:
-    """What the id answers to a command that its state does not allow."""
+    """Return the error for a command that the state of the id does not allow; else None."""
     kind = REFUSALS.get((command, phase_of(collection)))
     return None if kind is None else kind(id_)
 
 
 def check(command: Command, id_: CollectionId, collection: CollectionState | None) -> None:
-    """Errors: what the id's state answers to the command, as in the table above."""
+    """Raise what the table above has for the command and the state of the id."""
     found = refusal(command, id_, collection)
     if found is not None:
         raise found

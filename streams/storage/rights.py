@@ -1,7 +1,8 @@
-"""Collections come, capabilities come, move and go. Pure.
+"""Decide the events that create collections and that create, move and drop capabilities. Pure.
 
-A capability belongs to whoever presents its id, and its token if it has one; replicas of one
-dataflow share one. It moves forward only, and never comes back once dropped or expired.
+Whoever presents the id of a capability, and its token if it has one, may use it; the replicas
+of a dataflow share one. A capability only moves forward, and a dropped or expired one never
+comes back.
 """
 
 from dataclasses import replace
@@ -46,7 +47,7 @@ from streams.storage.state import (
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
-    """Bind an id for ever. The first Create of a log gives the group its UUID."""
+    """Bind an id for ever. The first Create in a log sets the UUID of the group."""
     known = state.collections.get(body.collection)
     if known is not None:
         if known.is_dropped:
@@ -74,7 +75,7 @@ def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
 
 
 def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
-    """The state after a capability was asked for, passed on, moved or given up."""
+    """Decide an Acquire, Clone, Transfer, Downgrade or Drop; return the state after it."""
     collection = state.collections.get(body.collection)
     if collection is None or collection.is_dropped:
         gone = isinstance(body, Drop) and collection is not None
@@ -88,7 +89,7 @@ def decide(state: State, body: Grant, offset: Offset) -> tuple[State, Decision]:
 def granted(
     state: State, collection: CollectionState, body: Grant, offset: Offset
 ) -> tuple[State, Decision]:
-    """The state after whoever asks was found to be entitled."""
+    """Apply the event, whose capability and token have been checked."""
     match body:
         case Acquire():
             return acquire(state, collection, body)
@@ -105,7 +106,7 @@ def granted(
 
 
 def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[State, Decision]:
-    """Make a capability, or renew the one of this name where it stands."""
+    """Create a capability, or renew the lease of the one with this name."""
     old = collection.capabilities.get(body.capability)
     if old is not None and old.right is not body.right:
         return state, Refused(Misuse.OTHER_RIGHT)
@@ -127,7 +128,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
 
 
 def first_frontier(collection: CollectionState, body: Acquire) -> Antichain:
-    """Where a new capability starts: nothing that was given up comes back."""
+    """Return the frontier of a new capability: upper, or since or later for a read one."""
     if body.right is Right.WRITE:
         return collection.upper
     if body.frontier is None:
@@ -136,7 +137,7 @@ def first_frontier(collection: CollectionState, body: Acquire) -> Antichain:
 
 
 def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State, Decision]:
-    """Make a second capability where a live one stands."""
+    """Create a second capability at the frontier of a live one."""
     old = collection.capabilities.get(body.capability)
     if old is None:
         return state, UnknownCapability(body.capability)
@@ -156,7 +157,7 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
 def transfer(
     state: State, collection: CollectionState, body: Transfer
 ) -> tuple[State, Decision]:
-    """Put a capability under another id; its lease starts anew."""
+    """Rename a capability and renew its lease."""
     old = collection.capabilities.get(body.capability)
     if old is None:
         return state, UnknownCapability(body.capability)
@@ -201,14 +202,14 @@ def downgrade(
 
 
 def unfit_token(old: Capability, body: Downgrade) -> Misuse | None:
-    """Whether a token may not be set."""
+    """Return why the new token cannot be set; None when it can."""
     if old.lease_ms is not None:
         return Misuse.FENCED_LEASE
     return None if old.frontier.precedes(body.frontier) else Misuse.BACKWARD_DOWNGRADE
 
 
 def later_plan(old: Capability | None, new: Offset | None) -> Offset | None:
-    """The plan of a capability that names a new one: it moves forward, or ends."""
+    """Return the plan after an event with a new one: the later of both, or none."""
     if old is None or old.plan is None or new is None:
         return new
     return max(old.plan, new)
@@ -217,7 +218,7 @@ def later_plan(old: Capability | None, new: Offset | None) -> Offset | None:
 def drop(
     state: State, collection: CollectionState, body: Drop, offset: Offset
 ) -> tuple[State, Decision]:
-    """Give up one capability, or the whole collection."""
+    """Drop one capability, or the whole collection when the event names none."""
     if body.capability is None:
         return drop_collection(state, collection, offset), Dropped()
     old = collection.capabilities.get(body.capability)
@@ -235,7 +236,7 @@ def drop(
 
 
 def others_write(collection: CollectionState, capability: CapabilityId) -> bool:
-    """Whether a write capability other than this one is live."""
+    """Tell whether a write capability other than this one is live."""
     return any(
         held.right is Right.WRITE and name != capability
         for name, held in collection.capabilities.items()
@@ -243,14 +244,14 @@ def others_write(collection: CollectionState, capability: CapabilityId) -> bool:
 
 
 def ended_if_last(state: State, collection: CollectionState, offset: Offset) -> State:
-    """The state without a collection that was released and that nobody holds for reading."""
+    """Forget the collection if it was released and has no read capability left."""
     if not collection.is_released or collection.capabilities.earliest(Right.READ) is not None:
         return state
     return drop_collection(state, collection, offset)
 
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:
-    """The collection keeps its id, so that nobody takes it again, and nothing else."""
+    """Forget all of a collection but its id, which must not be used again."""
     # in the order of the log, which is the same for whoever folded only a part of it
     chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
     state = with_collection(state, forgotten(collection.id))
@@ -258,7 +259,7 @@ def drop_collection(state: State, collection: CollectionState, offset: Offset) -
 
 
 def with_expiry(state: State, expires_ms: int | None) -> State:
-    """The state, which will look for expired leases at `expires_ms` at the latest."""
+    """Return the state, set to look for expired leases at `expires_ms` at the latest."""
     if expires_ms is None:
         return state
     known = state.next_expiry_ms

@@ -1,12 +1,12 @@
-"""Events go out and their outcomes come back: each decided once, whatever the produce said.
+"""Append events and read their outcomes back; each counts once, whatever the produce said.
 
-A produce that failed without effect is the caller's to repeat. One whose effect is not known is
-looked for in the log, and sent again as it is when it does not turn up: the copies share an id,
-so the log counts one of them (rule 1). A copy that comes back as stale did nothing, and whoever
-followed the log would have seen an earlier one; so the event is made anew and sent.
+If a produce failed without effect, the caller repeats it. If its effect is not known, the event
+is looked for in the log and appended again unchanged when it does not appear: copies share an
+id, so the log counts one of them (rule 1). If a copy comes back as stale, it had no effect, and
+this process would have read an earlier copy; so the event is made anew and sent.
 
-A log that cannot be written concerns the events for it alone: those of other logs are decided,
-and wait for it no longer than `STRAGGLERS_MS`; once it was late, hardly at all.
+A log that cannot be written holds up its own events alone: events of other logs are decided
+after `STRAGGLERS_MS` at most, and after less once the log was late.
 """
 
 import time
@@ -37,26 +37,26 @@ LATE_AGAIN_MS = 500
 
 
 class Unread(Indeterminate):
-    """The group has failed: whether the event counted cannot be read."""
+    """The group has failed, so it cannot be read whether the event counted."""
 
 
 Failure = Determinate | Indeterminate
 
 
 def worst(failures: Mapping[EventId, Failure]) -> Failure:
-    """What to say of events none of which is known to be there."""
+    """Return the error for events none of which is known to be stored."""
     doubts = (each for each in failures.values() if isinstance(each, Indeterminate))
     return next(doubts, next(iter(failures.values())))
 
 
 def unread(reason: str) -> Unread:
-    """What to raise for an event of a group that has failed: it may have counted."""
+    """Return the error for an event of a failed group; the event may have counted."""
     return Unread(f"the event's outcome cannot be read: {reason}")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An event with a name that is given, of somebody who had folded up to `seen`."""
+    """An event with a given name, whose writer had folded the log up to `seen`."""
 
     group: str
     body: Body
@@ -66,7 +66,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """An event on its way to its group."""
+    """An event that was sent to its group and is not known to be decided."""
 
     group: Group
     event: Event
@@ -99,9 +99,9 @@ class Sending:
         return [outcomes[number] for number in range(len(events))]
 
     def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
-        """As `submit`, of named events; what is stale is said to be so, not made anew.
+        """As `submit`, for named events: a stale one is returned as `Stale` and not made anew.
 
-        What is in doubt for long, though brokers answer, is `Unavailable`.
+        An event that stays in doubt although brokers answer is `Unavailable`.
         """
         sent = [
             Sent(group, Event(each.id, group.uuid, each.seen, each.body))
@@ -148,7 +148,7 @@ class Sending:
         return decided
 
     def _outcome(self, sent: Sent) -> Outcome | None:
-        """What became of an event, as far as anybody will ever read here."""
+        """Return the outcome of an event, `Unavailable` if its group has failed; else None."""
         decision = self.following.outcome(sent.event.id)
         if decision is not None:
             return decision
@@ -160,7 +160,7 @@ class Sending:
         return Unavailable(str(failure)) if failure is not None else None
 
     def _append(self, sent: Sequence[Sent]) -> Mapping[EventId, Failure]:
-        """Append every event at least once; why some could not be, or perhaps not."""
+        """Append every event at least once; return why some were not, or may not be, stored."""
         failures: dict[EventId, Failure] = {}
         open_ = [each for each in sent if self._outcome(each) is None]
         began = time.monotonic()
@@ -186,14 +186,14 @@ class Sending:
         return {each.event.id: failures[each.event.id] for each in lost}
 
     def _stragglers_ms(self, open_: Sequence[Sent]) -> int:
-        """How long events that are decided wait for these."""
+        """Return how long decided events wait for these. Units: milliseconds."""
         logs = {each.group.names.log for each in open_}
         return LATE_AGAIN_MS if logs & self.late else STRAGGLERS_MS
 
     def _try(
         self, open_: Sequence[Sent], failures: dict[EventId, Failure], stragglers_ms: int
     ) -> list[Sent]:
-        """Append once; the events of which it is not known whether they are there."""
+        """Append once; return the events that may or may not be stored."""
         values = [(each.group.names.log, records.encode(each.event)) for each in open_]
         results = self.logs.append_each(values, stragglers_ms)
         again = []
@@ -212,16 +212,16 @@ class Sending:
         return again
 
     def _waits(self) -> Iterator[int]:
-        """The waits before each copy but the last; no copy is the last while nobody answers."""
+        """Yield the waits between copies; while no broker answers no copy is the last."""
         yield from self.resend_ms
         while self.following.is_silence():
             yield self.resend_ms[-1]
         yield 0
 
     def _all_known(self, sent: Sequence[Sent]) -> Callable[[], bool]:
-        """Whether all outcomes are known, for who asks at each record that comes.
+        """Return a predicate, asked at each record, that tells whether all outcomes are known.
 
-        What was read back is not looked at again: of thousands most are known, mostly.
+        It does not look again at outcomes that are known, which are most of thousands.
         """
         left = list(sent)
 
@@ -234,5 +234,5 @@ class Sending:
 
 
 def groups_of(sent: Sequence[Sent]) -> frozenset[str]:
-    """The groups that decide about events."""
+    """Return the groups of the events."""
     return frozenset(each.group.names.group for each in sent)

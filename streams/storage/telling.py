@@ -1,4 +1,4 @@
-"""Whoever wants to know is told when brokers fall silent or answer, and when a group fails."""
+"""Tell subscribers when brokers stop or resume answering, and when a group fails."""
 
 import logging
 import threading
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 class Telling:
-    """The status of a client's logs, and those who watch it. `lock` guards what is told."""
+    """The status of the logs of a client, and its subscribers. `lock` guards what is told."""
 
     def __init__(
         self, tail: Tail, lock: threading.RLock, failures: Callable[[], Mapping[str, str]]
     ) -> None:
-        """`failures` are the reasons of the groups that have failed, by their names."""
+        """`failures` returns the reasons of failed groups, by the name of the group."""
         self._tail, self._lock, self._failures = tail, lock, failures
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
@@ -29,22 +29,22 @@ class Telling:
         """Whether a group has failed, or a failed one was left, and nobody was told yet."""
 
     def status(self) -> Status:
-        """How things stand with the brokers and with the groups."""
+        """Return the status of the brokers and of the groups."""
         return Status(self._tail.silent_ms(), self._failures())
 
     @property
     def is_returning(self) -> bool:
-        """Whether brokers that were silent answer again, which nobody was told yet."""
+        """Tell whether brokers answer again, and subscribers have not been told yet."""
         return bool(self._told.silent_ms) and not self._tail.silent_ms()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
-        """Call back at each change that is worth telling; returns what ends it."""
+        """Call back at each change of the status; return a function that unsubscribes."""
         with self._lock:
             self._watchers.append(callback)
         return lambda: self._watchers.remove(callback)
 
     def tell(self) -> None:
-        """Tell whoever watches, if something changed that is worth telling."""
+        """Call the subscribers if the status has changed."""
         told = self._told
         if not self.is_news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
             return  # the path of every poll: no look at a thousand groups

@@ -1,15 +1,15 @@
-"""The outcomes a fold remembers: of the last `WINDOW` offsets, found by event id (rule 1).
+"""The outcomes that a fold remembers: those of the last `WINDOW` offsets, by event id (rule 1).
 
-Those of commands, which a service sends on behalf of clients, are kept longer: `Kept`.
+`Kept` has the outcomes of commands, which a service sends on behalf of clients, for longer.
 
 At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
-event at p carries `seen` < p, for its writer had folded no further. So if the outcome was
-forgotten then `seen` < o - WINDOW: that is the test for a stale copy, and it needs no memory.
-And only what was decided after `seen` has to be looked through: mostly nothing.
+event at p carries `seen` < p, since its writer had folded no further. So if the outcome was
+forgotten, `seen` < o - WINDOW: this test for a stale copy needs no memory. Otherwise only the
+outcomes decided after `seen` have to be searched, which mostly are none.
 
-A persistent value: recording copies at most one block of a few dozen entries. What a Rollup
-remembers is read from it when somebody asks: nobody does, mostly, and a thousand groups that
-are opened would read millions of outcomes.
+A window is a persistent value: recording an outcome copies at most one block of a few dozen
+entries. The outcomes in a Rollup are decoded only when somebody asks for one. That is rare, and
+opening a thousand groups would otherwise decode millions of outcomes.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,9 +49,9 @@ Numbered = dict[EventId, tuple[int, Decided]]
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What was decided through `upto`, in the order of the log, as a Rollup remembers it.
+    """The outcomes that a Rollup remembers: decided through `upto`, in the order of the log.
 
-    `may_hold` says for certain that an id is not there, without reading.
+    If `may_hold` is false for an id, it is not among them; that needs no decoding.
     """
 
     upto: Offset
@@ -59,7 +59,7 @@ class Earlier:
     may_hold: Callable[[EventId], bool]
 
     def find(self, id_: EventId) -> tuple[int, Decided] | None:
-        """The last decision of this id, and how many came after it."""
+        """Return the last decision of this id, and how many decisions follow it."""
         if not self.may_hold(id_):
             return None
         found = enumerate(reversed(self.read()))
@@ -71,10 +71,10 @@ def earlier_of(
     read: Callable[[], tuple[Decided, ...]],
     is_in_bytes: Callable[[EventId], bool],
 ) -> Earlier:
-    """Outcomes that lie in bytes, to be read when somebody asks.
+    """Return outcomes that are decoded from bytes when somebody asks.
 
-    The bytes of an id that is among them are in those: that is a quick look, but one at all of
-    them. Who asks often is answered by the ids.
+    An id among them occurs in the bytes. To search the bytes is quick but costs their length,
+    so after a few questions the ids are decoded and searched instead.
     """
     asked = count()
 
@@ -97,7 +97,7 @@ class Window:
     earlier: Earlier | None = None
 
     def find(self, id_: EventId, seen: Offset) -> Decision | None:
-        """What was decided for this event at an offset after `seen`."""
+        """Return the decision of this event at an offset after `seen`; else None."""
         for block in (self.newest, *reversed(self.blocks)):
             if block and _last_offset(block) <= seen:
                 return None
@@ -110,7 +110,7 @@ class Window:
         return place[1].outcome if place is not None and place[1].offset > seen else None
 
     def record(self, decided: Decided) -> "Window":
-        """The window with one more outcome, and without blocks that are forgotten."""
+        """Return the window with one more outcome and without forgotten blocks."""
         newest = {**self.newest}
         newest.pop(decided.id, None)  # an id that is decided anew is the last now
         newest[decided.id] = decided
@@ -122,9 +122,9 @@ class Window:
         return Window((*kept, newest), {}, self.earlier if is_needed else None)
 
     def remembered(self, at: Offset) -> Iterator[Decided]:
-        """What is remembered at offset `at`, in the order of the log; of an id the last.
+        """Yield what is remembered at offset `at`, in log order; of each id the last decision.
 
-        So it is the same for all who fold, wherever their blocks begin.
+        It is the same for all readers, wherever their blocks begin.
         """
         found: Block = {}
         earlier = () if self.earlier is None else self.earlier.read()
@@ -148,10 +148,10 @@ def _last_offset(block: Block) -> Offset:
 class Kept:
     """The outcomes of the last `KEPT` events of commands, found by event id.
 
-    Whoever carries out commands names its events after them. If it is killed between effect and
-    answer, its successor sends the same names, and is told what became of the first (the bound
-    is derived in `streams.storage.commands`). `count` is how many there were since `earlier`;
-    it numbers them.
+    The command service names events after their commands. If it is killed between effect and
+    answer, its successor sends events of the same names and gets the outcome of the first
+    (`streams.storage.commands` derives the bound). `count` is the number of outcomes since
+    `earlier`.
     """
 
     blocks: tuple[Numbered, ...] = ()
@@ -160,7 +160,7 @@ class Kept:
     earlier: Earlier | None = None
 
     def find(self, id_: EventId) -> Decision | None:
-        """What was decided for this event, if it is one of the last `KEPT`."""
+        """Return the decision of this event if it is one of the last `KEPT`."""
         for block in (self.newest, *reversed(self.blocks)):
             found = block.get(id_)
             if found is not None:
@@ -173,7 +173,7 @@ class Kept:
         return decided.outcome if self.count + later < KEPT else None
 
     def record(self, decided: Decided) -> "Kept":
-        """One more outcome; blocks that hold only forgotten ones go."""
+        """Return the outcomes with one more, and without blocks that are forgotten."""
         newest = {**self.newest, decided.id: (self.count, decided)}
         if len(newest) < BLOCK:
             return Kept(self.blocks, newest, self.count + 1, self.earlier)
@@ -182,7 +182,7 @@ class Kept:
         return Kept((*self.blocks[-full:], newest), {}, self.count + 1, earlier)
 
     def __iter__(self) -> Iterator[Decided]:
-        """The last `KEPT`, in the order of the log."""
+        """Yield the last `KEPT` decisions in log order."""
         room = KEPT - self.count
         if self.earlier is not None and room > 0:
             yield from self.earlier.read()[-room:]

@@ -1,12 +1,12 @@
-"""The coordinator's workers: processes of bounded memory, a few of them.
+"""A pool of a few worker processes with bounded memory, for the coordinator.
 
     with (yield from workers.lend()) as worker:
         ended = yield from worker.ask(request, tables, take)
 
-What a text makes the engine evaluate is evaluated in one, so a statement that takes too much,
-or takes for ever, ends a worker and nobody else's statement. A worker has one user at a time;
-the others wait for their turn. Whoever waits gets to see a beat every second, and may give up
-at each.
+A worker evaluates what the text of a statement makes the engine evaluate. A statement that
+takes too much memory or time ends its worker, and no other statement. A worker serves one
+caller at a time, and the others wait in order. A waiting caller gets a beat each second and can
+give up then.
 """
 
 import logging
@@ -31,7 +31,7 @@ _Returned = TypeVar("_Returned")
 
 
 class Lent:
-    """A worker for as long as the context lasts."""
+    """A context manager that gives its worker back at the end."""
 
     def __init__(self, worker: Worker, give_back: Callable[[Worker], None]) -> None:
         self._worker, self._give_back = worker, give_back
@@ -51,8 +51,8 @@ class Lent:
 class Workers:
     """A pool of at most `most` workers; any thread may borrow one.
 
-    Their files lie under `directory`; that of the system if it is None. One that is killed
-    together with this process leaves them there.
+    Their files lie under `directory`, by default the temporary directory of the system. A
+    worker that is killed together with this process leaves its files there.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Workers:
         self._is_closed = False
 
     def start(self) -> None:
-        """Have one ready before it is asked for, as it takes a second to start.
+        """Start a worker in advance, since a start takes a second.
 
-        Where none can be started nobody is told who did not ask.
+        A failure is not reported here: the next caller that needs a worker gets it.
         """
         with self._lock:
             if not self._free and not self._is_closed:
@@ -78,7 +78,7 @@ class Workers:
                     log.warning("no worker can be started", extra={"cause": error.detail})
 
     def lend(self) -> Generator[None, None, Lent]:
-        """Wait for a turn, and for a worker. Errors: Unstarted."""
+        """Wait for a turn and for a worker. Errors: Unstarted when no worker can be started."""
         yield from self._turns.take()
         try:
             worker = self._fit()
@@ -93,7 +93,7 @@ class Workers:
         return Lent(worker, self._give_back)
 
     def answer(self, request: Request) -> tuple[bytes, Ended]:
-        """Have a request without tables answered: its data, and the end. Waits for its turn.
+        """Send a request without tables; return its data and its end. Waits for a turn.
 
         Errors: as `lend` and `Worker.ask`.
         """
@@ -125,7 +125,7 @@ class Workers:
             self._turns.give()
 
     def close(self) -> None:
-        """End those that nobody uses, and the others when they are given back."""
+        """End the idle workers now, and the others when they are given back."""
         with self._lock:
             self._is_closed = True
             free, self._free = self._free, []
@@ -134,7 +134,7 @@ class Workers:
 
 
 def _waited(work: Generator[None, None, _Returned]) -> _Returned:
-    """What the work returns, however many beats it takes."""
+    """Run the work to its end, ignoring its beats, and return its result."""
     while True:
         try:
             next(work)
