@@ -6,6 +6,8 @@ whatever else DuckDB has: it computes them anew for each group and time at which
 changes. And some are refused, because no order of the rows makes their answer one (rule 39).
 """
 
+from streams.plan.typenames import contains
+
 EXTREMES = frozenset({"min", "max"})
 _LINEAR = frozenset({"count", "sum", "avg", "bool_and", "bool_or"})
 _VARIANCES = frozenset({"var_pop", "var_samp", "stddev_pop", "stddev_samp", "sem"})
@@ -58,8 +60,9 @@ def is_accumulated(function: str, arguments: tuple[str, ...], result: str) -> bo
     if function in _OF_PAIRS:
         return len(arguments) == _BOTH
     if function in EXTREMES:
-        # An ENUM travels as its text, whose order is another one than that of its values.
-        return len(arguments) == 1 and not is_enum(arguments[0])
+        # An ENUM travels as its text, whose order is another one than that of its values; of
+        # intervals that are equal one is shown as it came.
+        return len(arguments) == 1 and not is_enum(arguments[0]) and not is_long(arguments[0])
     if function in {"sum", "avg"}:
         return result.startswith(_SUMMED)
     return function in _LINEAR | _VARIANCES and len(arguments) <= 1
@@ -80,6 +83,11 @@ def is_interpolated(function: str, argument: str) -> bool:
 def is_enum(type_: str) -> bool:
     """Tell whether values of the type are those of an ENUM, and not lists of them."""
     return type_.startswith("ENUM(") and type_.endswith(")")
+
+
+def is_long(type_: str) -> bool:
+    """Tell whether values are intervals, or have some in them: equal ones print apart."""
+    return contains(type_, "INTERVAL")
 
 
 def is_of_pairs(function: str) -> bool:

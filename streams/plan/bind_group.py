@@ -30,6 +30,7 @@ from streams.plan.ir import (
     columns,
     shared,
 )
+from streams.plan.passes.canonical import least
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Rule
 from streams.plan.record import Record
@@ -411,9 +412,7 @@ def _distinct_by(source: Relational, targets: tuple[Scalar, ...]) -> Relational:
     own = columns(source)
     names = tuple(column.name for column in own)
     folded = [i for i, target in enumerate(targets) if not isinstance(target, Ref)]
-    calls = tuple(
-        AggregateCall("min", Ref(i, own[i].type, own[i].name), own[i].type) for i in folded
-    )
+    calls = tuple(least(Ref(i, own[i].type, own[i].name)) for i in folded)
     group = Group(source, targets, calls, names + tuple(names[i] for i in folded))
     places = [len(own) + folded.index(i) if i in folded else i for i, _ in enumerate(own)]
     outputs = tuple(Ref(p, c.type, c.name) for p, c in zip(places, own, strict=True))

@@ -12,12 +12,13 @@ from streams.plan.bind_order import Ordered
 from streams.plan.binder import Binder, binder
 from streams.plan.draw import draw
 from streams.plan.explain import explain_logical, explain_physical
+from streams.plan.intervals import carriable
 from streams.plan.lower import lower
 from streams.plan.passes import optimise
 from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
 from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
-from streams.plan.scalar import Ref
+from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.settle import settle
 from streams.plan.temporal import refuse_elsewhere
 from streams.trace.functions import Function, named, without_hash
@@ -149,7 +150,7 @@ def _settled(
         tied = mutual.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
         settled = settle(carriers.carry(tied), bound.computable)
-        _refuse_failing_rows(settled, bound)
+        _refuse_failing_constants(settled, bound)
     return replace(unchecked, rows=settled), columns
 
 
@@ -290,10 +291,16 @@ def _inner_types(dataflow: Dataflow) -> frozenset[str]:
     )
 
 
-def _refuse_failing_rows(node: ir.Relational, bound: Binder) -> None:
-    """Errors: InvalidStatement for a VALUES list with a cell that has no value."""
+def _refuse_failing_constants(node: ir.Relational, bound: Binder) -> None:
+    """Errors: InvalidStatement for a VALUES list, or an argument of a window, without value."""
+    rows: tuple[tuple[Scalar, ...], ...] = ()
     if isinstance(node, ir.Values):
-        for row in node.rows:
-            bound.check("SELECT " + ", ".join(render.sql(cell) for cell in row))
+        rows = node.rows
+    elif isinstance(node, ir.Window):
+        given = (each for call in node.calls for each in call.arguments)
+        constants = tuple(each for each in given if carriable(each) != each and not refs(each))
+        rows = (constants,) if constants else ()
+    for row in rows:
+        bound.check("SELECT " + ", ".join(render.sql(carriable(cell)) for cell in row))
     for part in ir.parts(node):
-        _refuse_failing_rows(part, bound)
+        _refuse_failing_constants(part, bound)

@@ -25,7 +25,7 @@ from streams.plan.ir import (
     WindowCall,
     columns,
 )
-from streams.plan.passes.canonical import is_vague, representative
+from streams.plan.passes.canonical import is_vague, representative, shows_values
 from streams.plan.render import label, sql
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.typenames import contains, identifier
@@ -39,6 +39,9 @@ _ORDER_BLIND = frozenset({
 })  # fmt: skip
 """Aggregates that give one answer in any order (of floats: `minds_order`)."""
 
+_ONE_OF_THEM = frozenset({"max", "median", "min", "quantile", "quantile_disc"})
+"""Aggregates that give one of their values."""
+
 _SUMMED = frozenset({"sum", "avg"})
 _BINNED = frozenset({"histogram", "histogram_exact"})
 _RANKS = frozenset({"rank", "dense_rank", "percent_rank", "cume_dist"})
@@ -51,9 +54,11 @@ _FLOATS = ("FLOAT", "DOUBLE")
 def minds_order(function: str, arguments: Sequence[Scalar]) -> bool:
     """Tell whether an aggregate may give another answer when rows come in another order."""
     if function in _SUMMED:
-        return any(argument.type in _FLOATS for argument in arguments)
+        return any(is_vague(argument.type) for argument in arguments)
     if function in _BINNED:  # the bins are those of the row that comes first
         return any(refs(bins) for bins in arguments[1:])
+    if function in _ONE_OF_THEM:  # of equal ones the first
+        return any(is_vague(argument.type) for argument in arguments)
     return function not in _ORDER_BLIND
 
 
@@ -61,13 +66,29 @@ def aggregate(call: AggregateCall) -> str:
     """A general call in SQL over `c0 .. cn`."""
     first = () if call.argument is None else (call.argument,)
     arguments = first + call.more
+    distinct = call.argument if call.distinct and shows_values(call) else None
+    if distinct is not None and is_vague(distinct.type):
+        return _of_distinct(call, distinct)
     orders = [_order(order, sql) for order in call.orders]
     if minds_order(call.function, arguments):
-        orders += [f"{sql(each)} {_LAST}" for each in arguments if refs(each)]
+        orders += _terms([each for each in arguments if refs(each)], apart=not call.distinct)
     inside = ("DISTINCT " if call.distinct else "") + ", ".join(map(sql, arguments))
     inside += f" ORDER BY {', '.join(dict.fromkeys(orders))}" if orders else ""
-    where = f" FILTER (WHERE {sql(call.condition)})" if call.condition else ""
-    return f"{identifier(call.function)}({inside}){where}"
+    return f"{identifier(call.function)}({inside}){_where(call)}"
+
+
+def _of_distinct(call: AggregateCall, argument: Scalar) -> str:
+    """An aggregate of distinct values of which equal ones differ: the first of each class."""
+    orders = [_order(order, sql) for order in call.orders] + _terms([argument])
+    listed = f"list({sql(argument)} ORDER BY {', '.join(dict.fromkeys(orders))}){_where(call)}"
+    is_first = "place = 1 OR value IS DISTINCT FROM listed[place - 1]"
+    firsts = f"list_filter(listed, lambda value, place: {is_first})"
+    distinct = f"list_transform([{listed}], lambda listed: {firsts})[1]"
+    return f"list_aggregate({distinct}, '{call.function}')"
+
+
+def _where(call: AggregateCall) -> str:
+    return f" FILTER (WHERE {sql(call.condition)})" if call.condition else ""
 
 
 def window(call: WindowCall, row: Sequence[Ref]) -> str:
@@ -126,23 +147,24 @@ def ties(row: Sequence[Ref]) -> list[str]:
 
     `i` numbers equal rows: all calls see them in one order.
     """
-    return [*_row_terms(row), f"i {_LAST}"]
+    return [*_terms(row), f"i {_LAST}"]
 
 
-def _row_terms(row: Sequence[Ref], text: Text = sql) -> list[str]:
+def _terms(values: Sequence[Scalar], text: Text = sql, *, apart: bool = True) -> list[str]:
+    """The values as terms of an ORDER BY; if `apart`, none compares equal to other bits."""
     terms = []
-    for column in row:
-        terms.append(f"{text(column)} {_LAST}")
-        if column.type in _FLOATS:
-            terms.append(f"signbit({sql(column)}) {_LAST}")
-        elif is_vague(column.type):
-            terms.append(f"CAST({sql(column)} AS VARCHAR) {_LAST}")
+    for value in values:
+        terms.append(f"{text(value)} {_LAST}")
+        if apart and value.type in _FLOATS:
+            terms.append(f"signbit({sql(value)}) {_LAST}")
+        elif apart and is_vague(value.type):
+            terms.append(f"CAST({sql(value)} AS VARCHAR) {_LAST}")
     return terms
 
 
 def sort_key(orders: Sequence[Order], row: Sequence[Ref]) -> str:
     """An order, then the whole row, as arguments of `create_sort_key`."""
-    terms = [_order(order, _comparable) for order in orders] + _row_terms(row, _comparable)
+    terms = [_order(order, _comparable) for order in orders] + _terms(row, _comparable)
     parts = (term.rsplit(" ", 3) for term in dict.fromkeys(terms))
     return ", ".join(f"{value}, '{' '.join(words)}'" for value, *words in parts)
 

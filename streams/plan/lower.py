@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from streams.plan import bodies, grouped, ir, physical
 from streams.plan.asof import asof
+from streams.plan.intervals import as_column
 from streams.plan.matches import expand
 from streams.plan.passes.fuse import fuse
 from streams.plan.paths import Arranged, Visit, paths, shared, starts
@@ -148,7 +149,7 @@ class _Builder:
         linear = physical.Linear(
             number,
             tuple(expression(predicate) for predicate in predicates),
-            tuple(expression(output) for output in outputs),
+            tuple(as_column(output) for output in outputs),
         )
         placement = self.placements[number]
         spread = replace(placement, slots=through(placement.slots, outputs))
@@ -160,7 +161,7 @@ class _Builder:
         """Equal rows must meet, so that one that was retracted is not waited for any more."""
         bounds = tuple(bound(each) for each in predicates if is_temporal(each))
         plain = tuple(expression(each) for each in predicates if not is_temporal(each))
-        temporal = physical.Temporal(number, plain, bounds, tuple(map(expression, outputs)))
+        temporal = physical.Temporal(number, plain, bounds, tuple(map(as_column, outputs)))
         placement = self.placements[number]
         if placement.level and placement.slots is not None:
             spread = replace(placement, slots=through(placement.slots, outputs))

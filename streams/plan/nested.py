@@ -41,7 +41,7 @@ def rebuilt(scalar: Scalar, representative: Representative, depth: int = 0) -> S
         case _:
             variable = Parameter(f"value@r{depth}", scalar.type)
             whole = _whole(variable, made, representative, depth + 1)
-            return _bound(scalar, variable, whole)
+            return bound(scalar, variable, whole)
 
 
 def _each(scalar: Scalar, type_: str, representative: Representative, depth: int) -> Scalar:
@@ -55,7 +55,7 @@ def _transformed(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
     return _function("list_transform", (scalar, over), f"{body.type}[]")
 
 
-def _bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
+def bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
     """The body with the variable for the value."""
     alone = _function("list_value", (scalar,), f"{scalar.type}[]")
     first = Literal("CAST('1' AS BIGINT)", "BIGINT", "1")
