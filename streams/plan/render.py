@@ -88,6 +88,8 @@ def _render(scalar: Scalar, style: Style) -> str:
             return style.literal(scalar)
         case Parameter(name=name):
             return style.variable(name)
+        case Call(form=Form.CHECKED, arguments=(whole, shown)):
+            return _render(shown if style.bare_literals else whole, style)
         case Call(form=Form.AS_STRUCT | Form.AS_UNION | Form.AS_KEY):
             return _of_unions(scalar, style)
         case Call():

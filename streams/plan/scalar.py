@@ -36,6 +36,7 @@ class Form(Enum):
     NEAREST = "nearest"  # a value compared, as `name` says, with the start and end of a range
     ROWS = "rows"  # those of a table function, as a list; NULL if there are none
     LAMBDA = "lambda"  # `names` are the parameters, the argument is the body
+    CHECKED = "checked"  # the first argument; people read the second, of which it was made
     AS_STRUCT = "as struct"  # what carries the argument, in which there are unions
     AS_UNION = "as union"  # the value that the argument carries
     AS_KEY = "as key"  # what carries the argument, such that `=` of structs is `=` of unions

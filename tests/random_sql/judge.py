@@ -60,6 +60,10 @@ _FAILS = (
 )
 
 
+_OF_TEXT_TOO = duckdb.BinderException, UnicodeDecodeError
+"""Of these, what is raised of a query that does not bind is no failure over its rows."""
+
+
 class Refused(Exception):
     """A query that no view can have; `unbound` if DuckDB does not take it either."""
 
@@ -204,7 +208,10 @@ class Judge:
             self.connection.execute("SET disabled_optimizers = ''")
 
     def answer(self, query: str, types: list[str], time: int) -> Counter[str] | None:
-        """DuckDB's rows at a time, or None if it fails."""
+        """DuckDB's rows at a time, or None if it fails over them.
+
+        Errors: Refused where it fails whatever the rows: that says nothing of a view.
+        """
         self.connection.execute(f"SET VARIABLE now = {time}")
         self.failure = ""
         try:
@@ -213,6 +220,8 @@ class Judge:
             return Counter(map(str, self.connection.execute(_shown(query, types)).fetchall()))
         except _FAILS as error:
             self.failure = str(error)
+            if isinstance(error, _OF_TEXT_TOO) and not self._binds(query):
+                raise Refused(self.failure.splitlines()[0], unbound=True) from error
             return None
         except duckdb.NotImplementedException as error:  # without its optimiser it cannot
             raise Refused(str(error).splitlines()[0], unbound=True) from error
@@ -236,11 +245,15 @@ class Judge:
         return histories
 
     def _is_unbound(self, case: Case) -> bool:
+        return not self._binds(case.pinned)
+
+    def _binds(self, query: str) -> bool:
+        """Whether DuckDB takes the query, whatever the rows."""
         try:
-            self.connection.execute(f"EXPLAIN {case.pinned}")
-        except duckdb.Error:
-            return True
-        return False
+            self.connection.execute(f"EXPLAIN {query}")
+        except (duckdb.Error, UnicodeDecodeError):
+            return False
+        return True
 
     def _load(self, table: Table, last: int) -> pa.Table:
         """Make the table a view of its contents at the time `now`; its updates."""

@@ -9,7 +9,7 @@ import pytest
 from tests.random_sql.case import Case, case, parse
 from tests.random_sql.chance import Chance
 from tests.random_sql.constructs import Coverage
-from tests.random_sql.judge import Judge
+from tests.random_sql.judge import Judge, Refused
 from tests.random_sql.search import Search
 from tests.random_sql.tables import RARE, SIMPLE
 from tests.support.plan_tables import as_text, connect
@@ -95,6 +95,17 @@ def test_several_rows_for_a_value_count_where_it_is_read() -> None:
 
 
 FAILING = "table t a INTEGER\n@1 t +1 0\n@2 t +1 1\ntable u b INTEGER\n@1 u +1 7\n@2 u -1 7\n"
+
+
+def test_a_query_that_duckdb_does_not_bind_is_no_failure_over_rows() -> None:
+    judge = Judge()
+    judge.connection.execute("CREATE TABLE t AS SELECT 1 AS a, NULL::INTEGER[] AS bins")
+    assert judge.answer("SELECT histogram(a, bins) AS h FROM t", ["VARCHAR"], 0) is None
+    assert "cannot be NULL" in judge.failure
+    with pytest.raises(Refused, match="nope"):
+        judge.answer("SELECT nope FROM t", ["INTEGER"], 0)
+    with pytest.raises(Refused):
+        judge.answer("SELECT 'é' + 'è' FROM t", ["INTEGER"], 0)
 
 
 def test_an_error_of_the_view_alone_is_noticed() -> None:
