@@ -140,15 +140,14 @@ def _bounds(record: Record) -> Bounds:
         return Bounds(computed=record)
     limit, percent = _limit(record.record("limit_val"))
     offset, _ = _limit(record.record("offset_val"))
-    return Bounds(offset or 0, limit, percent)
+    return Bounds(offset or 0, None if limit == _ALL else limit, percent)
 
 
 def _limit(record: Record) -> tuple[int | None, float | None]:
     """A number of rows, or a percentage of them."""
     match record.text("type"):
         case "CONSTANT_VALUE":
-            count = int(str(record.fields.get("constant_integer", 0)))
-            return (None if count == _ALL else count), None
+            return int(str(record.fields.get("constant_integer", 0))), None
         case "CONSTANT_PERCENTAGE":
             return None, float(str(record.raw("constant_percentage")))
         case _:
