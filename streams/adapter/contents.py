@@ -4,7 +4,6 @@ The reader is told the error.
 """
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
@@ -17,7 +16,7 @@ def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
     if not found.num_rows:
         return
     first = found.column("error")[0].as_py()
-    count = pc.sum(found.column("diff")).as_py()
+    count = sum(found.column("diff").to_pylist())
     raise InvalidStatement(
         f"{name} holds {'an error' if count == 1 else f'{count} errors'} at {time}",
         first,

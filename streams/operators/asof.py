@@ -35,6 +35,7 @@ from streams.operators.sight import beyond, keys
 from streams.plan.physical import Asof
 from streams.trace import order, ordered
 from streams.trace.columns import Ints, group, key_form, spans
+from streams.trace.diffs import followed
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.leading import Gaps, within
 from streams.trace.runs import RunName
@@ -98,10 +99,7 @@ def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
     places = np.lexsort((ranks[size:], row))
     row, diffs = row[places], side.diffs[places]
     first = np.searchsorted(row, row)
-    running = np.cumsum(diffs)
-    before = running - diffs
-    last = np.searchsorted(row, row, "right") - 1
-    behind = running[last] - before
+    behind = _behind(diffs, row)
     own = np.arange(size)
     high = ranged.high.take(pa.array(places))
     low = pc.if_else(
@@ -112,6 +110,12 @@ def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
     shown = np.flatnonzero((behind != 0) & pc.less(low, high).to_numpy(zero_copy_only=False))
     at, by = pa.array(shown), places[shown]
     return _Ranged(_chosen(side, by, behind[shown]), low.take(at), high.take(at))
+
+
+def _behind(diffs: Ints, row: Ints) -> Ints:
+    """The sum of each row's diffs from each of them on. Errors: DiffOverflow."""
+    starts = order.starts([row[::-1]])
+    return followed(diffs[::-1], starts, np.zeros(len(starts), np.int64))[::-1]
 
 
 def _chosen(side: Side, places: Ints, diffs: Ints) -> Side:

@@ -21,6 +21,7 @@ from streams.operators.context import Scope
 from streams.operators.moments import Moments
 from streams.trace import multiset, order
 from streams.trace.columns import Ints, group, int64, key_form, spans
+from streams.trace.diffs import copies, followed, plus, sum_at, sums
 from streams.trace.kernel import Kernel
 from streams.trace.runs import RunName
 
@@ -99,9 +100,10 @@ class Contents:
         counts = self._counts(entry, pairs.moment[start:end][pair])
         negative = np.unique(pair[counts < 0]) + start
         times = np.maximum(counts, 0)
-        places = pa.array(np.repeat(entry, times))
-        copies = pa.array(spans(np.zeros(len(times), np.int64), times))
-        columns = [pa.array(np.repeat(pair, times)), copies, *self.rows.take(places).columns]
+        which = copies(times)
+        equal = pa.array(spans(np.zeros(len(times), np.int64), times))
+        data = self.rows.take(pa.array(entry[which])).columns
+        columns = [pa.array(pair[which]), equal, *data]
         names = ["p", "i", *self.rows.schema.names]
         return pa.RecordBatch.from_arrays(columns, names=names), negative
 
@@ -113,7 +115,7 @@ class Contents:
         codes = self.entry * size + self.moment
         place = np.searchsorted(codes, entry * size + moment, "right") - 1
         met = (place >= 0) & (self.entry[place] == entry)
-        return self.base[entry] + np.where(met, self.sums[place], 0)
+        return plus(self.base[entry], np.where(met, self.sums[place], 0))
 
 
 def schema(keys: Sequence[pa.DataType], data: Sequence[pa.Field]) -> pa.Schema:
@@ -151,8 +153,7 @@ def of_changes(
     moment = moments.places(new, int64(rows.column("time")))
     both = _data(stored.columns[1:-1], rows.columns[:-2], width, shape)
     entries = _entries(both, np.concatenate((old, new)), kernel)
-    base = np.zeros(len(entries.owner), np.int64)
-    np.add.at(base, entries.ids[: len(old)], int64(stored.column("diff")))
+    base = sum_at(entries.ids[: len(old)], len(entries.owner), int64(stored.column("diff")))
     entry, at, sums = _changes(entries.ids[len(old) :], moment, int64(rows.column("diff")))
     hashes = pa.array(moments.hashes[new])
     added = [hashes, *rows.columns[:-2], rows.column("diff")]
@@ -204,10 +205,7 @@ def _entries(rows: pa.RecordBatch, owner: Ints, kernel: Kernel) -> _Entries:
 def _changes(entry: Ints, moment: Ints, diffs: Ints) -> tuple[Ints, Ints, Ints]:
     """The changes by entry and moment, each with the sum of the entry's changes so far."""
     places, starts = order.sort([entry, moment])
-    if not len(starts):
-        return entry, moment, diffs
-    sums = np.cumsum(np.add.reduceat(diffs[places], starts))
+    net = sums(diffs[places], starts)
     entry, moment = entry[places[starts]], moment[places[starts]]
-    first = np.searchsorted(entry, entry)
-    before = np.where(first > 0, sums[first - 1], 0)
-    return entry, moment, sums - before
+    begin = order.starts([entry])
+    return entry, moment, followed(net, begin, np.zeros(len(begin), np.int64))

@@ -31,6 +31,7 @@ from streams.operators.moments import Moments
 from streams.operators.totals import Slot, Sum
 from streams.trace import order, ordered
 from streams.trace.columns import Flags, Groups, Ints, canonical, int64
+from streams.trace.diffs import followed, sums
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunName
 from streams.trace.updates import flatten
@@ -81,19 +82,13 @@ def partial(
     values = _values(column)
     ranks = order.ranks(order.comparable(values, kernel))
     by_change, starts = order.sort([owner, ranks, int64(rows.column("time"))])
-    sums = _sums(int64(rows.column("diff"))[by_change], starts)
-    kept = np.flatnonzero(sums)
+    net = sums(int64(rows.column("diff"))[by_change], starts)
+    kept = np.flatnonzero(net)
     first = pa.array(by_change[starts[kept]])
     arrays = [*(key.take(first) for key in keys), values.take(first)]
-    arrays += [rows.column("time").take(first), pa.array(sums[kept])]
+    arrays += [rows.column("time").take(first), pa.array(net[kept])]
     shape = schema([key.type for key in keys], column.type)
     return pa.RecordBatch.from_arrays(arrays, schema=shape)
-
-
-def _sums(values: Ints, starts: Ints) -> Ints:
-    """The sum of each piece of `values`; a piece begins at each start."""
-    sums: Ints = np.add.reduceat(values, starts) if len(starts) else np.empty(0, np.int64)
-    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +130,11 @@ class Touched:
         )
 
     def counts(self, base: Ints) -> Ints:
-        """After each change the count of its entry, given the counts before the interval."""
-        running = np.cumsum(self.diff)
-        first = np.searchsorted(self.entry, self.entry)
-        return running - (running - self.diff)[first] + base[self.entry]
+        """After each change the count of its entry, given the counts before the interval.
+
+        Errors: DiffOverflow.
+        """
+        return followed(self.diff, order.starts([self.entry]), base)
 
 
 def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
@@ -162,7 +158,7 @@ def touched(rows: pa.RecordBatch, moments: Moments, kernel: Kernel) -> Touched:
         place=place,
         entry=np.cumsum(new) - 1,
         moment=moment[first],
-        diff=_sums(int64(rows.column("diff"))[by_change], starts),
+        diff=sums(int64(rows.column("diff"))[by_change], starts),
     )
 
 
@@ -170,8 +166,8 @@ def insert(
     of: Touched, moments: Moments, scope: Scope, names: Sequence[RunName]
 ) -> list[RunName]:
     """The runs of the arrangement with the changes added."""
-    sums = _sums(of.diff, order.starts([of.entry]))
-    kept = np.flatnonzero(sums)
+    net = sums(of.diff, order.starts([of.entry]))
+    kept = np.flatnonzero(net)
     # Entries lie owner by owner, and owners in the order of their hashes.
     owner, at = pa.array(of.owner[kept]), pa.array(of.place[kept])
     keys = [key.take(owner) for key in moments.keys]
@@ -179,7 +175,7 @@ def insert(
     arrays = [pa.array(moments.hashes).take(owner), *keys, of.values.take(at)]
     if "s" in shape.names:
         arrays.append(of.compared.take(at))
-    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(sums[kept])], schema=shape)
+    rows = pa.RecordBatch.from_arrays([*arrays, pa.array(net[kept])], schema=shape)
     return ordered.insert(scope.context.files, names, rows, scope.kernel)
 
 

@@ -33,7 +33,7 @@ from streams.operators.moments import Moments, of_rows
 from streams.plan.physical import Join
 from streams.trace import multiset
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
-from streams.trace.diffs import sum_by
+from streams.trace.diffs import followed, negated, sum_by
 from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.runs import Run, RunName, by_hash, lookup
 from streams.trace.updates import flatten, key_columns, with_diffs
@@ -236,7 +236,7 @@ def _later(rows: pa.RecordBatch, lower: int) -> pa.RecordBatch:
 
 def _negated(stepped: Stepped) -> Stepped:
     def negate(rows: pa.RecordBatch) -> pa.RecordBatch:
-        return with_diffs(rows, -int64(rows.column("diff")))
+        return with_diffs(rows, negated(int64(rows.column("diff"))))
 
     output = None if stepped.output is None else negate(stepped.output)
     return Stepped(output, tuple(map(negate, stepped.errors)))
@@ -386,9 +386,8 @@ def _counts(rows: pa.RecordBatch, width: int, kernel: Kernel) -> _Counts:
     keys = [canonical(column) for column in rows.columns[:width]]
     moments, groups = of_rows(keys, int64(rows.column("time")), kernel)
     changes = sum_by(groups, int64(rows.column("diff")))
-    running = np.cumsum(changes)
     first, _ = moments.bounds
-    after = running - (running[first] - changes[first])[moments.owner]
+    after = followed(changes, first, np.zeros(len(first), np.int64))
     return _Counts(moments, after, after - changes)
 
 

@@ -28,6 +28,7 @@ from streams.operators.prefixes import Sums, summed
 from streams.operators.ranked import Candidates
 from streams.operators.sight import Sight
 from streams.trace.columns import Flags, Ints, spans
+from streams.trace.diffs import plus, products
 
 MOST_CELLS = 1 << 18
 """Cells that are looked at together, unless one moment has more."""
@@ -235,8 +236,8 @@ class Neighbourhoods:
         before = blocks.before
         if self.sight.weights is not None:  # what is left out is before all that is kept
             left = np.flatnonzero(still & ~near)
-            amounts = self.sight.weights[:, cells.entry[left]] * counts[left]
-            before = before + summed(amounts, own[left], len(blocks.first))
+            amounts = products(self.sight.weights[:, cells.entry[left]], counts[left])
+            before = plus(before, summed(amounts, own[left], len(blocks.first)))
         return _Blocks(blocks.first, blocks.last, sizes, cells.entry[kept], before)
 
     def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:

@@ -16,6 +16,7 @@ from streams.operators.ranked import Candidates
 from streams.plan.physical import Before
 from streams.trace import order, ordered
 from streams.trace.columns import Ints, int64
+from streams.trace.diffs import plus, products, sum_at
 from streams.trace.kernel import Kernel, arrow_type
 from streams.trace.runs import Run
 
@@ -46,12 +47,9 @@ def weights(before: Sequence[Before], columns: Sequence[pa.Array], size: int) ->
 
 
 def summed(amounts: Sums, which: Ints, size: int) -> Sums:
-    """The sums of each of `size` stretches of columns; `which` ascends."""
-    running = np.zeros((len(amounts), len(which) + 1), np.int64)
-    np.cumsum(amounts, axis=1, out=running[:, 1:])
-    ends = np.searchsorted(which, np.arange(size + 1))
-    result: Sums = np.diff(running[:, ends], axis=1)
-    return result
+    """The sums of each of `size` stretches of columns. Errors: DiffOverflow."""
+    rows = [sum_at(which, size, amount) for amount in amounts]
+    return np.stack(rows) if rows else np.empty((0, size), np.int64)
 
 
 def prefixes(
@@ -79,7 +77,8 @@ def prefixes(
             counts[~ordered.same_key(run, places, entries, which, kernel)] = 0
             at, data = pa.array(places), run.rows.columns[2 + width : -1]
             columns = [c.take(at) if i in wanted else c for i, c in enumerate(data)]
-            total += summed(weights(before, columns, len(places)) * counts, which, size)
+            amounts = products(weights(before, columns, len(places)), counts)
+            total = plus(total, summed(amounts, which, size))
     return total
 
 

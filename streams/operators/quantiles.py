@@ -37,6 +37,7 @@ from streams.operators.moments import Moments
 from streams.plan.physical import Aggregate
 from streams.trace import order, ordered
 from streams.trace.columns import Flags, Ints, int64
+from streams.trace.diffs import LARGEST, followed, largest, sum_at
 from streams.trace.kernel import Kernel, arrow_type
 from streams.trace.keyed import Found
 from streams.trace.leading import leading
@@ -187,11 +188,8 @@ def _lower(of: Touched, anchor: pa.Array, kernel: Kernel) -> Flags:
 def _running(start: Ints, change: Ints, moment: Ints, pairs: Pairs) -> Ints:
     """A number at each pair: that of its group before the interval, and the changes since."""
     size, at = len(start), pairs.places
-    steps = np.zeros(len(pairs.owner), np.int64)
-    steps[at[:size]] = start
-    np.add.at(steps, at[size + moment], change)
-    running = np.cumsum(steps)
-    return running - (running - steps)[at[:size]][pairs.owner]
+    steps = sum_at(at[size + moment], len(pairs.owner), change)
+    return followed(steps, at[:size], start)
 
 
 def _ranks(
@@ -205,7 +203,9 @@ def _ranks(
         return low.astype(np.int64), np.ceil(exact).astype(np.int64), exact - low
     scale = -min(int(share.as_tuple().exponent), 0)
     whole, unit = int(share.scaleb(scale)), 10**scale
-    rank = np.maximum(count - (count * unit - count * whole) // unit, 1) - 1
+    if largest(count) * unit > LARGEST:
+        count = count.astype(object)  # Python's integers
+    rank = np.maximum(count - count * (unit - whole) // unit, 1).astype(np.int64) - 1
     return rank, rank, np.zeros(len(rank))
 
 

@@ -19,6 +19,7 @@ from streams.operators.linear import source_of
 from streams.operators.moments import Moments
 from streams.trace import keyed, order
 from streams.trace.columns import Flags, Ints, combined
+from streams.trace.diffs import sums
 from streams.trace.kernel import Kernel
 
 
@@ -176,14 +177,13 @@ def counted(
 
 
 def added(rows: pa.RecordBatch, touched: Touched, moments: Moments) -> pa.RecordBatch:
-    """The changes as rows of the sorted arrangement, by group."""
-    starts = order.starts([touched.entry])
-    sums = np.add.reduceat(touched.diff, starts)
-    kept = np.flatnonzero(sums)
+    """The changes as rows of the sorted arrangement, by group. Errors: DiffOverflow."""
+    net = sums(touched.diff, order.starts([touched.entry]))
+    kept = np.flatnonzero(net)
     owner, at = pa.array(touched.owner[kept]), pa.array(touched.place[kept])
     data = rows.select(list(range(rows.num_columns - 2))).take(at)
     columns = [pa.array(moments.hashes).take(owner), *(k.take(owner) for k in moments.keys)]
-    columns += [touched.values.take(at), *data.columns, pa.array(sums[kept])]
+    columns += [touched.values.take(at), *data.columns, pa.array(net[kept])]
     named = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(moments.keys))]
     schema = pa.schema([*named, ("v", pa.binary()), *data.schema, ("n", pa.int64())])
     return pa.RecordBatch.from_arrays(columns, schema=schema)

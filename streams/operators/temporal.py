@@ -36,6 +36,7 @@ from streams.operators.linear import flags, outputs_of, source_of, tried
 from streams.plan.physical import Bound, Expression, Temporal
 from streams.trace import pending
 from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.diffs import negated
 from streams.trace.kernel import EvaluationFailed, Kernel, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -118,7 +119,7 @@ def _updates(rows: pa.RecordBatch) -> pa.RecordBatch:
     place = pa.array(np.concatenate((np.arange(rows.num_rows), ending)))
     times = np.concatenate((int64(rows.column("time")), leaves[ending]))
     arrays = [rows.column(i).take(place) for i in range(width)]
-    arrays += [pa.array(times), pa.array(np.concatenate((diffs, -diffs[ending])))]
+    arrays += [pa.array(times), pa.array(np.concatenate((diffs, negated(diffs[ending]))))]
     fields = [rows.schema.field(i) for i in range(width)]
     schema = pa.schema([*fields, ("time", pa.int64()), ("diff", pa.int64())])
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

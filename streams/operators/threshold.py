@@ -27,7 +27,7 @@ from streams.operators.moments import of_rows as moments_of
 from streams.plan.physical import MARKED, Rule, Threshold
 from streams.trace import keyed
 from streams.trace.columns import Ints, int64
-from streams.trace.diffs import check_running
+from streams.trace.diffs import followed, sum_at
 from streams.trace.kernel import arrow_schema, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
@@ -95,11 +95,10 @@ def step(
     kernel, files, width = scope.kernel, scope.context.files, len(types)
     shape = _shape(types, len(parts))
     moments, groups = moments_of(rows.columns[:width], int64(rows.column("time")), kernel)
-    changes = np.zeros((len(parts), groups.count), np.int64)
     which = np.repeat(np.arange(len(parts)), [part.num_rows for part in parts])
-    diffs = int64(rows.column("diff"))
-    check_running(changes, diffs)
-    np.add.at(changes, (which, groups.ids), diffs)
+    cells = which * groups.count + groups.ids
+    changes = sum_at(cells, len(parts) * groups.count, int64(rows.column("diff")))
+    changes = changes.reshape(len(parts), groups.count)
     names = runs.get(_COUNTS, [])
     found = keyed.find(files, names, moments.forms, moments.hashes, shape, kernel)
     old = _read(found, len(parts))
@@ -127,11 +126,10 @@ def _read(found: keyed.Found, inputs: int) -> Ints:
 
 def _followed(old: Ints, changes: Ints, moments: Moments) -> tuple[Ints, Ints]:
     """The counts before and after each moment."""
-    check_running(old, changes)
     first, _ = moments.bounds
-    running = np.cumsum(changes, axis=1)
-    start = running[:, first] - changes[:, first]
-    after = running + (old - start)[:, moments.owner]
+    after = np.stack(
+        [followed(change, first, was) for change, was in zip(changes, old, strict=True)]
+    )
     return after - changes, after
 
 

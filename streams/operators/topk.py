@@ -33,8 +33,9 @@ from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.operators.ranked import Candidates, Core
 from streams.plan.physical import TopK
-from streams.trace import keyed, ordered
+from streams.trace import keyed, order, ordered
 from streams.trace.columns import Flags, Ints, canonical, int64, spans
+from streams.trace.diffs import LARGEST, copies, saturated
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.leading import leading
 from streams.trace.runs import Run, RunName
@@ -108,7 +109,7 @@ def _core(
         return []
     values = low.take(pa.array(groups))
     start = ordered.Entries(moments.forms, groups, moments.hashes[groups], values, values)
-    enough = np.full(len(start.owner), max(node.upto, 1), np.int64)
+    enough = np.full(len(start.owner), min(max(node.upto, 1), LARGEST), np.int64)
     some = leading(runs, start, touched.entries(moments), enough, kernel)
     return [] if some is None else [Core(groups[some.which], some.rows, some.counts)]
 
@@ -141,17 +142,28 @@ def _chosen(held: Candidates, node: TopK, start: int, end: int, negative: Ints) 
     sizes = np.searchsorted(held.owner[entries], owner, "right") - first
     entry, pair = entries[spans(first, sizes)], np.repeat(np.arange(end - start), sizes)
     counts = np.maximum(held.counts(entry, held.pairs.moment[start:end][pair]), 0)
-    running = np.cumsum(counts)
-    begin = np.repeat(np.cumsum(sizes) - sizes, sizes)
-    upto = running - (running - counts)[begin] if len(entry) else running
-    low, high = node.offset, node.upto
-    times = np.clip(upto, low, high) - np.clip(upto - counts, low, high)
+    before, upto = _ranks(counts, pair)
+    low, high = min(node.offset, LARGEST), min(node.upto, LARGEST)
+    times = np.clip(upto, low, high) - np.clip(before, low, high)
     times[np.isin(pair + start, negative)] = 0
-    places = np.repeat(entry, times)
-    columns = [pa.array(np.repeat(pair, times)), *held.rows.take(pa.array(places)).columns]
+    place = copies(times)
+    rows = held.rows.take(pa.array(entry[place]))
+    columns = [pa.array(pair[place]), *rows.columns]
     names = ["p", *(f"c{index}" for index in range(held.rows.num_columns))]
     table = pa.Table.from_arrays(columns, names=names)
     return Evaluated(table, np.empty(0, np.int64), negative)
+
+
+def _ranks(counts: Ints, owner: Ints) -> tuple[Ints, Ints]:
+    """How many rows lie before each, of those of its owner, and how many up to it.
+
+    What is beyond 64 bits is beyond any bound too, and is no more than `LARGEST`.
+    """
+    starts = order.starts([owner])
+    upto = saturated(counts, starts)
+    before = np.roll(upto, 1)
+    before[starts] = 0
+    return before, upto
 
 
 def _piece(held: Candidates, node: TopK, start: int, end: int) -> Ints:
@@ -169,9 +181,7 @@ def _piece(held: Candidates, node: TopK, start: int, end: int) -> Ints:
     at[owners[::-1]] = moments[::-1]  # the first of these pairs of each group
     counts = np.maximum(held.counts(entries, at[held.owner[entries]]), 0)
     still = np.where(changed, 0, counts)
-    running = np.cumsum(still) - still
-    group = np.searchsorted(held.owner[entries], held.owner[entries])
-    ahead = running - running[group] if len(entries) else running
+    ahead, _ = _ranks(still, held.owner[entries])
     return entries[changed | ((still > 0) & (ahead < node.upto))]
 
 

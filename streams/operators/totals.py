@@ -17,7 +17,7 @@ from streams.errors import InvalidUsage
 from streams.plan.physical import Aggregate
 from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Groups, Ints, int64
-from streams.trace.diffs import check_running, sum_by
+from streams.trace.diffs import followed, sum_at, sum_by
 
 Sum = limbs.Digits | floats.Entries | None
 
@@ -303,7 +303,7 @@ def summed(totals: Totals, groups: Groups) -> Totals:
 def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
     """The running totals: entry i is old[owner[i]] plus the changes of that owner up to i.
 
-    `owner` ascends from 0, and every owner has a change.
+    `owner` ascends from 0, and every owner has a change. Errors: DiffOverflow.
     """
     single = len(owner) == len(old.rows)
     first = owner if single else np.flatnonzero(np.diff(owner, prepend=-1))
@@ -323,12 +323,11 @@ def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
             sums.append(limbs.carry(run(before, change)))
         else:
             sums.append(None)
-    for before, change in zip(
-        (*old.counts, old.rows), (*changes.counts, changes.rows), strict=True
-    ):
-        check_running(before, change)
-    counts = tuple(run(o, c) for o, c in zip(old.counts, changes.counts, strict=True))
-    return Totals(run(old.rows, changes.rows), counts, tuple(sums))
+    counts = tuple(
+        followed(change, first, before)
+        for before, change in zip(old.counts, changes.counts, strict=True)
+    )
+    return Totals(followed(changes.rows, first, old.rows), counts, tuple(sums))
 
 
 def _accumulate_entries(
@@ -341,17 +340,14 @@ def _accumulate_entries(
     tracks, track = np.unique(owners * span + bins, return_inverse=True)
     lengths = np.diff(np.append(first, len(owner)))[tracks // span]
     ends = np.cumsum(lengths)
-    cells = np.zeros(int(ends[-1]) if len(ends) else 0, np.int64)
     within = np.concatenate(
         (np.zeros(len(old.owner), np.int64), changes.owner - first[owner[changes.owner]])
     )
-    np.add.at(
-        cells, (ends - lengths)[track] + within, np.concatenate((old.digits, changes.digits))
-    )
-    running = np.cumsum(cells)
+    digits = np.concatenate((old.digits, changes.digits))
+    cells = sum_at((ends - lengths)[track] + within, int(lengths.sum()), digits)
+    values = followed(cells, ends - lengths, np.zeros(len(ends), np.int64))
     begin = np.repeat(ends - lengths, lengths)
     place = np.arange(len(cells)) - begin + np.repeat(first[tracks // span], lengths)
-    values = running - (running - cells)[begin]
     name = np.repeat(tracks % span, lengths) + floats.MINUS_INFINITY
     return floats.gather(floats.Entries(place, name, values))
 

@@ -44,6 +44,7 @@ from streams.operators.sight import evaluated, sight
 from streams.plan.physical import Before, Groupwise, Reach
 from streams.trace import keyed, ordered
 from streams.trace.columns import Flags, Ints, canonical, int64
+from streams.trace.diffs import copies
 from streams.trace.kernel import Kernel, Prepared, arrow_schema
 from streams.trace.runs import Run, RunName
 from streams.trace.updates import consolidate, flatten
@@ -201,10 +202,10 @@ class _Evaluated:
         moment, after = part.moment[part.piece], part.after[part.piece]
         pair = moment + self.moments.owner[moment] + after
         counts = np.where(self.wrong[pair], 0, part.counts)
-        which = np.repeat(np.arange(len(counts)), counts)
-        copies = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
+        which = copies(counts)
+        equal = np.arange(len(which)) - (np.cumsum(counts) - counts)[which]
         data = self.held.rows.take(pa.array(part.entry[which])).columns
-        columns = [pa.array(part.piece[which]), pa.array(copies)]
+        columns = [pa.array(part.piece[which]), pa.array(equal)]
         ahead = columns_of(self.before, part.before[:, part.piece[which]])
         columns += [pa.array(part.wanted[which]), *ahead, *data]
         names = ["p", "i", "e", *(f"b{i}" for i in range(len(ahead)))]

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import Chunks
@@ -14,6 +13,8 @@ from streams.replica.ingest import source
 from streams.replica.ingest.source import Resources
 from streams.storage import read
 from streams.storage.read import Piece
+from streams.trace.columns import combined, int64
+from streams.trace.diffs import negated
 
 Loaded = tuple[pa.Table, pa.Table]
 """Updates c0 .. cn, time, diff; and errors error, time, diff."""
@@ -63,7 +64,8 @@ def _at(loaded: Loaded, time: Timestamp) -> Loaded:
 
 def _negated(table: pa.Table) -> pa.Table:
     index = table.schema.get_field_index("diff")
-    return table.set_column(index, "diff", pc.negate(table.column("diff")))
+    diffs = pa.array(negated(int64(combined(table.column("diff")))))
+    return table.set_column(index, "diff", diffs)
 
 
 def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.ids import Timestamp
+from streams.trace.diffs import LARGEST, saturated
 
 Hashes = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
@@ -91,8 +92,7 @@ def settle(
     """
     order = np.lexsort((times, hashes))
     groups = _Groups.of(hashes[order], times[order])
-    net = _sums(diffs[order], groups.starts)
-    counts = _running(net, groups.first_of_hash) + np.isin(groups.hashes, live)
+    counts = groups.counts(diffs[order], live)
     bad = (counts != 0) & (counts != 1)
     all_times = np.unique(np.concatenate([times, errors.times]))
     in_error = errors.alive(all_times)
@@ -122,13 +122,16 @@ def changes(
     order = np.lexsort((diffs, times, hashes))
     groups = _Groups.of(hashes[order], times[order])
     sorted_diffs = diffs[order]
-    came = _sums((sorted_diffs > 0) * sorted_diffs, groups.starts)
-    went = -_sums((sorted_diffs < 0) * sorted_diffs, groups.starts)
-    counts = _running(came - went, groups.first_of_hash) + np.isin(groups.hashes, live)
-    wrong = (came > 1) | (went > counts - (came - went)) | (counts < 0) | (counts > 1)
+    ends = np.append(groups.starts, len(order))[1:] - 1
+    came, went = (
+        saturated(sorted_diffs * some, groups.starts)[ends]
+        for some in (sorted_diffs > 0, sorted_diffs < 0)
+    )
+    counts = groups.counts(sorted_diffs, live)
+    before = np.where(groups.first_of_hash, np.isin(groups.hashes, live), np.roll(counts, 1))
+    wrong = (came > 1) | (went < -before) | (counts < 0) | (counts > 1)
     if wrong.any():
         return Impossible(int(order[groups.starts[int(np.flatnonzero(wrong)[0])]]))
-    ends = np.append(groups.starts[1:], len(order)) - 1
     # The one row that came has the greatest diff of its group, so it stands last there; where
     # none came, the last row is the one that went.
     rows = order[ends]
@@ -160,7 +163,7 @@ class Errors:
         """How many different errors there are from each of the times on."""
         order = np.lexsort((self.times, self.hashes))
         groups = _Groups.of(self.hashes[order], self.times[order])
-        counts = _running(_sums(self.diffs[order], groups.starts), groups.first_of_hash)
+        counts = groups.counts(self.diffs[order], NO_KEYS)
         return _how_many(groups, counts != 0, all_times)
 
 
@@ -183,6 +186,19 @@ class _Groups:
         starts = np.flatnonzero(new_group)
         return _Groups(starts, hashes[starts], times[starts], new_hash[starts])
 
+    def counts(self, diffs: Integers, live: Hashes) -> Integers:
+        """How often the hash of each group is there from its time on; 64 bits at most.
+
+        Shape: `diffs` are those of the sorted updates; hashes that are `live` were there once.
+        """
+        if not len(diffs):
+            return diffs
+        begins = self.starts[self.first_of_hash]
+        ends = np.append(self.starts, len(diffs))[1:] - 1
+        counts: Integers = saturated(diffs, begins)[ends]
+        counts += np.isin(self.hashes, live) & (counts < LARGEST)
+        return counts
+
 
 def _how_many(groups: _Groups, holds: Flags, all_times: Integers) -> Integers:
     """For how many hashes something holds from each of the times on.
@@ -194,20 +210,6 @@ def _how_many(groups: _Groups, holds: Flags, all_times: Integers) -> Integers:
     at = np.searchsorted(all_times, groups.times)
     counts = np.cumsum(np.bincount(at, weights=change, minlength=len(all_times)))
     return counts.astype(np.int64)
-
-
-def _sums(values: Integers, starts: Integers) -> Integers:
-    """The sum of each group."""
-    return np.add.reduceat(values, starts) if len(starts) else np.empty(0, np.int64)
-
-
-def _running(values: Integers, first: Flags) -> Integers:
-    """Running sums that begin anew wherever `first` is true."""
-    if len(values) == 0:
-        return values
-    total = np.cumsum(values)
-    before = (total - values)[first]
-    return total - np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(values))))
 
 
 def _next_of(sound: Integers, times: Integers) -> Integers:

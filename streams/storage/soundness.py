@@ -6,27 +6,37 @@ errors never make up for each other. So whether there is an answer at t depends 
 of t alone: not on how updates were cut into intervals, nor on whether the error heals later.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.ids import Timestamp
+from streams.trace.columns import combined, group, int64
+from streams.trace.diffs import sum_by
 
 
 def alive(errors: pa.Table, time: Timestamp) -> pa.Table:
     """The errors at `time` with their multiplicities; those that were retracted are gone."""
     past = errors.filter(pc.less_equal(errors.column("time"), time))
-    if not past.num_rows:
-        return past.select(["error", "diff"])
-    sums = past.group_by("error", use_threads=False).aggregate([("diff", "sum")])
-    sums = sums.select(["error", "diff_sum"]).rename_columns(["error", "diff"])
-    kept = sums.filter(pc.not_equal(sums.column("diff"), 0))
-    return kept.sort_by("error")
+    return summed(past, ["error"]).sort_by("error")
 
 
 def first_error(errors: pa.Table) -> Timestamp | None:
     """The least time at which an error is alive, when none was before these."""
-    if not errors.num_rows:
-        return None
-    sums = errors.group_by(["error", "time"], use_threads=False).aggregate([("diff", "sum")])
-    changed = sums.filter(pc.not_equal(sums.column("diff_sum"), 0))
+    changed = summed(errors, ["error", "time"])
     return Timestamp(pc.min(changed.column("time")).as_py()) if changed.num_rows else None
+
+
+def summed(errors: pa.Table, by: Sequence[str]) -> pa.Table:
+    """These columns and the sum of the diffs, where it is not zero. Errors: DiffOverflow."""
+    if not errors.num_rows:
+        return errors.select([*by, "diff"])
+    columns = [combined(errors.column(name)) for name in by]
+    groups = group(columns, errors.num_rows)
+    totals = sum_by(groups, int64(combined(errors.column("diff"))))
+    kept = np.flatnonzero(totals)
+    first = pa.array(groups.first[kept])
+    arrays = [*(column.take(first) for column in columns), pa.array(totals[kept])]
+    return pa.table(arrays, names=[*by, "diff"])

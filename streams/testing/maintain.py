@@ -51,6 +51,7 @@ from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction, parse
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
+from streams.trace.diffs import copies
 from streams.trace.functions import Function
 from streams.trace.kernel import Kernel, arrow_schema, arrow_type, printed, typed
 from streams.trace.unions import as_struct, has_union
@@ -91,8 +92,7 @@ class Maintained:
         rows = trace.at(self._updates, time, self._kernel)
         counts = int64(rows.column("diff"))
         assert not len(counts) or counts.min() > 0, f"a row has a negative count at {time}"
-        places = np.repeat(np.arange(len(counts)), counts)
-        return self._named(rows.take(pa.array(places)), "")
+        return self._named(rows.take(pa.array(copies(counts))), "")
 
     def errors_at(self, time: int) -> list[str]:
         """The errors at `time`, sorted, each as often as it is there.

@@ -1,18 +1,27 @@
 """Sums and products of diffs: exact, or an error; never a number that wrapped around.
 
 A multiplicity is an int64. Clients may write up to 2^53 (`storage.limits`), sums of them and
-joins, which multiply, may leave the range. Each check costs a pass for the largest value;
-only where that could overflow are the numbers taken apart.
+joins, which multiply, may leave the range. What adds multiplicities up does it here: a number
+beyond 64 bits is `DiffOverflow`, the failure of the one dataflow, merge or read that met it.
+Each check costs a pass for the largest value; only where that could overflow are the numbers
+taken apart.
 """
 
 import numpy as np
 
 from streams.errors import SlackwaterError
-from streams.trace.columns import Groups, Ints
+from streams.trace.columns import Flags, Groups, Ints
 
-_END = 1 << 63
+LARGEST = (1 << 63) - 1
+"""The largest multiplicity."""
+
+MOST_COPIES = 1 << 27
+"""Rows that are made at once of the multiplicities of others: the indices alone take 1 GiB."""
+
+_END = LARGEST + 1
 _HALF = np.int64(32)
 _LOW = np.int64((1 << 32) - 1)
+_HIGHEST = (1 << 31) - 1
 
 
 class DiffOverflow(SlackwaterError):
@@ -26,6 +35,20 @@ class DiffOverflow(SlackwaterError):
         return f"{self.what} of multiplicities: expected one within 64 bits, actual one beyond"
 
 
+class TooManyCopies(SlackwaterError):
+    """Rows would have to be written out more often than there is room for."""
+
+    def __init__(self, copies: int) -> None:
+        super().__init__(copies)
+        self.copies = copies
+
+    def __str__(self) -> str:
+        return (
+            f"copies of rows that are looked at one by one: expected at most {MOST_COPIES:,}"
+            f" together, actual {self.copies:,}"
+        )
+
+
 def largest(values: Ints) -> int:
     """The largest value without its sign; 0 of none."""
     return max(int(values.max()), -int(values.min())) if values.size else 0
@@ -33,19 +56,47 @@ def largest(values: Ints) -> int:
 
 def sum_by(groups: Groups, values: Ints) -> Ints:
     """The sum of the values of each group. Errors: DiffOverflow."""
+    return sum_at(groups.ids, groups.count, values)
+
+
+def sum_at(ids: Ints, count: int, values: Ints) -> Ints:
+    """The sum of the values of each id from 0 to `count` - 1. Errors: DiffOverflow."""
     if largest(values) * len(values) < _END:
-        return _added(groups, values)
-    high, low = _added(groups, values >> _HALF), _added(groups, values & _LOW)
-    high += low >> _HALF
-    if largest(high) > 1 << 31 or (high >> np.int64(31) != high >> np.int64(62)).any():
-        raise DiffOverflow("a sum")
-    return (high << _HALF) | (low & _LOW)
+        return _added(ids, count, values)
+    return _whole(_added(ids, count, values >> _HALF), _added(ids, count, values & _LOW))
 
 
-def _added(groups: Groups, values: Ints) -> Ints:
-    totals = np.zeros(groups.count, np.int64)
-    np.add.at(totals, groups.ids, values)
+def _added(ids: Ints, count: int, values: Ints) -> Ints:
+    totals = np.zeros(count, np.int64)
+    np.add.at(totals, ids, values)
     return totals
+
+
+def sums(values: Ints, starts: Ints) -> Ints:
+    """The sum of each segment. Shape: as of `running`. Errors: DiffOverflow."""
+    if largest(values) * len(values) < _END:
+        return _reduced(values, starts)
+    return _whole(_reduced(values >> _HALF, starts), _reduced(values & _LOW, starts))
+
+
+def _reduced(values: Ints, starts: Ints) -> Ints:
+    totals: Ints = np.add.reduceat(values, starts) if len(starts) else values[:0]
+    return totals
+
+
+def plus(one: Ints, other: Ints) -> Ints:
+    """The sums, one by one. Errors: DiffOverflow."""
+    made = one + other
+    if ((one ^ made) & (other ^ made) < 0).any():
+        raise DiffOverflow("a sum")
+    return made
+
+
+def negated(values: Ints) -> Ints:
+    """The values with the other sign. Errors: DiffOverflow."""
+    if values.size and values.min() < -LARGEST:
+        raise DiffOverflow("the opposite")
+    return -values
 
 
 def products(one: Ints, other: Ints) -> Ints:
@@ -59,12 +110,20 @@ def products(one: Ints, other: Ints) -> Ints:
     return made
 
 
-def check_running(before: Ints, changes: Ints) -> None:
-    """Errors: DiffOverflow when changes, one after the other, could leave the range."""
+def followed(changes: Ints, starts: Ints, before: Ints) -> Ints:
+    """What each segment's number is after each change, from the one `before` on.
+
+    Shape: as of `running`; `before` has one entry a segment. Errors: DiffOverflow.
+    """
+    if len(starts) == len(changes):
+        return plus(before, changes)
+    lengths = _lengths(changes, starts)
     if largest(changes) * changes.size + largest(before) < _END:
-        return
-    if sum(map(abs, changes.ravel().tolist())) + largest(before) >= _END:
-        raise DiffOverflow("a sum")
+        return _restarted(changes, starts, lengths) + np.repeat(before, lengths)
+    high, low = running(changes, starts)
+    return _whole(
+        high + np.repeat(before >> _HALF, lengths), low + np.repeat(before & _LOW, lengths)
+    )
 
 
 def running(values: Ints, starts: Ints) -> tuple[Ints, Ints]:
@@ -75,11 +134,46 @@ def running(values: Ints, starts: Ints) -> tuple[Ints, Ints]:
     """
     if not values.size:
         return values, values
-    lengths = np.diff(np.append(starts, len(values)))
+    lengths = _lengths(values, starts)
     high, low = (_restarted(part, starts, lengths) for part in (values >> _HALF, values & _LOW))
     return high + (low >> _HALF), low & _LOW
+
+
+def saturated(values: Ints, starts: Ints) -> Ints:
+    """The running sum of each segment; the end of 64 bits where it lies beyond.
+
+    Shape: as of `running`.
+    """
+    if largest(values) * values.size < _END:
+        return _restarted(values, starts, _lengths(values, starts)) if values.size else values
+    high, low = running(values, starts)
+    made = (high << _HALF) | low
+    made[high > _HIGHEST] = LARGEST
+    made[high < ~_HIGHEST] = ~LARGEST
+    return made
+
+
+def copies(counts: Ints) -> Ints:
+    """The place of each count, as often as it says. Errors: TooManyCopies."""
+    total = int(counts.sum(dtype=np.float64))  # they may be too many for 64 bits
+    if total > MOST_COPIES:
+        raise TooManyCopies(total)
+    return np.repeat(np.arange(len(counts)), counts)
+
+
+def _lengths(values: Ints, starts: Ints) -> Ints:
+    return np.diff(np.append(starts, len(values)))
 
 
 def _restarted(values: Ints, starts: Ints, lengths: Ints) -> Ints:
     totals = np.cumsum(values)
     return totals - np.repeat((totals - values)[starts], lengths)
+
+
+def _whole(high: Ints, low: Ints) -> Ints:
+    """The numbers high * 2^32 + low. Errors: DiffOverflow."""
+    high = high + (low >> _HALF)
+    beyond: Flags = (high > _HIGHEST) | (high < ~_HIGHEST)
+    if beyond.any():
+        raise DiffOverflow("a sum")
+    return (high << _HALF) | (low & _LOW)

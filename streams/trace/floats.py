@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from streams.trace.columns import Groups, Ints, group
+from streams.trace.diffs import sum_at, sum_by
 
 Doubles = npt.NDArray[np.float64]
 
@@ -131,13 +132,11 @@ def gather(entries: Entries) -> Entries:
     codes = entries.owner * span + (entries.bins - MINUS_INFINITY)
     cells = (int(entries.owner.max()) + 1) * span
     if cells <= max(4 * len(codes), 1 << 12):
-        totals = np.zeros(cells, np.int64)
-        np.add.at(totals, codes, entries.digits)
+        totals = sum_at(codes, cells, entries.digits)
         kept = np.flatnonzero(totals)
         return Entries(kept // span, kept % span + MINUS_INFINITY, totals[kept])
     groups: Groups = group([codes], len(codes))
-    totals = np.zeros(groups.count, np.int64)
-    np.add.at(totals, groups.ids, entries.digits)
+    totals = sum_by(groups, entries.digits)
     codes = codes[groups.first]
     order = np.argsort(codes)
     order = order[totals[order] != 0]

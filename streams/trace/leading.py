@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from streams.trace import order, ordered
 from streams.trace.columns import Flags, Ints, Words, group
+from streams.trace.diffs import saturated, sum_at
 from streams.trace.kernel import Kernel
 from streams.trace.ordered import Cursor, Entries, Read
 from streams.trace.runs import Run
@@ -134,19 +135,23 @@ class _Walk:
 
     def until(self, wanted: Ints) -> Leading | None:
         """Rows of each key until so many are found."""
-        weight = np.zeros(len(wanted), np.int64)
+        lacking = wanted.copy()
         found: list[tuple[Ints, Ints, Ints, Ints]] = []
         reach = np.clip(wanted, 4, _FARTHEST)
         while True:
-            nothing = np.zeros(len(weight), np.int64)
+            nothing = np.zeros(len(wanted), np.int64)
             left = sum((cursor.left for cursor in self.cursors), nothing)
-            todo = np.flatnonzero((weight < wanted) & (left > 0))
+            todo = np.flatnonzero((lacking > 0) & (left > 0))
             if not len(todo):
                 break
             read = ordered.read_on(self.cursors, self.start, todo, reach[todo], self.kernel)
             live, counts = self._judged(read, todo)
             which = todo[read.which[live]]
-            np.add.at(weight, which, counts if self.rows else 1)
+            weight = counts if self.rows else np.ones(len(which), np.int64)
+            starts = order.starts([which])
+            ends = np.append(starts, len(which))[1:] - 1
+            met = which[starts]
+            lacking[met] = np.maximum(lacking[met] - saturated(weight, starts)[ends], 0)
             found.append((which, read.cursor[live], read.places[live], counts))
             reach *= 2
         return _gathered(self.runs, found)
@@ -165,8 +170,7 @@ class _Walk:
         judged: Flags = rank < horizon[read.which]
         whose = np.concatenate((read.which, number[touched.owner[passed]]))
         ids = group([whose, ranks], len(whose)).ids
-        counts = np.zeros(int(ids.max()) + 1, np.int64)
-        np.add.at(counts, ids[:size], np.where(read.same, read.counts, 0))
+        counts = sum_at(ids[:size], int(ids.max()) + 1, np.where(read.same, read.counts, 0))
         counts[ids[size:]] = 0
         there = counts != 0 if self.signed else counts > 0
         live = np.flatnonzero(judged & read.same & there[ids[:size]])

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from streams.trace import merging
 from streams.trace.columns import Ints, Words, group, int64, key_form
+from streams.trace.diffs import sum_by
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunFiles, RunName, in_order, lookup
 
@@ -73,9 +74,7 @@ def _cancel(rows: pa.RecordBatch, hashes: Words, kernel: Kernel) -> pa.RecordBat
 
 
 def _sums(rows: pa.RecordBatch, kernel: Kernel) -> tuple[Ints, Ints]:
-    """The total diff of each distinct row, and where it occurs first."""
+    """The total diff of each distinct row, and where it occurs first. Errors: DiffOverflow."""
     forms = [key_form(column, kernel) for column in rows.columns[:-1]]
     groups = group(forms, rows.num_rows)
-    totals = np.zeros(groups.count, np.int64)
-    np.add.at(totals, groups.ids, int64(rows.column("diff")))
-    return totals, groups.first
+    return sum_by(groups, int64(rows.column("diff"))), groups.first

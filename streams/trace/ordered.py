@@ -29,6 +29,7 @@ from streams.trace.columns import (
     spans,
     uint64,
 )
+from streams.trace.diffs import sum_at, sum_by
 from streams.trace.kernel import Kernel
 from streams.trace.runs import Run, RunFiles, RunName
 
@@ -90,8 +91,9 @@ def same_key(run: Run, places: Ints, entries: Entries, which: Ints, kernel: Kern
 
 
 def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
-    """The multiplicity of each entry."""
-    total = np.zeros(len(entries.owner), np.int64)
+    """The multiplicity of each entry. Errors: DiffOverflow."""
+    none = np.empty(0, np.int64)
+    met, numbers = [none], [none]
     wanted = order.comparables(entries.compared)
     for run in runs:
         low = np.searchsorted(run.hashes, entries.hashes, "left")
@@ -99,8 +101,9 @@ def counts(runs: Sequence[Run], entries: Entries, kernel: Kernel) -> Ints:
         read = order.reader(compared(run.rows))
         which, places = _places(read, low, high, wanted)
         mine = same_key(run, places, entries, which, kernel)
-        np.add.at(total, which[mine], int64(run.rows.column("n"))[places[mine]])
-    return total
+        met.append(which[mine])
+        numbers.append(int64(run.rows.column("n"))[places[mine]])
+    return sum_at(np.concatenate(met), len(entries.owner), np.concatenate(numbers))
 
 
 def _places(
@@ -227,8 +230,7 @@ def _summed(
         chosen = rows.take(pa.array(places[suspects]))
         forms = [key_form(column, kernel) for column in chosen.columns[1:-1]]
         groups = group(forms, len(suspects))
-        totals = np.zeros(groups.count, np.int64)
-        np.add.at(totals, groups.ids, numbers[suspects])
+        totals = sum_by(groups, numbers[suspects])
         numbers = numbers.copy()
         numbers[suspects] = 0
         numbers[suspects[groups.first]] = totals
@@ -362,8 +364,7 @@ def _settle(
     judged = rank < horizon(cursors, read, rank, todo)[read.which]
     whose = np.concatenate((read.which, number[touched.owner[passed]]))
     ids = group([whose, ranks], len(whose)).ids
-    counts = np.zeros(int(ids.max()) + 1, np.int64)
-    np.add.at(counts, ids[: len(rank)], np.where(read.same, read.counts, 0))
+    counts = sum_at(ids[: len(rank)], int(ids.max()) + 1, np.where(read.same, read.counts, 0))
     counts[ids[len(rank) :]] = 0
     live = np.flatnonzero(judged & read.same & (counts[ids[: len(rank)]] > 0))
     move(cursors, read, judged, todo)

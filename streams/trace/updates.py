@@ -25,7 +25,7 @@ from streams.trace.columns import (
     int64,
     key_form,
 )
-from streams.trace.diffs import sum_by
+from streams.trace.diffs import copies, sum_by
 from streams.trace.kernel import Kernel
 
 TIME, DIFF = "time", "diff"
@@ -168,7 +168,7 @@ def at(updates: pa.RecordBatch, time: int, kernel: Kernel) -> pa.RecordBatch:
 def expand(updates: pa.RecordBatch) -> pa.RecordBatch:
     """The data columns alone, every row as often as its diff says.
 
-    Errors: AssertionError for a negative diff.
+    Errors: AssertionError for a negative diff; TooManyCopies.
     """
     diffs = int64(updates.column(DIFF))
     assert not len(diffs) or diffs.min() >= 0, (
@@ -178,7 +178,7 @@ def expand(updates: pa.RecordBatch) -> pa.RecordBatch:
     rows = updates.select(list(range(width)))
     if width == 0 or not len(diffs):
         return rows
-    return rows.take(pa.array(np.repeat(np.arange(len(diffs)), diffs)))
+    return rows.take(pa.array(copies(diffs)))
 
 
 def as_batch(table: pa.Table) -> pa.RecordBatch:

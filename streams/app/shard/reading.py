@@ -35,7 +35,7 @@ from streams.storage.read import (
     load_stable,
 )
 from streams.storage.shards import Shards
-from streams.storage.soundness import alive
+from streams.storage.soundness import alive, summed
 from streams.storage.state import CollectionState
 from streams.trace.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
@@ -195,11 +195,7 @@ class Reader:
         """The changes in the order of their times: time, diff, the data, error."""
         schema = arrow_schema([each.type for each in columns])
         news = consolidate(flatten([updates], schema), self.kernel)
-        sums = errors.group_by(["error", "time"], use_threads=False).aggregate(
-            [("diff", "sum")]
-        )
-        sums = sums.rename_columns(["error", "time", "diff"])
-        every = together(news, sums.filter(pc.not_equal(sums.column("diff"), 0)))
+        every = together(news, summed(errors, ["error", "time"]))
         return every.take(pc.sort_indices(every, [("time", "ascending")]))
 
 

@@ -206,5 +206,17 @@ def test_a_negative_count_stalls() -> None:
     assert settled.stall.count == -1
 
 
+def test_counts_beyond_64_bits_stall() -> None:
+    settled = Topic().write([((1, "a"), 1, 1 << 62)] * 4 + [((2, "b"), 1, 1)], [])
+    assert settled.stall is not None
+    assert settled.stall.count == (1 << 63) - 1
+    settled = Topic().write([((1, "a"), 1, 1)], [(0, time, 1 << 62) for time in range(1, 5)])
+    assert settled.stall is not None
+    assert settled.stall.row is None
+    many = [((1, "a"), 1, 1 << 62), ((1, "b"), 1, 1 << 62), ((1, "c"), 1, 1 - (1 << 63))]
+    assert isinstance(changes(NO_KEYS, *arrays(many)), Impossible)
+    assert isinstance(changes(NO_KEYS, *arrays([*many, ((1, "d"), 1, 1 << 62)])), Impossible)
+
+
 def test_taking_away_what_is_not_there_is_impossible() -> None:
     assert changes(NO_KEYS, *arrays([((1, "b"), 3, -1), ((1, "c"), 3, 1)])) == Impossible(0)

@@ -9,7 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.trace.columns import Groups, group
-from streams.trace.diffs import DiffOverflow, check_running, products, running, sum_by
+from streams.trace.diffs import (
+    MOST_COPIES,
+    DiffOverflow,
+    TooManyCopies,
+    copies,
+    followed,
+    negated,
+    plus,
+    products,
+    running,
+    saturated,
+    sum_by,
+    sums,
+)
 from streams.trace.updates import consolidate
 from tests.support.flows import kernel
 
@@ -78,12 +91,38 @@ def test_products() -> None:
             products(ints(one, 1), ints(other, 1))
 
 
-def test_running_sums() -> None:
-    check_running(ints(TOP - 3), ints(1, 2))
-    check_running(ints(), ints())
-    for before, changes in ((ints(TOP), ints(1)), (ints(0), ints(1 << 62, 1 << 62))):
+def test_counts_that_follow_changes() -> None:
+    assert followed(ints(1, 2), ints(0), ints(TOP - 3)).tolist() == [TOP - 2, TOP]
+    assert followed(ints(), ints(), ints()).tolist() == []
+    assert followed(ints(TOP, -TOP), ints(0, 1), ints(-TOP, 5)).tolist() == [0, 5 - TOP]
+    assert followed(ints(TOP, TOP, -TOP), ints(0, 1), ints(0, 0)).tolist() == [TOP, TOP, 0]
+    for before, changes in ((TOP, (1,)), (0, (1 << 62, 1 << 62)), (-TOP, (-1, -1))):
+        with pytest.raises(DiffOverflow, match="a sum of multiplicities"):
+            followed(ints(*changes), ints(0), ints(before))
+
+
+def test_saturated_sums_end_where_64_bits_do() -> None:
+    values = ints(TOP, 1, TOP, -TOP, -TOP, 7, -TOP, -TOP)
+    found = saturated(values, ints(0, 5)).tolist()
+    assert found == [TOP, TOP, TOP, TOP, 1, 7, 7 - TOP, -TOP - 1]
+    assert saturated(ints(1, 2, 3), ints(0, 2)).tolist() == [1, 3, 3]
+
+
+def test_sums_and_opposites_one_by_one() -> None:
+    assert plus(ints(TOP, -TOP), ints(-TOP, -1)).tolist() == [0, -TOP - 1]
+    assert negated(ints(TOP, 0, -3)).tolist() == [-TOP, 0, 3]
+    for one, other in ((TOP, 1), (-TOP, -2), (TOP, TOP)):
         with pytest.raises(DiffOverflow):
-            check_running(before, changes)
+            plus(ints(one), ints(other))
+    with pytest.raises(DiffOverflow, match="the opposite of multiplicities"):
+        negated(ints(-TOP - 1))
+
+
+def test_copies() -> None:
+    assert copies(ints(2, 0, 1)).tolist() == [0, 0, 2]
+    for counts in ((TOP, TOP), (1 << 62,), (MOST_COPIES, 1)):
+        with pytest.raises(TooManyCopies, match="at most 134,217,728 together"):
+            copies(ints(*counts))
 
 
 def test_equal_rows_whose_count_leaves_the_range_do_not_vanish() -> None:
@@ -104,3 +143,13 @@ def test_running_sums_are_exact_beyond_64_bits(segments: list[list[int]]) -> Non
     pairs = zip(high.tolist(), low.tolist(), strict=True)
     assert [(upper << 32) + lower for upper, lower in pairs] == exact
     assert all(0 <= lower < 2**32 for lower in low.tolist())
+    clipped = [min(max(total, -TOP - 1), TOP) for total in exact]
+    assert saturated(values, starts).tolist() == clipped
+    if clipped == exact:
+        assert followed(values, starts, np.zeros(len(starts), np.int64)).tolist() == exact
+    wholes = [sum(segment) for segment in segments]
+    if all(-TOP - 1 <= whole <= TOP for whole in wholes):
+        assert sums(values, starts).tolist() == wholes
+    else:
+        with pytest.raises(DiffOverflow):
+            sums(values, starts)
