@@ -5,7 +5,8 @@ look at it with a regular expression that overflows the stack of its thread on a
 and the cause would be lost. A query that dies all the same is started again.
 
 A micro-batch that is not done at its deadline is cancelled, and so is one that is in the way of
-others (`streams.replica.watched`).
+others. A query that Spark leaves lying, with a micro-batch or without, is stopped and started
+again (`streams.replica.watched`).
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
 whose inputs are compacted by now (rule 21). What Spark thinks of progress matters to nobody;
@@ -19,6 +20,7 @@ import logging
 import shutil
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,7 +43,7 @@ from streams.replica.scheduler import LaneName, Scheduler
 from streams.replica.source import NAME, SCHEMA
 from streams.replica.stage import advance_round
 from streams.replica.timings import Timings
-from streams.replica.watched import Watched
+from streams.replica.watched import Silence, Watched
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +74,8 @@ class Lane:
     checkpoint: Path | None = None
     runs: bool = False
     """Whether Spark has called us with a micro-batch, which may be its first, empty one."""
+    silence: Silence = field(default_factory=Silence)
+    clock: Callable[[], float] = time.monotonic
     rounds: "Rounds" = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,10 +121,40 @@ class Lane:
         if self.query is None:
             if self.scheduler.is_needed(self.name):
                 self._try_to_start()
-        elif self.query.isActive:
-            self._watch(self.query)
-        else:
+        elif not self.query.isActive:
             self._revive(self.query)
+        elif self._is_silent():
+            self._give_up_query(self.query)
+        else:
+            self._watch(self.query)
+
+    def _is_silent(self) -> bool:
+        """Whether Spark has left the query lying: it neither calls back nor asks."""
+        at_work = self.runs and self.scheduler.current(self.name) is not None
+        questions = self.scheduler.lanes[self.name].questions
+        return self.silence.look(self.clock(), questions, is_at_work=at_work)
+
+    def _give_up_query(self, query: StreamingQuery) -> None:
+        """Stop the query and start it again; its micro-batch, if any, hung.
+
+        Where it is silent once more, or cannot be stopped, only a new process helps.
+        """
+        failure = self.silence.give_up()
+        log.warning("a lane is silent", extra={"lane": self.name, "cause": failure.message})
+        if self.silence.given_up > 1:
+            text = f"lane {self.name}: Spark did not call, also after a new start"
+            self.scheduler.defect = Indeterminate(text)
+            return
+        try:
+            query.stop()
+        except (PySparkException, Py4JError) as error:
+            self.scheduler.defect = Indeterminate(
+                f"lane {self.name}: a silent query could not be stopped:"
+                f" {causes.failure_of(error).message}"
+            )
+            return
+        self.scheduler.abandon(self.name, failure)
+        self._try_to_start()
 
     def _revive(self, query: StreamingQuery) -> None:
         """Start the query again; its micro-batch is given up."""
@@ -146,7 +180,7 @@ class Lane:
 
         Errors: Indeterminate when it was cancelled long ago.
         """
-        watched, now = self.watched, time.monotonic()
+        watched, now = self.watched, self.clock()
         if watched is None:
             return
         if watched.cancelled is not None:
@@ -183,7 +217,7 @@ class Lane:
         if batch is None:  # the query's first micro-batch is empty: let it start the workers
             self.rounds.after(frame, 1).collect()
             return
-        watched = self.watched = Watched(batch, time.monotonic())
+        watched = self.watched = Watched(batch, self.clock())
         try:
             rows = self.rounds.after(frame, batch.depth).collect()
             self.watched = None

@@ -79,6 +79,8 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         # adaptive execution merges partitions, and bucket i must stay partition i
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # a query that hangs may hang when it is stopped too
+        "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.minBatchesToRetain": "2",
         # our blobs are a few large rows: let none be cut apart for its size
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",

@@ -1,9 +1,12 @@
-"""When to cancel a micro-batch whose tasks run, and what that says of its dataflows. Pure.
+"""When to give up a micro-batch or a lane, and what that says of the dataflows. Pure.
 
 One that is over its deadline hangs, as far as we know: that is a failure of its dataflows. Two
 others are cancelled because they are in the way, and done again as they were: one that holds up
 the dropping of a dataflow, and one of a convict, whose deadline grows with each conviction, in
 front of a dataflow that was convicted less often.
+
+Before that a micro-batch is in Spark's hands: it was given out, and nobody knows when Spark
+calls back with its frame. A lane in which Spark neither calls back nor asks for work is silent.
 """
 
 from collections.abc import Callable
@@ -12,6 +15,13 @@ from dataclasses import dataclass
 from streams.replica import causes
 from streams.replica.scheduler import MicroBatch
 from streams.replica.trouble import Failure, Kind
+
+SILENT_S = 60.0
+"""After so long without a call from Spark a lane is given up: mostly it calls ten times a
+second, and a query that starts on a busy machine calls after some seconds."""
+
+LOOK_S = 5.0
+"""At most so much silence counts between two looks: the whole process may have stood still."""
 
 DROP_S = 5.0
 """After so long a micro-batch is given up for the sake of a dataflow of it that was dropped."""
@@ -45,3 +55,38 @@ class Watched:
         if took_s <= self.batch.deadline.own_s:
             return None
         return Failure(f"took longer than {took_s:.0f} s", Kind.HUNG, round(took_s * 1000))
+
+
+@dataclass(slots=True)
+class Silence:
+    """How long Spark has not called a lane, in seconds, and how often the lane was given up."""
+
+    seconds: float = 0.0
+    given_up: int = 0
+    calls: int = 0
+    looked: float | None = None
+
+    def look(self, now: float, calls: int, *, is_at_work: bool) -> bool:
+        """Whether the lane is to be given up.
+
+        Args:
+            now: the time, by the monotonic clock.
+            calls: how often Spark has called so far.
+            is_at_work: whether a micro-batch is with us, whose deadline is its own.
+        """
+        passed = 0.0 if self.looked is None else now - self.looked
+        self.looked = now
+        if is_at_work or calls != self.calls:
+            self.calls, self.seconds, self.given_up = calls, 0.0, 0
+            return False
+        self.seconds += min(passed, LOOK_S)
+        return self.seconds > SILENT_S
+
+    def give_up(self) -> Failure:
+        """Begin to count again; what the silence means for the micro-batch given out."""
+        failure = Failure(
+            f"Spark did not begin it in {SILENT_S:.0f} s", Kind.HUNG, round(SILENT_S * 1000)
+        )
+        self.seconds, self.looked = 0.0, None
+        self.given_up += 1
+        return failure
