@@ -2,12 +2,13 @@
 
 A process that ends is started again after a pause that grows. One that ends in the same way
 three times in a row, each time soon after its start, would end so for ever: it is given up. One
-that is killed has not ended by itself, and is started again however often that happens.
+that is killed has not ended by itself, and is started again however often that happens; and so
+is one that something else is to blame for, as a full disk.
 """
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 ENOUGH = 3
@@ -47,6 +48,14 @@ class Ends:
     last: tuple[int, str] | None = None
     alike: int = 0
     pause_s: float = 0.0
+    excused: str = ""
+
+    @property
+    def outlook(self) -> str:
+        """For people: what is done about an end that is not the last."""
+        if not self.excused:
+            return "restarting"
+        return f"{self.excused}; restarting until that is over"
 
     def note(self, end: End) -> bool:
         """Take note of an end; whether it is one too many. `pause_s` is then the pause."""
@@ -57,6 +66,26 @@ class Ends:
         longer_s = min(self.pause_s * 2, LONGEST_PAUSE_S)
         self.pause_s = max(longer_s, FIRST_PAUSE_S) if soon else FIRST_PAUSE_S
         return self.alike >= ENOUGH
+
+    def is_last(self, end: End, excuse: "Excuse") -> bool:
+        """Take note of an end; whether the process is given up. `excused` says why it is not.
+
+        With an excuse the count begins anew: what comes after it is another matter.
+        """
+        self.excused = excuse(end) if self.note(end) else ""
+        if self.excused:
+            self.alike = 0
+            return False
+        return self.alike >= ENOUGH
+
+
+Excuse = Callable[[End], str]
+"""What else is to blame for an end, in a few words; nothing if the process is."""
+
+
+def none(_: End) -> str:
+    """No excuse."""
+    return ""
 
 
 def _signal(number: int) -> str:

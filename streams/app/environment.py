@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from streams.app.client import Answer, Client
+from streams.app.ends import End
 from streams.app.keeper import BrokerKeeper
 from streams.app.processes import Child
 from streams.app.reaching import exclusive, port_of, reachable, write_file
@@ -24,6 +25,7 @@ from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
+from streams.trace.room import is_full, says_full
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
     from streams.storage.shards import Shards
@@ -126,7 +128,7 @@ class Environment:
             extra = tuple(sorted(self.settings.client.items()))
             return reachable(ClientSettings(self.settings.brokers, extra))
         self._say("starting Kafka")
-        self._keeper = BrokerKeeper(EmbeddedBroker(directory))
+        self._keeper = BrokerKeeper(EmbeddedBroker(directory), self.lack_of_room)
         self._stack.callback(self._keeper.stop)
         return ClientSettings(self._keeper.start())
 
@@ -163,19 +165,29 @@ class Environment:
             # Spark's workers must be this Python, with these packages
             {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable},
             frozenset({FENCED}) if name in {"coordinator", "storage"} else frozenset(),
-            self._are_brokers_away,
+            self._excuse,
         )
         self.children[name] = child
         self._stack.callback(child.stop)
         child.start()
 
-    def _are_brokers_away(self) -> bool:
-        """Whether no broker answers now: then no service can be blamed for its end."""
+    def _excuse(self, end: End) -> str:
+        """What a service cannot be blamed for; nothing if it can."""
+        return self.lack_of_room(end) or self._lack_of_brokers()
+
+    def lack_of_room(self, end: End) -> str:
+        """What a process cannot be blamed for: a full disk; nothing if there is room."""
+        directory = self.settings.directory
+        if not (says_full(end.error) or is_full(directory)):
+            return ""
+        return f"no room: make some on the disk of {directory}, or where its log says"
+
+    def _lack_of_brokers(self) -> str:
         try:
             reachable(self.kafka)
         except SlackwaterError:
-            return True
-        return False
+            return "no broker answers"
+        return ""
 
     def _await(self, ready: Callable[[], bool], name: str) -> None:
         deadline = time.monotonic() + _READY_TIMEOUT_S

@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 
-from streams.app.ends import End, Ends, last_error
+from streams.app.ends import End, Ends, Excuse, last_error, none
 from streams.errors import SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 
@@ -18,11 +18,13 @@ log = logging.getLogger(__name__)
 class BrokerKeeper:
     """Keeps one embedded broker running from `start` to `stop`.
 
-    `reason` says why the broker was given up; it is empty until then.
+    `reason` says why the broker was given up; it is empty until then. While `excuse` finds that
+    something else is to blame, it is not given up.
     """
 
-    def __init__(self, broker: EmbeddedBroker) -> None:
+    def __init__(self, broker: EmbeddedBroker, excuse: Excuse = none) -> None:
         self._broker = broker
+        self._excuse = excuse
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="keep-broker", daemon=True)
         self._bootstrap = ""
@@ -46,17 +48,17 @@ class BrokerKeeper:
         ends, end = Ends(), self._until_it_ends()
         while not self._stopping.is_set():
             said = f"broker {end} (log: {self._broker.log_file})"
-            if ends.note(end):
+            if ends.is_last(end, self._excuse):
                 self.reason = f"{said}, {ends.alike} times in a row; giving up"
                 return
-            log.warning("%s; restarting", said)
+            log.warning("%s; %s", said, ends.outlook)
             if not self._stopping.wait(ends.pause_s):
                 end = self._run_again()
 
     def _run_again(self) -> End:
         try:
             bootstrap = self._broker.start()
-        except SlackwaterError as cause:
+        except (SlackwaterError, OSError) as cause:
             return End(1, str(cause), 0)
         if bootstrap == self._bootstrap:
             return self._until_it_ends()

@@ -14,11 +14,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streams.app.ends import FIRST_PAUSE_S, End, Ends, last_error
+from streams.app.ends import FIRST_PAUSE_S, End, Ends, Excuse, last_error, none
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Child:
 
     It is not started again, and `is_over` is true, after an exit code in `final`, and after it
     has ended in the same way too often (`streams.app.ends`): then `reason` says in which. While
-    `excuse` finds that something else is to blame, it is not given up.
+    `excuse` finds that something else is to blame, it is told so and not given up.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Child:
     log_file: Path
     environment: Mapping[str, str] = field(default_factory=dict)
     final: frozenset[int] = frozenset()
-    excuse: Callable[[], bool] = lambda: False
+    excuse: Excuse = none
     starts: int = 0
     is_over: bool = False
     reason: str = ""
@@ -104,9 +104,13 @@ class Child:
         """Start the process and wait until it ends, and its group with it."""
         began = time.monotonic()
         written = self.log_file.stat().st_size if self.log_file.exists() else 0
-        process = self._process = self._spawn()
-        self.starts += 1
-        started.set()
+        try:
+            process = self._process = self._spawn()
+        except OSError as cause:  # no room for its log, or none for one process more
+            return End(1, str(cause), 0)
+        finally:
+            self.starts += 1
+            started.set()
         if self._stopping.is_set():  # `stop` may have looked before it was there
             kill_group(process.pid, signal.SIGKILL)
         code = process.wait()
@@ -123,11 +127,11 @@ class Child:
             self.is_over = True
         elif self._is_wanted:
             return FIRST_PAUSE_S
-        elif ends.note(end) and not self.excuse():
+        elif ends.is_last(end, self.excuse):
             self.reason = f"{said}, {ends.alike} times in a row; giving up"
             self.is_over = True
         else:
-            log.warning("%s; restarting", said)
+            log.warning("%s; %s", said, ends.outlook)
         return ends.pause_s
 
     def _said_since(self, written: int) -> str:

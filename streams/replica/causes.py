@@ -9,17 +9,15 @@ executor that was killed, so none of them are looked for: what is no failure of 
 full disk may be the doing of a dataflow.
 """
 
-import errno
-import os
 import re
 
 from streams.errors import Determinate, Indeterminate
 from streams.replica.trouble import Failure, Kind
+from streams.trace.room import says_full
 
 LONGEST = 500
 """Characters of a cause that are kept: it goes into a status, for people."""
 
-_FULL = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 _RECENT = "most recent failure: "
 _TRACEBACK = "Traceback (most recent call last):"
 _LOST_TASK = re.compile(r"^Lost task .*? executor [^)]*\): ")
@@ -42,7 +40,7 @@ def failure_of(error: BaseException) -> Failure:
     """What an error that ended a micro-batch in the driver means for its dataflows."""
     text = str(error)
     innermost = _innermost(text) or type(error).__name__
-    if _is_full(text):
+    if says_full(text):
         kind = Kind.FULL
     else:
         ours = isinstance(error, Determinate | Indeterminate) or _OURS.match(innermost)
@@ -52,7 +50,7 @@ def failure_of(error: BaseException) -> Failure:
 
 def failure_in(traceback: str) -> Failure:
     """What a dataflow's own failure in a task means, from the traceback that the task sent."""
-    kind = Kind.FULL if _is_full(traceback) else Kind.FAILED
+    kind = Kind.FULL if says_full(traceback) else Kind.FAILED
     return Failure(cause_of(traceback), kind)
 
 
@@ -70,10 +68,6 @@ def _innermost(text: str) -> str:
     else:
         lines = [line for line in lines if not line.startswith(_WRAPPERS)] or lines
     return _LOST_TASK.sub("", lines[0].removeprefix(": ")) if lines else ""
-
-
-def _is_full(text: str) -> bool:
-    return any(each in text for each in _FULL)
 
 
 def _shortened(text: str) -> str:

@@ -11,6 +11,10 @@ from pathlib import Path
 
 PART = 20
 MOST_RESERVED = 256 << 20
+NOTHING = 1 << 20
+"""Free bytes with which hardly anything can be written: a disk that has less is full."""
+
+_TEXTS = (os.strerror(errno.ENOSPC), os.strerror(errno.EDQUOT))
 
 
 def usage(directory: Path) -> tuple[int, int]:
@@ -23,6 +27,19 @@ def lacking(directory: Path, size: int = 0) -> int:
     """How many bytes of the reserve are missing once `size` bytes more are written."""
     free, total = usage(directory)
     return max(0, min(total // PART, MOST_RESERVED) - (free - size))
+
+
+def is_full(directory: Path) -> bool:
+    """Whether nothing can be written to a directory's disk; no if nobody can tell."""
+    try:
+        return usage(directory)[0] < NOTHING
+    except OSError:
+        return False
+
+
+def says_full(text: str) -> bool:
+    """Whether an error's text is that of a full disk, or of a quota."""
+    return any(each in text for each in _TEXTS)
 
 
 def claim(directory: Path, size: int) -> None:

@@ -101,3 +101,23 @@ def test_who_is_killed_has_not_ended_by_itself() -> None:
     assert not any(ends.note(End(-9, "", 1.0)) for _ in range(10 * ENOUGH))
     assert ends.pause_s == LONGEST_PAUSE_S
     assert [ends.note(End(1, "no java", 1.0)) for _ in range(ENOUGH)] == [False, False, True]
+
+
+def test_an_excuse_saves_the_process_and_begins_the_count_anew() -> None:
+    ends, end = Ends(), End(1, "No space left on device", 1.0)
+    excuses = ["no room", "no room", "", ""]
+    asked: list[End] = []
+
+    def excuse(end: End) -> str:
+        asked.append(end)
+        return excuses[len(asked) - 1]
+
+    told, pauses = [], []
+    for _ in range(9):
+        told.append((ends.is_last(end, excuse), ends.outlook))
+        pauses.append(ends.pause_s)
+    plain = (False, "restarting")
+    excused = (False, "no room; restarting until that is over")
+    assert told == [*[plain, plain, excused] * 2, plain, plain, (True, plain[1])]
+    assert len(asked) == 3, "it is asked for no more often than somebody would be given up"
+    assert pauses == [min(0.2 * 2**i, LONGEST_PAUSE_S) for i in range(9)]

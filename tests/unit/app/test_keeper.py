@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from streams.app.ends import Excuse, none
 from streams.app.keeper import BrokerKeeper
 from streams.errors import Determinate
 from streams.kafka.embedded import EmbeddedBroker
@@ -17,22 +18,27 @@ RUNS = None
 """A life of the broker that ends by `stop` alone."""
 
 
+Life = int | str | OSError | None
+
+
 class Scripted:
     """A broker whose lives are a script: each an exit code, an error of its start, or RUNS."""
 
     log_file = Path("broker.log")
 
-    def __init__(self, lives: Sequence[int | str | None], ports: Sequence[int] = (1,)) -> None:
+    def __init__(self, lives: Sequence[Life], ports: Sequence[int] = (1,)) -> None:
         self.lives, self.ports = list(lives), list(ports)
         self.starts = 0
         self.stopped = threading.Event()
-        self.life: int | str | None = 0
+        self.life: Life = 0
 
     def start(self) -> str:
         self.life = self.lives.pop(0)
         self.starts += 1
         if isinstance(self.life, str):
             raise Determinate(self.life)
+        if isinstance(self.life, OSError):
+            raise self.life
         return self.bootstrap
 
     @property
@@ -52,8 +58,8 @@ class Scripted:
         self.stopped.set()
 
 
-def keeper(script: Scripted) -> BrokerKeeper:
-    return BrokerKeeper(cast("EmbeddedBroker", script))
+def keeper(script: Scripted, excuse: Excuse = none) -> BrokerKeeper:
+    return BrokerKeeper(cast("EmbeddedBroker", script), excuse)
 
 
 def test_a_broker_that_ends_is_started_again_with_the_reason_said(
@@ -80,15 +86,26 @@ def test_a_broker_that_ends_is_started_again_with_the_reason_said(
         ([3, "no room", "no room", "no room"], "ended with exit code 1: no room"),
     ],
 )
-def test_a_broker_that_ends_three_times_alike_is_given_up(
-    lives: list[int | str | None], why: str
-) -> None:
+def test_a_broker_that_ends_three_times_alike_is_given_up(lives: list[Life], why: str) -> None:
     script = Scripted(lives)
     kept = keeper(script)
     kept.start()
     eventually(lambda: bool(kept.reason))
     assert kept.reason == f"broker {why} (log: broker.log), 3 times in a row; giving up"
     kept.stop()
+
+
+def test_a_broker_without_room_comes_back_when_there_is_some(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    script = Scripted([3, *["No space left on device"] * 4, OSError("no room"), RUNS])
+    kept = keeper(script, lambda end: "no room on /x" if "No space" in end.error else "")
+    kept.start()
+    eventually(lambda: script.starts == 7)
+    assert kept.reason == ""
+    kept.stop()
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("no room on /x; restarting until" in each for each in said) == 1
 
 
 def test_a_broker_whose_port_was_taken_is_given_up() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
 from tests.support.processes import eventually, is_alive
 
@@ -88,15 +89,54 @@ def test_the_error_is_that_of_the_last_run(tmp_path: Path) -> None:
     assert "earlier" not in child.reason
 
 
-def test_nobody_is_given_up_for_what_others_are_to_blame_for(tmp_path: Path) -> None:
-    away = [True]
-    child = ending("raise OSError('no broker')", tmp_path / "log", excuse=lambda: away[0])
+def test_nobody_is_given_up_for_what_others_are_to_blame_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    excuses = ["no broker answers"]
+    code = "raise OSError('no broker')"
+    child = ending(code, tmp_path / "log", excuse=lambda _: excuses[0])
     child.start()
     try:
         eventually(lambda: child.starts > 3)
         assert not child.is_over
-        away[0] = False
+        told = caplog.records[2].getMessage()
+        assert told.endswith("no broker answers; restarting until that is over")
+        excuses[0] = ""
         eventually(lambda: child.is_over)
+    finally:
+        child.stop()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has it")
+def test_who_ends_for_want_of_room_heals_when_there_is_some(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.symlink_to("/dev/full")
+    program = f"import time, pathlib; pathlib.Path({str(disk)!r}).write_text('x')"
+    program += "; time.sleep(600)"
+    environment = Environment(Settings(directory=tmp_path))
+    child = ending(program, tmp_path / "log", excuse=environment.lack_of_room)
+    child.start()
+    try:
+        eventually(lambda: child.starts > 3)
+        disk.unlink()
+        eventually(lambda: disk.exists() and disk.read_text() == "x")
+        assert child.pid is not None
+        assert not child.is_over
+    finally:
+        child.stop()
+
+
+def test_a_process_that_cannot_even_be_started_has_ended(tmp_path: Path) -> None:
+    """As on a disk that has no room for its log: the thread that starts it goes on."""
+    blocked = tmp_path / "logs"
+    blocked.write_text("")
+    child = ending("import time; time.sleep(60)", blocked / "log")
+    child.start()
+    try:
+        eventually(lambda: child.starts > 0)
+        assert child.pid is None
+        blocked.unlink()
+        eventually(lambda: child.pid is not None)
     finally:
         child.stop()
 
@@ -171,6 +211,7 @@ def test_kill_9_of_the_supervisor_takes_its_children_down(tmp_path) -> None:
     program = f"""
 import sys, time
 from pathlib import Path
+from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
 sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
 child = Child("c", sleep, Path({str(tmp_path / "log")!r}))

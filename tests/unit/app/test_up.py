@@ -12,6 +12,7 @@ from streams.adapter.workers.limits import Limits
 from streams.app import environment, reaching, up
 from streams.app.commands import app
 from streams.app.coordinator import limits_of
+from streams.app.ends import End
 from streams.app.environment import Environment, Settings
 from streams.app.processes import Child
 from streams.app.reaching import reach
@@ -22,6 +23,7 @@ from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards
+from streams.trace import room
 
 SECRET = "hunter2"
 
@@ -202,6 +204,18 @@ def test_an_environment_that_is_told_to_end_ends_where_it_looks_after_its_servic
     with pytest.raises(Stopped):
         Environment(Settings(directory=tmp_path / "new"), stopping=stopping).start()
     assert not (tmp_path / "new").exists()
+
+
+def test_a_full_disk_excuses_services_and_the_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = Environment(Settings(directory=tmp_path))
+    plain = End(1, "no java", 1.0)
+    for full in ("OSError: [Errno 28] No space left on device", "Disk quota exceeded"):
+        assert str(tmp_path) in environment.lack_of_room(End(1, full, 1.0))
+    assert environment.lack_of_room(plain) == ""
+    monkeypatch.setattr(room, "usage", lambda _: (1000, 1 << 30))
+    assert "no room" in environment.lack_of_room(plain), "its log has no room for the reason"
 
 
 def test_an_environment_ends_with_the_reason_of_a_service_that_was_given_up(
