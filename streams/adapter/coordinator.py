@@ -284,7 +284,7 @@ class Coordinator:
             if item.kind != "sink":
                 self._objects.refuse_taken(item.id)
             if isinstance(found, PlannedView):
-                self._objects.keep_plan(item.id, found.plan)
+                self._objects.plans.keep(item.id, found.plan)
             defined = Create(item)
             item = self.catalog.change(lambda _: defined).items[item.id]
             self._crash("after-catalog")

@@ -12,9 +12,10 @@ away in between; the dataflow moves it afterwards.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from streams.adapter.catalog import Birth, Catalog, Forget, Item, ItemKind
+from streams.adapter.catalog import Birth, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
+from streams.adapter.plans import Planner, Plans
 from streams.adapter.timestamps import Bounds, birth
 from streams.compute.description import (
     NO_CAPABILITY,
@@ -39,8 +40,6 @@ from streams.storage.state import CollectionState
 log = logging.getLogger(__name__)
 
 Crash = Callable[[str], None]
-Planner = Callable[[Item, Catalog], str]
-"""Has a view planned, the same every time; the plan in JSON."""
 
 KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink": "sink"}
 
@@ -86,8 +85,7 @@ class Objects:
         crash: Crash,
         plan: Planner,
     ) -> None:
-        self._plan = plan
-        self._plans: dict[CollectionId, str] = {}
+        self.plans = Plans(plan)
         self._catalog, self._shards, self._topics = catalog, shards, topics
         self._directory = Directory(shards)
         self._now_ms, self.crash = now_ms, crash
@@ -147,26 +145,14 @@ class Objects:
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
             self._topics.create([TopicSpec(each, 1, TopicKind.OUTPUT) for each in names])
         self.crash("after-shard")
-        return describe(item, self._plan_of(item))
-
-    def keep_plan(self, id_: CollectionId, plan: str) -> None:
-        """Use this plan of a view, which was just made, instead of another one."""
-        self._plans[id_] = plan
-
-    def _plan_of(self, item: Item) -> str:
-        """The JSON of a view's physical plan; empty for others. Errors: as the planner."""
-        if item.kind != "view":
-            return ""
-        if item.id not in self._plans:
-            self._plans[item.id] = self._plan(item, self._catalog.state)
-        return self._plans[item.id]
+        return describe(item, self.plans.of(item, self._catalog.state))
 
     def abolish(self, item: Item) -> None:
         """Remove whatever a dropped object still has, once nothing runs any more for it.
 
         Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
         """
-        self._plans.pop(item.id, None)
+        self.plans.forget(item.id)
         catalog = self._catalog.state
         inputs = [catalog.items.get(each) or catalog.dropped.get(each) for each in item.inputs]
         for read in inputs:

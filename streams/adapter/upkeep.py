@@ -4,10 +4,11 @@ Objects that the catalog names but that no command asked for yet are established
 (`problems` says why one could not be);
 dropped ones are removed as soon as a replica has confirmed that nothing runs for them; the
 catalog's holds follow the read policy. Each of these may fail for the time being and is then
-tried again. So is what fails for one object by a defect of ours, after pauses that grow, while
-the others go on: a new process would meet it again. A successor ends the coordinator
-(`failure`), and so does any other defect: its process ends, and a new one begins with what the
-topics say.
+tried again: at the next beat while the cluster does not answer, and else after pauses that
+grow, while the others go on. A definition that is refused, a plan that ends its worker, a log
+that cannot be folded and a defect of ours a new process would meet again. A successor ends the
+coordinator (`failure`), and so does any other defect: its process ends, and a new one begins
+with what the topics say.
 """
 
 import logging
@@ -35,6 +36,8 @@ LISTEN_MS = 200
 BEAT_S = 1.0
 
 UNMADE = "object cannot be made"
+LASTING = (InvalidUsage, InvalidStatement, Corrupt, Truncated)
+"""What does not pass by itself as an outage does."""
 
 
 class Keeper(Protocol):
@@ -85,12 +88,13 @@ class Upkeep:
         catalog = self._keeper.catalog.sync()
         described = []
         self._objects.attach(catalog.ordered())
+        self._objects.plans.prepare(catalog.ordered(), catalog)
         for item in catalog.ordered():
             if self._asked.issuperset(item.inputs):
                 try:
                     described.append(self._objects.establish(item))
-                except (InvalidUsage, InvalidStatement, Corrupt, Truncated) as error:
-                    self._note(item, error, UNMADE)
+                except LASTING as error:
+                    self._note_lasting(item, error, UNMADE)
                 except SlackwaterError:
                     raise
                 except Exception as defect:  # noqa: BLE001  logged with its trace
@@ -148,6 +152,8 @@ class Upkeep:
             yield
         except Deposed:
             raise
+        except LASTING as error:
+            self._note_lasting(item, error, said)
         except SlackwaterError as error:
             self._note(item, error, said)
         except Exception as defect:  # noqa: BLE001  logged with its trace
@@ -161,6 +167,10 @@ class Upkeep:
             facts = {"id": item.id, "object": item.name, "cause": str(error)}
             log.warning("%s, will try again", said, extra=facts)
         self.problems[item.id] = str(error)
+
+    def _note_lasting(self, item: Item, error: SlackwaterError, said: str) -> None:
+        self._note(item, error, said)
+        self._pauses.failed(item.id)
 
     def _note_defect(self, item: Item, defect: Exception, said: str) -> None:
         log.error(said, extra={"id": item.id, "object": item.name}, exc_info=defect)
@@ -183,6 +193,9 @@ class Upkeep:
         self._keeper.controller.poll(LISTEN_MS)
 
     def _beat(self) -> None:
+        catalog = self._keeper.catalog.state
+        # without the lock: a text that ends its worker may take a minute for it
+        self._objects.plans.prepare([*self._due(catalog)], catalog)
         with self._lock:
             # Read under the lock: a definition that is just being executed changes it.
             catalog = self._keeper.catalog.sync()
@@ -202,17 +215,22 @@ class Upkeep:
 
         Nothing is to be done while the catalog is as it was and all that it names is asked for.
         """
-        if not self._asked.issuperset(catalog.items):
-            for item in catalog.ordered():
-                is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
-                if is_wanted and self._asked.issuperset(item.inputs):
-                    self.retry(item)
+        for item in self._due(catalog):
+            self.retry(item)
         known, count = self._seen
         if catalog is not known or len(self._asked) != count:
             self._seen = catalog, len(self._asked)
             self._history.look_after(
                 each for id_, each in catalog.items.items() if id_ in self._asked
             )
+
+    def _due(self, catalog: Catalog) -> Iterator[Item]:
+        """What is to be established now, oldest first, as what was before allows it."""
+        if not self._asked.issuperset(catalog.items):
+            for item in catalog.ordered():
+                is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
+                if is_wanted and self._asked.issuperset(item.inputs):
+                    yield item
 
     def _remove(self, item: Item) -> None:
         """Remove a dropped object; what fails is tried again later. Errors: Deposed."""

@@ -11,9 +11,9 @@ give up then.
 
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from streams.adapter.workers.limits import Limits
@@ -28,24 +28,6 @@ MOST = 4
 
 
 _Returned = TypeVar("_Returned")
-
-
-class Lent:
-    """A context manager that gives its worker back at the end."""
-
-    def __init__(self, worker: Worker, give_back: Callable[[Worker], None]) -> None:
-        self._worker, self._give_back = worker, give_back
-
-    def __enter__(self) -> Worker:
-        return self._worker
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._give_back(self._worker)
 
 
 class Workers:
@@ -77,8 +59,11 @@ class Workers:
                 except Unstarted as error:
                     log.warning("no worker can be started", extra={"cause": error.detail})
 
-    def lend(self) -> Generator[None, None, Lent]:
-        """Wait for a turn and for a worker. Errors: Unstarted when no worker can be started."""
+    def lend(self) -> Generator[None, None, AbstractContextManager[Worker]]:
+        """Wait for a turn and for a worker, which the context gives back.
+
+        Errors: Unstarted when no worker can be started.
+        """
         yield from self._turns.take()
         try:
             worker = self._fit()
@@ -90,7 +75,14 @@ class Workers:
         except BaseException:
             self._give_back(worker)
             raise
-        return Lent(worker, self._give_back)
+        return self._lent(worker)
+
+    @contextmanager
+    def _lent(self, worker: Worker) -> Iterator[Worker]:
+        try:
+            yield worker
+        finally:
+            self._give_back(worker)
 
     def answer(self, request: Request) -> tuple[bytes, Ended]:
         """Send a request without tables; return its data and its end. Waits for a turn.
