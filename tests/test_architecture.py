@@ -74,7 +74,7 @@ DOORS: dict[str, set[str]] = {
     "fastavro": {"schemas"},
     "fdb": {"schemas"},
     "confluent_kafka": {"streams.kafka"},
-    "duckdb": {"streams.trace.kernel", "streams.plan.binder"},
+    "duckdb": {"streams.trace.connection", "streams.trace.kernel", "streams.plan.binder"},
     "sqlglot": {"streams.plan"},
     "pyspark": {"streams.replica", "streams.compaction.job", "streams.testing.spark"},
     "typer": {"streams.app"},

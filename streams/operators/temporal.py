@@ -36,8 +36,9 @@ from streams.operators.linear import flags, outputs_of, source_of, tried
 from streams.plan.physical import Bound, Expression, Temporal
 from streams.trace import pending
 from streams.trace.columns import Flags, Ints, combined, int64
+from streams.trace.connection import EvaluationFailed
 from streams.trace.diffs import negated
-from streams.trace.kernel import EvaluationFailed, Kernel, data_schema
+from streams.trace.kernel import Kernel, data_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten
 

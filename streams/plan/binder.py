@@ -25,8 +25,8 @@ from streams.plan.ordinality import numbered
 from streams.plan.physical import Column
 from streams.plan.record import Record, parse
 from streams.plan.typenames import quoted, stored
+from streams.trace.connection import FAILURES, create
 from streams.trace.functions import Function, without_hash
-from streams.trace.kernel import FAILURES, create
 
 # The kernel's settings as far as they decide what a query means, or what it may touch.
 _SETTINGS = (

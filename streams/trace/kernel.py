@@ -20,13 +20,24 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import duckdb
-import duckdb.func
 import pyarrow as pa
 from duckdb import _seam
 
 from streams.errors import SlackwaterError
 from streams.trace.arrow import decoded, empty_table
-from streams.trace.functions import UNFIT, Function, Vectorised, positional, vectorised
+from streams.trace.connection import (
+    FAILURES,
+    OUT_OF_MEMORY,
+    UTC,
+    AnswerTooLarge,
+    EvaluationFailed,
+    KernelFailed,
+    StatementRefused,
+    connect,
+    create,
+    translated,
+)
+from streams.trace.functions import Function, vectorised
 from streams.trace.nested import has_nested, importable
 from streams.trace.unions import as_union, carried, has_union
 
@@ -43,37 +54,8 @@ UNBOUNDED = 1 << 62
 TAKEN_ROWS = 2048
 """Rows of an answer that are taken at once where its bytes are bounded: DuckDB's vector."""
 
-FAILURES = duckdb.Error, UnicodeDecodeError
-"""What a failure in DuckDB is raised as. The text of some quotes one byte of a character of
-several, so that Python cannot read it: those are failures of an expression over a text."""
-
-OUT_OF_MEMORY = "Out of Memory Error"
-UTC = "SET TimeZone = 'UTC'"
 _BOOL8 = pa.bool8()
 _Key: TypeAlias = tuple[str, tuple[tuple[str, pa.Schema], ...]]
-
-
-class EvaluationFailed(SlackwaterError):
-    """DuckDB raised while it evaluated a statement: some row's expression failed."""
-
-
-class StatementRefused(SlackwaterError):
-    """DuckDB does not accept a statement, whatever the rows."""
-
-
-class KernelFailed(SlackwaterError):
-    """DuckDB itself failed: out of memory, out of disk, interrupted, or a fault of its own."""
-
-
-class AnswerTooLarge(SlackwaterError):
-    """An answer has more bytes than were asked for: the rest was not computed."""
-
-    def __init__(self, most_bytes: int) -> None:
-        super().__init__(most_bytes)
-        self.most_bytes = most_bytes
-
-    def __str__(self) -> str:
-        return f"expected an answer of at most {self.most_bytes:,} bytes, got more"
 
 
 class Port:
@@ -143,7 +125,7 @@ class Kernel:
     ) -> None:
         self._limits = memory_limit, temp_directory, most_bytes
         self.most_bytes = most_bytes
-        self._connection = _connect(memory_limit, temp_directory)
+        self._connection = connect(memory_limit, temp_directory)
         self._careful: Kernel | None = None
         self._names = itertools.count()
         self._prepared: OrderedDict[_Key, Prepared] = OrderedDict()
@@ -336,7 +318,7 @@ class Kernel:
         try:
             self._connection.execute(sql)
         except FAILURES as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
     def _run(self, sql: str) -> pa.Table:
         return self._whole(sql) if self.most_bytes == UNBOUNDED else self._taken(sql)
@@ -350,7 +332,7 @@ class Kernel:
                 _seam.submit(self._connection, sql, None, "arrow").arrow_table()
             )
         except FAILURES as error:
-            raise _translated(error) from error
+            raise translated(error) from error
 
     def _taken(self, sql: str) -> pa.Table:
         """The answer, taken piece by piece. Errors: as `_run`, AnswerTooLarge."""
@@ -364,72 +346,11 @@ class Kernel:
                     self.allow(taken)
                     pieces.append(piece)
         except FAILURES as error:
-            raise _translated(error) from error
+            raise translated(error) from error
         except (pa.ArrowException, OSError) as error:  # a failure after the first piece
             is_data = not str(error).startswith(OUT_OF_MEMORY)
             raise (EvaluationFailed if is_data else KernelFailed)(str(error)) from error
         return _plain_booleans(pa.Table.from_batches(pieces, schema))
-
-
-def _translated(error: Exception) -> SlackwaterError:
-    """What a failure means: only one of the data may ever become an error row."""
-    match error:
-        case duckdb.BinderException() | duckdb.CatalogException() | duckdb.ParserException():
-            return StatementRefused(str(error))
-        case duckdb.InvalidInputException() if UNFIT in str(error):
-            return KernelFailed("".join(str(error).partition(UNFIT)[1:]))
-        case UnicodeDecodeError():
-            return EvaluationFailed("an expression failed over text that is not ASCII")
-        case duckdb.DataError() | duckdb.ProgrammingError() | duckdb.NotSupportedError():
-            return EvaluationFailed(str(error))
-        case _ if type(error) is duckdb.Error:  # of functions: it has no class of its own
-            return EvaluationFailed(str(error))
-        case _:
-            return KernelFailed(str(error))
-
-
-def _connect(memory_limit: str, temp_directory: str) -> duckdb.DuckDBPyConnection:
-    # async threads read files, which a kernel may not: DuckDB starts eight unless told at once
-    connection = duckdb.connect(":memory:", config={"threads": 1, "async_threads": 0})
-    settings = {
-        "memory_limit": f"'{memory_limit}'",
-        "TimeZone": "'UTC'",
-        "arrow_lossless_conversion": "true",
-        "integer_division": "true",
-        "default_null_order": "'postgres'",
-        "autoinstall_known_extensions": "false",
-        "autoload_known_extensions": "false",
-        "enable_progress_bar": "false",  # else what takes seconds draws one on our output
-    }
-    if temp_directory:
-        quoted = temp_directory.replace("'", "''")
-        settings["temp_directory"] = f"'{quoted}'"
-    for name, value in settings.items():
-        connection.execute(f"SET {name} = {value}")
-    connection.execute("SET enable_external_access = false")
-    return connection
-
-
-def create(connection: duckdb.DuckDBPyConnection, function: Function, call: Vectorised) -> None:
-    """Let a connection's database call `call` by the function's symbol, for any row.
-
-    Errors: what DuckDB raises where the symbol is taken.
-    """
-
-    def called(*columns: pa.ChunkedArray) -> pa.Array:
-        return call(*columns)
-
-    # DuckDB counts parameters by the signature.
-    called.__signature__ = positional(len(function.types))  # type: ignore[attr-defined]
-    connection.create_function(
-        function.symbol,
-        called,
-        list(function.types),
-        function.returns,
-        type=duckdb.func.ARROW,
-        null_handling=duckdb.func.SPECIAL,
-        side_effects=False,
-    )
 
 
 def _plain_booleans(table: pa.Table) -> pa.Table:
@@ -447,7 +368,7 @@ def _quoted(name: str) -> str:
 
 @functools.cache
 def _types_kernel() -> duckdb.DuckDBPyConnection:
-    return _connect("100MB", "")
+    return connect("100MB", "")
 
 
 @functools.lru_cache(maxsize=4096)

@@ -37,8 +37,9 @@ from streams.plan.ir import Relational, children
 from streams.plan.passes import optimise
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
+from streams.trace.connection import create
 from streams.trace.functions import vectorised
-from streams.trace.kernel import Kernel, arrow_type, create
+from streams.trace.kernel import Kernel, arrow_type
 from tests.random_sql.case import Case, catalog, spans_times
 from tests.random_sql.tables import Table
 from tests.support.plan_sql import to_sql

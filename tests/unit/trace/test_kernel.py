@@ -11,15 +11,13 @@ import pytest
 
 from streams.trace import kernel as kernels
 from streams.trace.arrow import empty_table
-from streams.trace.kernel import (
+from streams.trace.connection import (
     AnswerTooLarge,
     EvaluationFailed,
-    Kernel,
     KernelFailed,
     StatementRefused,
-    arrow_schema,
-    arrow_type,
 )
+from streams.trace.kernel import Kernel, arrow_schema, arrow_type
 from tests.support.flows import kernel
 
 SCHEMA = pa.schema([("x", pa.int64())])

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from streams.operators import linear
 from streams.plan.physical import Expression, Linear
 from streams.trace import kernel as kernels
-from streams.trace.kernel import EvaluationFailed, KernelFailed, arrow_schema, arrow_type
+from streams.trace.connection import EvaluationFailed, KernelFailed
+from streams.trace.kernel import arrow_schema, arrow_type
 from streams.trace.nested import importable
 from streams.trace.updates import consolidate
 from tests.support.examples import examples
