@@ -20,7 +20,7 @@ and a search of O(log n) places of each run for each change. Where both sides ch
 times of the interval, a change on the left meets as many changes of its range.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,17 +28,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.operators import join
-from streams.operators.context import Ports, Scope, Stepped
-from streams.operators.join import Side
+from streams.operators.context import Stepped
+from streams.operators.join import Side, Sides
 from streams.operators.ranked import sort_keys_of
 from streams.operators.sight import beyond, keys
 from streams.plan.physical import Asof
 from streams.trace import order, ordered
 from streams.trace.columns import Ints, group, key_form, spans
 from streams.trace.diffs import followed
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.leading import Gaps, within
-from streams.trace.runs import RunName
+from streams.trace.runs import Run, RunName
 from streams.trace.updates import consolidate, flatten, key_columns
 
 _ALL = 1 << 40
@@ -54,34 +54,18 @@ class _Ranged:
     high: pa.Array
 
 
-def step(
-    node: Asof,
-    ports: Ports,
-    runs: Mapping[str, list[RunName]],
-    types: tuple[Sequence[str], Sequence[str]],
-    made: Sequence[str],
-    scope: Scope,
-) -> Stepped:
-    """The changes of the join over the interval, and the new runs of both sides.
-
-    Args:
-        node: the join.
-        ports: updates by side, `left` and `right`.
-        runs: the operator's runs, by side.
-        types: the DuckDB types of the left and of the right columns.
-        made: those of the output.
-        scope: the worker's means.
-    """
-    work = _Work(node, runs, types, scope)
-    points = work.changed(0, ports, node.point)
-    ranged = work.ranged(work.changed(1, ports, node.start))
+def step(node: Asof, sides: Sides) -> Stepped:
+    """The changes of the join over the interval, and the new runs of both sides."""
+    work = _Work(node, sides)
+    points = work.changed(0, node.point)
+    ranged = work.ranged(work.changed(1, node.start))
     if not points.rows.num_rows and not ranged.side.rows.num_rows:
-        return Stepped(None, runs=runs)
+        return Stepped(None, runs=sides.runs)
     values = work.points(points)
-    moved = _moved(ranged, node.end, scope.kernel)
+    moved = _moved(ranged, node.end, work.kernel)
     parts = [*work.found(points, values), *work.within(moved)]
     parts += work.together(points, values, moved)
-    whole = consolidate(flatten(parts, arrow_schema(made)), scope.kernel)
+    whole = consolidate(flatten(parts, arrow_schema(sides.made)), work.kernel)
     kept = {"left": work.kept(0, points), "right": work.kept(1, ranged.side)}
     return Stepped(whole if whole.num_rows else None, runs=kept)
 
@@ -128,30 +112,35 @@ def _chosen(side: Side, places: Ints, diffs: Ints) -> Side:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What a step is made of; sides are 0, the left, and 1."""
+    """What a step is made of."""
 
     node: Asof
-    runs: Mapping[str, list[RunName]]
-    types: tuple[Sequence[str], Sequence[str]]
-    scope: Scope
+    sides: Sides
+
+    @property
+    def kernel(self) -> Kernel:
+        """The worker's DuckDB."""
+        return self.sides.scope.kernel
 
     @property
     def schema(self) -> pa.Schema:
         """Both sides' columns, time and diff."""
-        return arrow_schema([*self.types[0], *self.types[1]])
+        return arrow_schema([*self.sides.types[0], *self.sides.types[1]])
+
+    def opened(self, side: int) -> list[Run]:
+        """The runs of a side before the interval."""
+        return self.sides.scope.context.files.open(self.sides.names(side))
 
     def by(self, side: int) -> tuple[int, ...]:
         """The columns of a side's key."""
         return (self.node.left_keys, self.node.right_keys)[side]
 
-    def changed(self, side: int, ports: Ports, place: int) -> Side:
+    def changed(self, side: int, place: int) -> Side:
         """A side's updates that can match: those with a value at this place."""
-        kernel = self.scope.kernel
-        schema = arrow_schema(self.types[side])
-        rows = consolidate(flatten(ports.get(join.SIDES[side], []), schema), kernel)
+        rows = consolidate(self.sides.updates(side), self.kernel)
         if rows.column(place).null_count:
             rows = rows.filter(rows.column(place).is_valid())
-        return join.changed(rows, self.by(side), self.node, kernel)
+        return join.changed(rows, self.by(side), self.node, self.kernel)
 
     def ranged(self, side: Side) -> _Ranged:
         """Right's changes whose ranges are not empty."""
@@ -165,45 +154,43 @@ class _Work:
 
     def points(self, side: Side) -> pa.Array:
         """The sort keys of the points of left's changes."""
-        texts, kernel = [self.node.sorts[0]], self.scope.kernel
-        return keys(texts, side.rows.columns[:-2], self.types[0], kernel)[0]
+        columns, types = side.rows.columns[:-2], self.sides.types[0]
+        return keys([self.node.sorts[0]], columns, types, self.kernel)[0]
 
     def ranges(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, pa.Array]:
         """From where, and before where, the points in the ranges of right's rows are."""
-        low, high = keys(self.node.sorts[1:], columns, self.types[1], self.scope.kernel)
+        low, high = keys(self.node.sorts[1:], columns, self.sides.types[1], self.kernel)
         return (low, high) if self.node.closed else (beyond(low), beyond(high))
 
     def found(self, points: Side, values: pa.Array) -> Iterator[pa.RecordBatch]:
         """Left's changes beside the rows that were there before the interval."""
-        size, kernel = points.rows.num_rows, self.scope.kernel
-        runs = self.scope.context.files.open(self.runs.get("right", []))
+        size, runs = points.rows.num_rows, self.opened(1)
         if not size or not runs:
             return
         nothing = pa.nulls(size, pa.binary())
         high = beyond(values) if self.node.closed else values
         gaps = Gaps(points.forms, points.hashes, nothing, high)
-        nearest = within(runs, gaps, np.ones(size, np.int64), kernel, last=True)
+        nearest = within(runs, gaps, np.ones(size, np.int64), self.kernel, last=True)
         if nearest is None:
             return
         columns = nearest.rows.columns[2 + len(self.by(1)) : -1]
         _, ends = self.ranges(columns)
         asked = values.take(pa.array(nearest.which))
         inside = np.flatnonzero(pc.less(asked, ends).to_numpy(zero_copy_only=False))
-        held = self._held(columns, nearest.counts, self.types[1])
+        held = self._held(columns, nearest.counts, 1)
         yield self._pairs(points, held, nearest.which[inside], inside)
 
     def within(self, moved: _Ranged) -> Iterator[pa.RecordBatch]:
         """The rows on the left that were there before the interval beside right's changes."""
-        size, kernel = moved.side.rows.num_rows, self.scope.kernel
-        runs = self.scope.context.files.open(self.runs.get("left", []))
+        size, runs = moved.side.rows.num_rows, self.opened(0)
         if not size or not runs:
             return
         gaps = Gaps(moved.side.forms, moved.side.hashes, moved.low, moved.high)
         enough = np.full(size, _ALL)
-        some = within(runs, gaps, enough, kernel, last=False, signed=True)
+        some = within(runs, gaps, enough, self.kernel, last=False, signed=True)
         if some is not None:
             columns = some.rows.columns[2 + len(self.by(0)) : -1]
-            held = self._held(columns, some.counts, self.types[0])
+            held = self._held(columns, some.counts, 0)
             yield self._pairs(held, moved.side, np.arange(len(some.which)), some.which)
 
     def together(
@@ -228,26 +215,26 @@ class _Work:
                 by_code[spans(low[begin:end], here)],
                 np.repeat(np.arange(begin, end), here),
             )
-            yield consolidate(self._pairs(points, moved.side, one, two), self.scope.kernel)
+            yield consolidate(self._pairs(points, moved.side, one, two), self.kernel)
 
-    def _held(self, columns: Sequence[pa.Array], counts: Ints, types: Sequence[str]) -> Side:
-        """Rows of state as a side of pairs."""
-        schema = pa.schema(list(arrow_schema(types))[:-2])
+    def _held(self, columns: Sequence[pa.Array], counts: Ints, side: int) -> Side:
+        """Rows of a side's state as a side of pairs."""
+        schema = data_schema(self.sides.types[side])
         rows = pa.RecordBatch.from_arrays(list(columns), schema=schema)
         return Side(rows, np.empty(0, np.uint64), [], counts, None)
 
     def _pairs(self, left: Side, right: Side, one: Ints, two: Ints) -> pa.RecordBatch:
         """Pairs of rows, by place, without the end of the range."""
-        self.scope.kernel.allow(len(one) * join.LEAST_OF_PAIR)
+        self.kernel.allow(len(one) * join.LEAST_OF_PAIR)
         made = join.pairs(left, right, one, two, self.schema)
-        place = len(self.types[0]) + self.node.end
+        place = len(self.sides.types[0]) + self.node.end
         nothing = pa.nulls(made.num_rows, self.schema.field(place).type)
         return made.set_column(place, self.schema.field(place), nothing)
 
     def kept(self, side: int, changes: Side) -> list[RunName]:
         """A side's runs from now on."""
-        names, kernel = self.runs.get(join.SIDES[side], []), self.scope.kernel
-        rows, kinds = changes.rows, self.types[side]
+        files, kernel = self.sides.scope.context.files, self.kernel
+        rows, kinds = changes.rows, self.sides.types[side]
         data, by = rows.columns[:-2], key_columns(rows, self.by(side), kernel)[0]
         values = sort_keys_of(self.node.orders[side], rows, kinds, kernel)
         fields = [("h", pa.uint64()), *((f"k{i}", key.type) for i, key in enumerate(by))]
@@ -256,4 +243,4 @@ class _Work:
         )
         columns = [pa.array(changes.hashes), *by, values, *data, pa.array(changes.diffs)]
         added = pa.RecordBatch.from_arrays(columns, schema=shape)
-        return ordered.insert(self.scope.context.files, names, added, kernel)
+        return ordered.insert(files, self.sides.names(side), added, kernel)

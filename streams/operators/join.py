@@ -69,44 +69,46 @@ class Side:
     times: Ints | None
 
 
-def step(
-    node: Join,
-    ports: Ports,
-    runs: Mapping[str, list[RunName]],
-    types: tuple[Sequence[str], Sequence[str]],
-    made: Sequence[str],
-    scope: Scope,
-) -> Stepped:
-    """The changes of the join over the interval, and the new runs of both sides.
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What a step of a join is given: the sides are 0, `left`, and 1, `right`.
 
-    Args:
-        node: the join.
-        ports: updates by side, `left` and `right`.
-        runs: the operator's runs, by side.
-        types: the DuckDB types of the left and of the right columns.
-        made: those of the output.
-        scope: the worker's means.
+    `ports` have the updates of each side and `runs` its state; `types` are the DuckDB types of
+    its columns, and `made` those of the output.
     """
+
+    ports: Ports
+    runs: Mapping[str, list[RunName]]
+    types: tuple[Sequence[str], Sequence[str]]
+    made: Sequence[str]
+    scope: Scope
+
+    def updates(self, side: int) -> pa.RecordBatch:
+        """What changed on a side."""
+        return flatten(self.ports.get(SIDES[side], []), arrow_schema(self.types[side]))
+
+    def names(self, side: int) -> list[RunName]:
+        """The runs of a side."""
+        return self.runs.get(SIDES[side], [])
+
+
+def step(node: Join, sides: Sides) -> Stepped:
+    """The changes of the join over the interval, and the new runs of both sides."""
+    scope, types = sides.scope, sides.types
     kernel = scope.kernel
     keys = (node.left_keys, node.right_keys)
-    changes = [
-        changed(flatten(ports.get(side, []), arrow_schema(types[i])), keys[i], node, kernel)
-        for i, side in enumerate(SIDES)
-    ]
+    changes = [changed(sides.updates(i), keys[i], node, kernel) for i in (0, 1)]
     if not any(change.rows.num_rows for change in changes):
-        return Stepped(None, runs=runs)
+        return Stepped(None, runs=sides.runs)
     states = [
-        arranged(runs.get(SIDES[i], []), changes[1 - i].hashes, types[i], keys[i], scope)
+        arranged(sides.names(i), changes[1 - i].hashes, types[i], keys[i], scope)
         for i in (0, 1)
     ]
     terms = ((changes[0], states[1]), (states[0], changes[1]), (changes[0], changes[1]))
-    output, errors = product(terms, node, made, kernel)
+    output, errors = product(terms, node, sides.made, kernel)
     kept = {
         side: multiset.insert(
-            scope.context.files,
-            runs.get(side, []),
-            stored(changes[i], types[i]),
-            kernel,
+            scope.context.files, sides.names(i), stored(changes[i], types[i]), kernel
         )
         for i, side in enumerate(SIDES)
     }

@@ -50,6 +50,7 @@ from streams.plan.physical import (
 )
 from streams.plan.reading import columns_read
 from streams.trace.columns import int64
+from streams.trace.diffs import negated
 from streams.trace.kernel import arrow_schema
 from streams.trace.runs import RunName
 from streams.trace.updates import flatten, with_diffs
@@ -113,10 +114,9 @@ def _joined(
     made: tuple[str, ...],
     scope: Scope,
 ) -> Stepped:
-    sides = scope.dataflow.types[node.left], scope.dataflow.types[node.right]
-    if isinstance(node, Asof):
-        return asof.step(node, ports, runs, sides, made, scope)
-    return join.step(node, ports, runs, sides, made, scope)
+    types = scope.dataflow.types[node.left], scope.dataflow.types[node.right]
+    sides = join.Sides(ports, runs, types, made, scope)
+    return asof.step(node, sides) if isinstance(node, Asof) else join.step(node, sides)
 
 
 def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Stepped:
@@ -127,7 +127,7 @@ def _by_row(number: NodeId, ports: Ports, scope: Scope, known: Computed) -> Step
     rows = flatten(ports["in"], arrow_schema(types))
     match node:
         case Negate():
-            return Stepped(with_diffs(rows, -int64(rows.column("diff"))))
+            return Stepped(with_diffs(rows, negated(int64(rows.column("diff")))))
         case Linear():
             return linear.step(node, rows, types, made, kernel, known)
         case Unnest():
