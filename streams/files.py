@@ -1,7 +1,15 @@
 """Files that other processes read, or that a crash may cut."""
 
+import errno
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+
+from streams.errors import Determinate
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
@@ -23,3 +31,45 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def directory_of_programs(prefix: str) -> Iterator[Path]:
+    """A temporary directory from which programs can be run, of which `noexec` disks have none.
+
+    It lies among the system's temporary files, else in the user's cache or beside Python.
+
+    Errors: Determinate when programs can be run from none of these, naming them.
+    """
+    refused: list[str] = []
+    for place in (Path(gettempdir()), Path.home() / ".cache", Path(sys.prefix)):
+        with ExitStack() as stack:
+            try:
+                directory = Path(stack.enter_context(TemporaryDirectory("", prefix, place)))
+                _run_something(directory / "probe")
+            except OSError as cause:
+                refused.append(f"{place} ({cause.strerror or cause})")
+                continue
+            yield directory
+            return
+    raise Determinate(
+        f"programs cannot be run from {', nor from '.join(refused)}: expected a directory on a"
+        " disk that is not mounted noexec (set TMPDIR to one)"
+    )
+
+
+def _run_something(path: Path) -> None:
+    """Write a program and run it. Errors: OSError when it cannot be run."""
+    write_program(path, "exit 0")
+    try:
+        subprocess.run([str(path)], check=False)  # noqa: S603  just written
+    except OSError as cause:
+        # while another thread starts a process, that has what we wrote open for a moment
+        if cause.errno != errno.ETXTBSY:
+            raise
+    path.unlink()
+
+
+def write_program(path: Path, script: str) -> None:
+    """Put a program for the shell at `path`."""
+    write_whole(path, f"#!/bin/sh\n{script}\n", 0o700)

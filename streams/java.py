@@ -17,9 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shlex import quote
-from tempfile import TemporaryDirectory
 
 from streams.errors import Determinate
+from streams.files import directory_of_programs, write_program
 
 OLDEST_JAVA = 17
 _VERSION_TIMEOUT_S = 30
@@ -27,15 +27,14 @@ _VARIABLE = "JAVA_HOME"
 
 # Spark's launcher adds this module to every JVM it starts. The runtime of the wheel does not
 # have it and refuses to start; only Spark's machine learning has a use for it.
-_LAUNCHER = """#!/bin/sh
-for argument do
+_LAUNCHER = """for argument do
   shift
   case $argument in
     --add-modules=jdk.incubator.vector) ;;
     *) set -- "$@" "$argument" ;;
   esac
 done
-exec {java} "$@"
+exec {java} "$@"\
 """
 
 
@@ -78,15 +77,17 @@ def java_for_spark() -> Iterator[None]:
     leaves out the module that Spark asks for and a runtime may lack. Under spark-submit the JVM
     runs already, and nothing is changed.
 
-    Errors: Determinate when there is no Java.
+    Errors: Determinate when there is no Java, or no place for the launcher.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         yield
         return
-    with TemporaryDirectory(prefix="slackwater-java-") as home:
-        _write_launcher(Path(home) / "bin" / "java", find_java())
+    java = find_java()
+    with directory_of_programs("slackwater-java-") as home:
+        (home / "bin").mkdir()
+        write_program(home / "bin" / "java", _LAUNCHER.format(java=quote(str(java))))
         before = os.environ.get(_VARIABLE)
-        os.environ[_VARIABLE] = home
+        os.environ[_VARIABLE] = str(home)
         try:
             yield
         finally:
@@ -107,12 +108,6 @@ def own_interrupt() -> Iterator[None]:
     finally:
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, before)
-
-
-def _write_launcher(path: Path, java: Path) -> None:
-    path.parent.mkdir()
-    path.write_text(_LAUNCHER.format(java=quote(str(java))))
-    path.chmod(0o700)
 
 
 def _candidates() -> Iterator[tuple[str, Path | None]]:

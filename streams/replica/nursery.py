@@ -21,6 +21,7 @@ from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
 
+from streams.files import directory_of_programs, write_program
 from streams.replica import daemon, launcher
 
 PRELOADED = (
@@ -34,14 +35,21 @@ PRELOADED = (
 
 @contextmanager
 def nursery() -> Iterator[Path]:
-    """A running nursery; the path of the executable that Spark is to start as its Python."""
-    with TemporaryDirectory(prefix="slackwater-") as directory:
-        address = Path(directory) / "nursery"
+    """A running nursery; the path of the executable that Spark is to start as its Python.
+
+    Errors: Determinate when there is no place for that executable.
+    """
+    with (
+        TemporaryDirectory(
+            prefix="slackwater-"
+        ) as short,  # for the hundred bytes of a socket's name
+        directory_of_programs("slackwater-python-") as directory,
+    ):
+        address = Path(short) / "nursery"
         command = [sys.executable, "-m", "streams.replica.nursery", str(address)]
-        python = Path(directory) / "python"
+        python = directory / "python"
         started = [sys.executable, "-S", launcher.__file__, str(address)]
-        python.write_text(f'#!/bin/sh\nexec {" ".join(map(quote, started))} "$@"\n')
-        python.chmod(0o700)
+        write_program(python, f'exec {" ".join(map(quote, started))} "$@"')
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:  # noqa: S603  ours
             try:
                 yield python

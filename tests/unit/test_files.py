@@ -1,12 +1,17 @@
 """Files that are there whole or not at all."""
 
+import errno
 import stat
+import subprocess
+import tempfile
 import threading
 from pathlib import Path
 
 import pytest
 
-from streams.files import write_whole
+from streams import files
+from streams.errors import Determinate
+from streams.files import directory_of_programs, write_program, write_whole
 
 
 def test_readers_see_the_old_content_or_the_new_and_never_a_part(tmp_path: Path) -> None:
@@ -42,3 +47,46 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="directory"):
         write_whole(file, b"x")
     assert list(tmp_path.iterdir()) == [file]
+
+
+def noexec(monkeypatch: pytest.MonkeyPatch, *places: Path) -> None:
+    """Let disks at these places run no programs."""
+    real = files._run_something
+
+    def run(path: Path) -> None:
+        if any(path.is_relative_to(place) for place in places):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        real(path)
+
+    monkeypatch.setattr(files, "_run_something", run)
+
+
+def test_programs_lie_where_they_can_be_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system, home = tmp_path / "tmp", tmp_path / "home"
+    system.mkdir()
+    (home / ".cache").mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(system))
+    monkeypatch.setenv("HOME", str(home))
+    with directory_of_programs("p-") as first:
+        assert first.parent == system
+        assert list(first.iterdir()) == []
+    noexec(monkeypatch, system)
+    with directory_of_programs("p-") as second:
+        assert second.parent == home / ".cache"
+        write_program(second / "say", 'echo "$1"')
+        done = subprocess.run([second / "say", "a b"], capture_output=True, check=True)
+        assert done.stdout == b"a b\n"
+    assert [*system.iterdir(), *(home / ".cache").iterdir()] == []
+
+
+def test_without_a_place_for_programs_the_setting_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "no home"))
+    noexec(monkeypatch, Path("/"))
+    with pytest.raises(Determinate, match="set TMPDIR to one") as raised:
+        directory_of_programs("p-").__enter__()
+    assert "Permission denied" in str(raised.value)
+    assert "no home/.cache (No such file or directory)" in str(raised.value)
