@@ -50,6 +50,11 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
             each.kill()
 
 
+def ignoring_ctrl_c() -> None:
+    """What a shell does in the background jobs of a script, before it runs them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
 def settled(processes: Iterable[psutil.Process], timeout_s: float = 60) -> None:
     """Wait until none of them runs."""
     left = list(processes)

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+from streams.app.environment import Environment
 from streams.app.reaching import find
 from streams.errors import InvalidUsage
+from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.integration.replica.producing import Feed
-from tests.support.processes import family, kill_all, settled
+from tests.support.processes import family, ignoring_ctrl_c, kill_all, settled
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -110,6 +112,28 @@ def test_an_environment_survives_kill_9_of_its_supervisor(tmp_path: Path) -> Non
         second.send_signal(signal.SIGINT)
         assert second.wait(60) == 0
         settled(everything)
+
+
+def test_ctrl_c_ends_a_subscription_and_is_no_failure(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    topic, directory = raw_topic(broker.bootstrap), str(environment.settings.directory)
+    environment.sql(
+        f"CREATE SOURCE followed FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON"
+    )
+    command = [*COMMAND, "sql", "--directory", directory, "--json", "-c", "SUBSCRIBE followed"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=ignoring_ctrl_c,  # noqa: PLW1509  one call, made before exec
+    ) as process:
+        assert process.stdout is not None
+        types = {json.loads(process.stdout.readline())["type"] for _ in range(4)}
+        assert types <= {"columns", "rows", "progress"}
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+    environment.sql("DROP SOURCE followed")
 
 
 @pytest.mark.long

@@ -30,6 +30,7 @@ from streams.storage.description import Description
 from streams.storage.events import Append, Part
 from streams.storage.shards import Shards, write_capability
 from tests.integration.adapter.support import eventually, raw_topic
+from tests.support.processes import ignoring_ctrl_c
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
@@ -145,11 +146,6 @@ def test_a_tail_follows_until_the_shard_is_sealed(broker, namespace, shards, u) 
         assert rest[0]["rows"] == [[9, -1, "a", None]]
         assert rest[1]["tag"] == "TAIL"
         assert process.wait(30) == 0
-
-
-def ignoring_ctrl_c() -> None:
-    """As a shell has the background jobs of a script."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def test_ctrl_c_ends_a_tail(broker, namespace, shards, u) -> None:
