@@ -1,4 +1,4 @@
-"""`slackwater shard` in processes of its own, on a real broker with nobody else running."""
+"""`slackwater shard` on a real broker with nobody else running; what runs on is a process."""
 
 import itertools
 import json
@@ -13,8 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
 from streams.app.client import Client
+from streams.app.commands import app
 from streams.app.service import Service
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
@@ -85,12 +87,10 @@ def append(
 
 
 def shard(broker: EmbeddedBroker, namespace: str, *arguments: str) -> tuple[int, list[Any]]:
-    """Exit code and JSON lines."""
+    """Exit code and JSON lines, of the command in this process."""
     where = ["--brokers", broker.bootstrap, "--namespace", namespace, "--json"]
-    done = subprocess.run(
-        [*COMMAND, *arguments, *where], capture_output=True, text=True, timeout=90, check=False
-    )
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+    done = CliRunner().invoke(app, ["shard", *arguments, *where])
+    return done.exit_code, [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_a_shard_is_looked_into(broker, namespace, shards, u) -> None:

@@ -229,12 +229,19 @@ def test_several_collections_are_written_in_one_record(place: Place) -> None:
         assert [reader.fold("m").collections[f"m{n}"]["upper"] for n in range(3)] == [1, 2, 3]
 
 
-STEPS = ("read", "stored", "submitted", "decided", "answered")
+STEPS = [
+    "stored",
+    "decided",
+    *(pytest.param(step, marks=pytest.mark.long) for step in ("read", "submitted", "answered")),
+]
 
 
 @pytest.mark.parametrize("point", STEPS)
 def test_a_killed_service_answers_once(place: Place, point: str) -> None:
-    """Killed at this step of its batch, and started again."""
+    """Killed at this step of its batch, and started again.
+
+    In memory services die at every step: `tests/unit/storage/commands/test_property.py`.
+    """
     with place.service(), place.client() as client:
         read, held = client.done("create", collection="t4", description=TABLE)
     with place.client() as client, place.reader() as reader:
