@@ -20,7 +20,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
@@ -66,6 +66,10 @@ class Stop:
             poll.register(self._reading, select.POLLIN)
             poll.poll(None if timeout_s is None else max(timeout_s, 0) * 1000)
         return self.number != 0
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._reading)  # bound above: at the end of the process there is no `os` any more
+        close(self._writing)
 
     def check(self) -> None:
         """Errors: Stopped when it was asked."""

@@ -136,6 +136,17 @@ def test_ctrl_c_is_noted_and_a_later_one_does_not_wait(monkeypatch: pytest.Monke
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def open_files() -> int:
+    return sum(1 for _ in Path("/dev/fd").iterdir())
+
+
+def test_a_note_that_nobody_keeps_gives_its_pipe_back() -> None:
+    files = open_files()
+    for _ in range(50):
+        Stop()
+    assert open_files() < files + 10
+
+
 def test_who_waits_in_another_thread_is_woken() -> None:
     stop, woken = Stop(), list[bool]()
     waiting = threading.Thread(target=lambda: woken.append(stop.wait()), daemon=True)
