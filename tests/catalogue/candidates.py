@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from tests.catalogue.signatures import Signature, calls, signatures
+from streams.app.bench.sql.signatures import CATALOGUE, Signature, calls, signatures
 from tests.catalogue.values import TYPES
 
 _COLUMN = re.compile(r"\b[xy]_\w+\b")
@@ -68,9 +68,14 @@ class Candidate:
         return sorted(set(_COLUMN.findall(self.text)))
 
 
+def known(connection: duckdb.DuckDBPyConnection) -> list[Signature]:
+    """The overloads of DuckDB's catalogue."""
+    return signatures(connection.execute(CATALOGUE).fetchall())
+
+
 def candidates(connection: duckdb.DuckDBPyConnection) -> Iterator[Candidate]:
     """All of them, each once; DuckDB does not bind many of the calls."""
-    found = [each for signature in signatures(connection) for each in _calls(signature)]
+    found = [each for signature in known(connection) for each in _calls(signature)]
     yield from dict.fromkeys(found)
     yield from _casts()
     yield from _keys()

@@ -19,6 +19,7 @@ from streams.app.bench.nexmark.command import chosen as among
 from streams.app.bench.nexmark.command import nexmark as measure_nexmark
 from streams.app.bench.nexmark.command import peers_of
 from streams.app.bench.nexmark.peers.installed import PEERS
+from streams.app.bench.sql.command import sql as measure_sql
 from streams.app.bench.storage.command import PARTS, chosen
 from streams.app.bench.storage.command import storage as measure_storage
 from streams.app.bench.tpch import command as tpch_command
@@ -189,6 +190,28 @@ def consistency(
     _report([outcome], json)
     if not all(figure.met for figure in outcome.figures if figure.met is not None):
         raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    calls: Annotated[
+        int, typer.Option(help="Calls tried of each overload; without a number, all.", min=1)
+    ] = 1_000_000,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the documentation's page here.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """DuckDB's functions over every type of argument: maintained, or refused by which name.
+
+    By family of functions; then how long TPC-H's views take to be planned. Nothing is run: that
+    views are right is what `python -m tests.catalogue` looks at. All calls take some minutes.
+
+    Example: slackwater bench sql --calls 3
+
+    Example: slackwater bench sql --page streams/docs/FUNCTIONS.md
+    """
+    _report([measure_sql(_console, calls, page)], json)
 
 
 @app.command(name="all")

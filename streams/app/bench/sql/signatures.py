@@ -1,12 +1,10 @@
 """Calls of every function in DuckDB's catalogue, with every type that an argument takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-import duckdb
-
-from tests.catalogue.values import TYPES
+from streams.app.bench.sql.columns import COLUMNS
 
 _CONSTANTS = {
     "VARCHAR": ["'day'", "'a'", "'%d'", "'$.a'", "'x'"],
@@ -35,20 +33,9 @@ _SIZED = {
 }  # fmt: skip
 """Functions whose answer is as large as a number says: DuckDB does not stop before it ends."""
 _LISTS = [
-    "l",
-    "a",
-    "ls",
-    "lf",
-    "ld",
-    "lv",
-    "ll",
-    "liv",
-    "bools",
-    "ids",
-    "jsons",
-    "bitss",
-    "enums",
-]
+    "l", "a", "ls", "lf", "ld", "lv", "ll", "liv", "bools", "ids", "jsons", "bitss", "enums",
+]  # fmt: skip
+_TWO = 2
 _INFIX = {
     "~~~", "~~*", "~", "||", "^@", "<", "!~~", "**", "+", "-", "/", "//", "<<", "<=", "<@", "=",
     ">>", "@>", "|", "~~", "!=", "^", "!~~*", "%", "&", "&&", "*", "->>", "<->", "<=>", ">",
@@ -67,20 +54,24 @@ class Signature:
     family: str
 
 
-def signatures(connection: duckdb.DuckDBPyConnection) -> list[Signature]:
-    """All scalar and aggregate functions and macros, but those that depend on the moment."""
-    rows = connection.execute(
-        "SELECT DISTINCT function_name, function_type, parameter_types, varargs, categories"
-        " FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'macro')"
-        " AND coalesce(stability, 'CONSISTENT') = 'CONSISTENT' ORDER BY ALL"
-    ).fetchall()
+Row = tuple[str, str, Sequence[str | None], str | None, Sequence[str]]
+CATALOGUE = (
+    "SELECT DISTINCT function_name, function_type, parameter_types, varargs, categories"
+    " FROM duckdb_functions() WHERE function_type IN ('scalar', 'aggregate', 'macro')"
+    " AND coalesce(stability, 'CONSISTENT') = 'CONSISTENT' ORDER BY ALL"
+)
+"""Asks for all scalar and aggregate functions and macros, but those of the moment."""
+
+
+def signatures(rows: Sequence[Row]) -> list[Signature]:
+    """The overloads that the answer to CATALOGUE has."""
     return [
         Signature(name, kind, tuple(parameters), varargs, _family(name, kind, parameters, tags))
         for name, kind, parameters, varargs, tags in rows
     ]
 
 
-def _family(name: str, kind: str, parameters: list[str | None], tags: list[str]) -> str:
+def _family(name: str, kind: str, parameters: Sequence[str | None], tags: Sequence[str]) -> str:
     if kind != "scalar":
         return kind
     if name.startswith("__"):
@@ -89,8 +80,10 @@ def _family(name: str, kind: str, parameters: list[str | None], tags: list[str])
         return "collation"
     if "json" in name or "JSON" in parameters:
         return "json"
-    if tags:
-        return tags[-1]
+    return tags[-1] if tags else _family_of_type(parameters)
+
+
+def _family_of_type(parameters: Sequence[str | None]) -> str:
     first = next((each for each in parameters if each and each != "VARCHAR"), "VARCHAR")
     if any(word in first for word in ("DATE", "TIME", "INTERVAL")):
         return "temporal"
@@ -102,7 +95,10 @@ def _family(name: str, kind: str, parameters: list[str | None], tags: list[str])
 
 
 def calls(signature: Signature) -> Iterator[str]:
-    """Calls in which every type of every argument turns up, beside others and beside itself."""
+    """Calls in which every type of every argument turns up, beside others and beside itself.
+
+    They read columns `x_<name>` and `y_<name>` of the types in COLUMNS, and `g`, a number.
+    """
     counts = [0, 1, 2] if signature.varargs else [0]
     for more in counts:
         parameters = [*signature.parameters, *[signature.varargs] * more]
@@ -130,17 +126,17 @@ def _options(kind: str | None, side: str) -> list[str]:
     if kind in _WRITTEN:
         return [each.format(side) for each in _WRITTEN[kind]]
     if kind in ("ANY", "T", "K", "V", None):
-        return [f"{side}_{name}" for name in TYPES]
+        return [f"{side}_{name}" for name in COLUMNS]
     if kind in ("ANY[]", "T[]"):
         names = _LISTS
     else:
-        names = _PARTS.get(kind, [name for name, (type_, _) in TYPES.items() if type_ == kind])
+        names = _PARTS.get(kind, [name for name, type_ in COLUMNS.items() if type_ == kind])
     return [f"{side}_{name}" for name in names] + _CONSTANTS.get(kind, []) or ["NULL"]
 
 
 def _written(signature: Signature, arguments: list[str]) -> str:
     name = signature.name
-    if name in _INFIX and len(arguments) == 2:
+    if name in _INFIX and len(arguments) == _TWO:
         return f"({arguments[0]} {name} {arguments[1]})"
     if name in ("+", "-", "~", "@") and len(arguments) == 1:
         return f"({name}{arguments[0]})"
