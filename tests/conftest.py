@@ -1,5 +1,6 @@
 """One real broker for the whole run, started when the first test asks for it."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -33,3 +34,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
     """An embedded broker, running; `broker.bootstrap` is its address."""
     with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+def pytest_unconfigure() -> None:
+    """Close the engine that tests share: DuckDB tells of each object that outlives Python."""
+    flows = sys.modules.get("tests.support.flows")
+    if flows is not None:
+        flows.kernel.cache_clear()

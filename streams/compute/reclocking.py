@@ -8,6 +8,10 @@ in time *and* in offsets, whoever wrote them.
 
     time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
     hence upper > lower, whatever the wall clock did (rule 27)
+    time of the first one                =  lower, which is the source's since
+
+So what stood in the topic when the source was made is there at each time that can be read of
+it: nobody sees an empty or a half-read source, and a read waits for the first interval.
 
 Now is by the earlier of two clocks, ours and the broker's: a time once taken is not given back,
 and of a source that is ahead of the others every join waits. While it is not known how far the
@@ -69,7 +73,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Ingest:
-    """Take every message of `from_offsets .. to_offsets`, all at `time`.
+    """Take every message of `from_offsets .. to_offsets`, all at `time`, `lower` or later.
 
     A partition that is not in `from_offsets` is read from the first offset it has. The
     Append covers `[lower, upper)` and carries both mappings whole.
@@ -148,8 +152,9 @@ def next_interval(
     if clock.skew_ms is None:
         return Pause(None)
     lower = shard.frontier
-    time = Timestamp(max(clock.earlier_ms, lower.time))
-    upper = Antichain((Timestamp(time + 1),))
+    now = Timestamp(max(clock.earlier_ms, lower.time))
+    time = now if shard.offsets else lower.time
+    upper = Antichain((Timestamp(now + 1),))
     limit = None if not shard.offsets else budget
     reached = _reached(shard.offsets, topic, limit)
     if reached != dict(shard.offsets):

@@ -53,6 +53,14 @@ def test_what_stood_in_the_topic_at_first_is_one_snapshot() -> None:
     assert ranges(found, topic) == {0: (3, 900), 1: (0, 50)}
 
 
+def test_the_snapshot_is_there_at_the_first_time_of_the_source() -> None:
+    own = position(100)
+    for now_ms in (40, 100, 130):
+        found = next_interval(own, own, {0: Ends(0, 9)}, clock(now_ms))
+        assert isinstance(found, Ingest)
+        assert (found.time, found.upper) == (100, frontier(max(now_ms, 100) + 1))
+
+
 def test_a_budget_is_shared_by_the_partitions_that_have_news() -> None:
     own = position(100, p0=0, p1=0, p2=4)
     topic = {0: Ends(0, 900), 1: Ends(0, 3), 2: Ends(0, 4)}
