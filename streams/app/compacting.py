@@ -19,6 +19,8 @@ from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel
 
+_LOOK_EVERY_S = 0.2
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -109,10 +111,30 @@ def on_spark(
     session = stack.enter_context(job.session(master))
     stopping.check()
 
-    def cancel() -> None:
-        stopping.wait()
-        session.sparkContext.cancelAllJobs()
-
-    threading.Thread(target=cancel, name="cancel", daemon=True).start()
+    stack.enter_context(_cancelling(stopping, session.sparkContext.cancelAllJobs))
     merging: Merging = job.SparkWorker(shards, session, place.kafka)
     return merging
+
+
+@contextmanager
+def _cancelling(stopping: Stop, cancel: Callable[[], None]) -> Iterator[None]:
+    """Cancel as soon as we are told to stop, for as long as the context lasts.
+
+    The thread ends with it: one that is there when Python ends keeps DuckDB's objects alive,
+    of which DuckDB then tells on standard error.
+    """
+    is_over = threading.Event()
+
+    def watch() -> None:
+        while not is_over.is_set():
+            if stopping.wait(_LOOK_EVERY_S):
+                cancel()
+                return
+
+    thread = threading.Thread(target=watch, name="cancel", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()

@@ -40,7 +40,9 @@ class Truth:
         if part.collection == CNT and part.fingerprint != self.version_at(part.lower.time):
             self.versions.append((part.lower.time, part.fingerprint))
         if part.collection == SRC and part.to_offsets is not None:
-            self.bindings.append((part.upper.time - 1, part.to_offsets))
+            # what stood in the topic at first is there from the source's first time on
+            since = part.upper.time - 1 if self.bindings else part.lower.time
+            self.bindings.append((since, part.to_offsets))
         if event.id in self.world.intents:
             intent, updates = self.world.intents[event.id]
             if intent in self.counted:
