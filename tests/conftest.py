@@ -1,18 +1,28 @@
 """One real broker for the whole run, started when the first test asks for it."""
 
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from streams.kafka.embedded import EmbeddedBroker
+from tests.support.postgres import Server
+
+MEMORY = Path("/dev/shm")
 
 # No deadline: a busy machine is no failure. `make test-long` tries "long" examples of each
 # property, and `tests.support.examples` scales those that say how many they want.
 for name, most in {"short": 40, "long": 300, "thorough": 5000}.items():
     settings.register_profile(name, max_examples=most, deadline=None)
 settings.load_profile("short")
+
+
+EXIT_STATUS = pytest.StashKey[int]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,6 +39,31 @@ def is_full_minute(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full-minute"))
 
 
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory, where there is one: for databases that sync what they write."""
+    with in_memory(tmp_path) as path:
+        yield path
+
+
+@contextmanager
+def in_memory(otherwise: Path) -> Iterator[Path]:
+    if not MEMORY.is_dir():
+        yield otherwise
+        return
+    with tempfile.TemporaryDirectory(dir=MEMORY) as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A PostgreSQL server, running."""
+    with in_memory(tmp_path_factory.mktemp("postgres")) as path:
+        server = Server(path / "data")
+        yield server
+        server.close()
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """An embedded broker, running; `broker.bootstrap` is its address."""
@@ -36,8 +71,20 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
         yield running
 
 
-def pytest_unconfigure() -> None:
-    """Close the engine that tests share: DuckDB tells of each object that outlives Python."""
-    flows = sys.modules.get("tests.support.flows")
-    if flows is not None:
-        flows.kernel.cache_clear()
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus != pytest.ExitCode.USAGE_ERROR:  # which is told behind everything else
+        session.config.stash[EXIT_STATUS] = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """End the process at once: the result is the last thing that a run prints.
+
+    Clients that tests leave open have daemon threads, whose engines outlive the interpreter;
+    DuckDB's binding would list each object of theirs as leaked, forty lines behind the result.
+    Services end in the same way (`streams.app.services.serve`).
+    """
+    if EXIT_STATUS in config.stash:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(config.stash[EXIT_STATUS])

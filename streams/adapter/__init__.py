@@ -1,1 +1,1 @@
-"""The adapter: SQL statements in, commands for storage and compute out; the catalog; times."""
+"""The adapter: executes SQL on storage and compute; the catalog; times of reads."""

@@ -1,23 +1,23 @@
-"""The catalog: what exists and under which name, as a pure fold over its own log.
+"""The catalog: objects and their names, as a pure fold over a log of its own.
 
 An event counts iff it was written under the current epoch and builds upon the current version;
-then the version grows by one. So of two attempts on one version the log's order picks the
-first, and a coordinator whose epoch has passed changes nothing any more: it is fenced. Opening
-an epoch is itself such an attempt.
+then the version grows by one. So of two attempts on one version the first in the log counts,
+and a coordinator of an earlier epoch is fenced: its events do not count. Opening an epoch is
+itself such an attempt.
 
 The life of an object is in its events, each written before its effect, so that a coordinator
 that dies in between finds what is left to do (`streams.adapter.objects`):
 
     Create   it has a name and an id          → hold its inputs
-    Birth    its first time is chosen         → make its shard and tell the replica
-    Retain   its read policy is another       → let go of history as that says
+    Birth    its first time is chosen         → create its shard and send the command
+    Retain   its read policy changes          → advance since by the policy
     Drop     its name is free                 → stop its dataflow, drop its shard and holds
     Forget   nothing is left of it
 
-Python functions (Define, Undefine) have no effect outside: they are a part of the plans of the
-views that call them, and their names are apart from those of objects.
+Python functions (Define, Undefine) have no external effect: they are a part of the plans of the
+views that call them, and have a namespace of their own.
 
-Ids are a letter and a number; the number only grows, so that no id is used twice.
+Ids are a letter and a number; the number only grows, so ids are never reused.
 """
 
 import difflib
@@ -47,9 +47,9 @@ NAMES: Mapping[ItemKind, str] = {
 class Item:
     """An object. `inputs` are the ids it reads; `as_of` is None until its Birth.
 
-    `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy`
-    of its own the environment's says how much history is kept. `functions` are the names of the
-    Python functions that a view calls. `created_ms` is when the broker appended its Create.
+    `query` is a view's; `source` and `sink` are given for their kinds. Without a `policy` of
+    its own the environment's applies. `functions` are the names of the Python functions that a
+    view calls. `created_ms` is when the broker appended its Create.
     """
 
     id: CollectionId
@@ -68,7 +68,7 @@ class Item:
 
     @property
     def number(self) -> int:
-        """The number in the id: what came later has a greater one."""
+        """The number in the id; later objects have greater ones."""
         return int(self.id[1:])
 
 
@@ -86,7 +86,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """The first time the object is exact at is `as_of`."""
+    """The object's first time is `as_of`."""
 
     id: CollectionId
     as_of: Timestamp
@@ -94,7 +94,7 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class Retain:
-    """The object's history is kept as `policy` says; None: as the environment does."""
+    """The object gets a read policy; None: the environment's."""
 
     id: CollectionId
     policy: Retention | None
@@ -150,21 +150,21 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class VersionMismatch:
-    """Somebody was faster: the catalog stood at `current`."""
+    """Another event was faster: the catalog was at version `current`."""
 
     current: int
 
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Another coordinator has taken over, under `epoch`."""
+    """Another coordinator has taken over, with `epoch`."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The change would break the catalog; `reason` says how."""
+    """The change is invalid; `reason` says why."""
 
     reason: str
 
@@ -191,7 +191,7 @@ class Catalog:
     functions: Mapping[str, Function] = field(default_factory=dict)
 
     def step(self, event: CatalogEvent, at_ms: int | None = None) -> tuple["Catalog", Outcome]:
-        """The catalog after the event, which was appended at `at_ms`, and what came of it."""
+        """Return the catalog after an event that was appended at `at_ms`, and its outcome."""
         opens = isinstance(event.body, Open)
         if event.epoch < self.epoch + opens:
             return self, Fenced(self.epoch)
@@ -207,20 +207,20 @@ class Catalog:
         return replace(after, version=version, identity=identity), Accepted(version)
 
     def find(self, name: str) -> Item | None:
-        """The object of this name; names are compared without case."""
+        """Return the object of this name, compared without case."""
         id_ = self.names.get(name.casefold())
         return None if id_ is None else self.items[id_]
 
     def next_id(self, kind: ItemKind) -> CollectionId:
-        """The id that the next object gets."""
+        """Return the id of the next object."""
         return CollectionId(f"{LETTERS[kind]}{self.last_number + 1}")
 
     def dependants(self, id: CollectionId) -> tuple[Item, ...]:  # noqa: A002  the field's name
-        """The objects that read this one, oldest first."""
+        """Return the objects that read this one, oldest first."""
         return tuple(item for item in self.ordered() if id in item.inputs)
 
     def callers(self, name: str) -> tuple[Item, ...]:
-        """The views that call the Python function of this name, oldest first."""
+        """Return the views that call the Python function of this name, oldest first."""
         wanted = name.casefold()
         return tuple(
             item
@@ -229,11 +229,11 @@ class Catalog:
         )
 
     def called(self, item: Item) -> tuple[Function, ...]:
-        """The Python functions that a view calls."""
+        """Return the Python functions that a view calls."""
         return tuple(self.functions[each.casefold()] for each in item.functions)
 
     def ordered(self) -> tuple[Item, ...]:
-        """The objects, oldest first: every object comes after what it reads."""
+        """Return the objects, oldest first, so that every object follows its inputs."""
         return tuple(sorted(self.items.values(), key=lambda item: item.number))
 
     def _objection(  # noqa: C901, PLR0911, PLR0912 - one case an event
@@ -328,7 +328,7 @@ class Catalog:
 
 
 def unknown(name: str, items: Iterable[Item]) -> InvalidStatement:
-    """The error for a name that none of the sources and views has; it tells the nearest."""
+    """Return the error for an unknown source or view, with a similar name."""
     known = [item.name for item in items if item.kind != "sink"]
     spelled = {each.casefold(): each for each in known}
     close = difflib.get_close_matches(name.casefold(), spelled, n=1)

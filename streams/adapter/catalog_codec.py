@@ -1,4 +1,4 @@
-"""Bytes of catalog events: `schemas/avro/catalog_*.avsc`, in single-object encoding."""
+"""Codec of catalog events: `schemas/avro/catalog_*.avsc`, in single-object encoding."""
 
 from typing import assert_never
 
@@ -26,14 +26,14 @@ from streams.trace.functions import Function
 
 
 def encode(event: CatalogEvent) -> bytes:
-    """The record of an event."""
+    """Encode an event."""
     name, fields = _fields(event.body)
     head = {"event": event.id, "epoch": event.epoch, "expected": event.expected}
     return codec.encode(name, head | fields)
 
 
 def decode(value: bytes) -> CatalogEvent:
-    """The event of a record. Errors: Corrupt when it is none."""
+    """Decode an event. Errors: Corrupt if the record is none."""
     name, record = codec.decode(value)
     body = _body(name, record)
     return CatalogEvent(EventId(record["event"]), record["epoch"], record["expected"], body)
@@ -46,7 +46,7 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
         case Open():
             return "catalog_open", {}
         case Create(item):
-            return "catalog_create_3", _item_fields(item)
+            return "catalog_create", _item_fields(item)
         case Birth(key, as_of):
             return "catalog_birth", {"id": key, "as_of": as_of}
         case Retain(key, policy):
@@ -69,7 +69,7 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
     match name:
         case "catalog_open":
             return Open()
-        case "catalog_create" | "catalog_create_2" | "catalog_create_3":
+        case "catalog_create":
             return Create(_item(record))
         case "catalog_birth":
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
@@ -115,8 +115,8 @@ def _item(record: Record) -> Item:
         inputs=tuple(CollectionId(each) for each in record["inputs"]),
         source=None if source is None else ingestion(source),
         sink=None if sink is None else sink_description(sink),
-        policy=_policy(record.get("policy")),
-        functions=tuple(record.get("functions", ())),
+        policy=_policy(record["policy"]),
+        functions=tuple(record["functions"]),
     )
 
 

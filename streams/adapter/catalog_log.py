@@ -1,4 +1,4 @@
-"""The catalog's edge: one process's view of the log, and its attempts to change it."""
+"""One process's client of the catalog's log: reads it and appends changes."""
 
 import logging
 import threading
@@ -27,14 +27,14 @@ ATTEMPTS = 10
 
 
 class Deposed(SlackwaterError):
-    """Another coordinator opened a later epoch: this one must end, and never retry."""
+    """Another coordinator opened a later epoch: this one has to end, without retries."""
 
 
 class CatalogLog:
-    """The catalog as folded so far, and a way to change it. Any thread may use it.
+    """The catalog as folded so far, and a way to change it. Thread-safe.
 
-    Whoever may write to the topic may put anything there: what is no event is told in our log
-    and passed over, by every coordinator alike.
+    Any client may write to the topic: a record that is not an event is logged and skipped, by
+    every coordinator alike.
 
     Invariant: `state` is the fold of the events in a prefix of the log. An attempt is decided
     when it is read back, so its outcome is known although an append's result may not be.
@@ -65,9 +65,9 @@ class CatalogLog:
                     return epoch
 
     def sync(self) -> Catalog:
-        """Read to the log's present end.
+        """Read the log to its present end.
 
-        Errors: Deposed when a later epoch than ours was opened.
+        Errors: Deposed if a later epoch than ours was opened.
         """
         with self._lock:
             _, end = self._logs.bounds(self._topic)
@@ -77,9 +77,9 @@ class CatalogLog:
             return self._state
 
     def change(self, decide: Callable[[Catalog], Body]) -> Catalog:
-        """Make the change that `decide` makes of the newest catalog; the catalog after it.
+        """Append the event that `decide` returns for the newest catalog; return the new one.
 
-        Errors: Deposed; InvalidUsage when the change breaks the catalog.
+        Errors: Deposed; InvalidUsage if the change is invalid.
         """
         with self._lock:
             while True:
@@ -112,7 +112,7 @@ class CatalogLog:
         raise Indeterminate(f"catalog {self._topic}: no append of {ATTEMPTS} was confirmed")
 
     def _read_until(self, end: Offset, wanted: EventId | None) -> Outcome | None:
-        """Fold up to the offset `end`; the outcome of the first copy of the wanted event."""
+        """Fold up to the offset `end`; return the outcome of the event's first copy."""
         found: Outcome | None = None
         bounds = self._position, end
         for entry in records_until(self._logs, self._tail, self._topic, bounds):
@@ -121,7 +121,7 @@ class CatalogLog:
                 event = decode(entry.value)
             except Corrupt as foreign:
                 facts = {"log": self._topic, "offset": entry.offset, "cause": str(foreign)}
-                log.warning("a record is no event of the catalog, passed over", extra=facts)
+                log.warning("skipping a record that is not a catalog event", extra=facts)
                 continue
             at_ms = entry.at_ms if entry.is_append_time else None
             self._state, outcome = self._state.step(event, at_ms)

@@ -1,6 +1,6 @@
-"""Errors are data: a collection in which one is alive at a time cannot be read at that time.
+"""A collection with an error that is alive at a time cannot be read at that time.
 
-The reader is told the error.
+The read returns the error.
 """
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from streams.storage.soundness import alive
 
 
 def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
-    """Errors: InvalidStatement when an error is alive at `time`."""
+    """Errors: InvalidStatement if an error is alive at `time`."""
     found = alive(errors, time)
     if not found.num_rows:
         return

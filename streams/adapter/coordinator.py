@@ -1,12 +1,12 @@
-"""The coordinator: it executes statements, and keeps the catalog, storage and compute in step.
+"""The coordinator: executes statements, and keeps catalog, storage and compute consistent.
 
-One coordinator is alive at a time: it opens an epoch in the catalog, and whoever had an earlier
-one is fenced. Everything it knows is in topics; when it starts it reads the catalog, makes
-whatever the last one left undone, and tells the replicas anew what to run.
+One coordinator is active at a time: it opens an epoch in the catalog, which fences earlier
+ones. All its state is in topics; when it starts it reads the catalog, completes what the last
+one left unfinished, and sends the replicas all dataflows again.
 
 Definitions are executed one at a time, in three moves: the catalog's record, which makes the
-statement durable; the object's holds and shard (`streams.adapter.objects`); the command. What
-fails in between is tried again in the background until it succeeds. Reads run concurrently.
+statement durable; the object's holds and shard (`streams.adapter.objects`); the command. A
+failure in between is retried in the background until it succeeds. Reads run concurrently.
 """
 
 import logging
@@ -70,11 +70,10 @@ Definition = ObjectDefinition | sql.CreateFunction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorSettings:
-    """What a coordinator is told.
+    """Settings of a coordinator.
 
-    `retain_ms` of history, behind the newest time, stay readable of whatever has no read policy
-    of its own. `data_partitions` are those of the data
-    topics that it makes.
+    `retain_ms` of history, before the newest time, stay readable in objects without a read
+    policy of their own. New data topics get `data_partitions` partitions.
     """
 
     namespace: str = "sw"
@@ -86,7 +85,7 @@ class CoordinatorSettings:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cluster as the coordinator sees it."""
+    """The parts of the Kafka cluster that the coordinator uses."""
 
     logs: Logs
     chunks: Chunks
@@ -94,14 +93,14 @@ class Cluster:
 
 
 def catalog_topic(namespace: str) -> Topic:
-    """Where the catalog's log stands."""
+    """The topic of the catalog's log."""
     return Topic(f"{namespace}.catalog")
 
 
 class Coordinator:
     """One environment's coordinator. `execute` may be called from any thread.
 
-    The workers are the caller's, who closes them.
+    The caller owns and closes the workers.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Coordinator:
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
 
     def start(self) -> None:
-        """Make what is undone, tell the replicas, and look after it all from here on."""
+        """Complete unfinished objects, send the dataflows, and start the background threads."""
         with self._definitions:
             self._upkeep.restore()
         self._upkeep.start()
@@ -156,25 +155,25 @@ class Coordinator:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still looks after everything; if not, its process must end."""
+        """Whether its background threads run; if not, its process must end."""
         return self._upkeep.is_alive and self.shards.defect is None
 
     @property
     def observed(self) -> Observed:
-        """What the replicas have said."""
+        """The state that replicas have reported."""
         return self.controller.observed
 
     def stop(self) -> None:
-        """End; whatever is under way goes on at the next start."""
+        """Stop; unfinished work continues at the next start."""
         self._upkeep.stop()
         self.controller.close()
         self.catalog.close()
         self.shards.close()
 
     def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
-        """The answers to the statements of the text, one after the other, in one session.
+        """Yield the results of the statements of the text, one after the other, in one session.
 
-        A statement that fails ends the text. Raises nothing but what ends the coordinator.
+        A statement that fails ends the text. Raises only errors that end the coordinator.
         """
         session = session or Session()
         try:
@@ -241,9 +240,9 @@ class Coordinator:
         yield Complete("EXPLAIN")
 
     def _defined(self, statement: Definition, text: str) -> Iterator[Result]:
-        """Carry out a definition, evaluated in a worker, without the lock, before."""
+        """Execute a definition; it is evaluated in a worker before, without the lock."""
         done: tuple[Result, ...] | None = None
-        while done is None:  # once more when another definition came between
+        while done is None:  # again if another definition came in between
             catalog = self.catalog.state
             found = yield from evaluated(statement, catalog, self._reads.evaluate)
             with self._definitions:
@@ -254,12 +253,12 @@ class Coordinator:
         yield from done
 
     def _plan(self, item: Item, catalog: Catalog) -> str:
-        """The JSON of a view's plan. Errors: InvalidStatement."""
+        """Return the JSON of a view's plan. Errors: InvalidStatement."""
         plan, _ = self._workers.answer(View(query_of(item, catalog)))
         return joined([plan])
 
     def _unmade(self, item: Item) -> str:
-        """Why an object cannot be read yet; empty when it can.
+        """Return why an object cannot be read yet; empty if it can.
 
         Errors: InvalidStatement when it was dropped.
         """
@@ -275,7 +274,7 @@ class Coordinator:
     def _create(
         self, statement: ObjectDefinition, text: str, found: Evaluated
     ) -> tuple[Result, ...] | None:
-        """Create an object; None when what was found is of another catalog than there is."""
+        """Create an object; None if the catalog has changed since the evaluation."""
         existing = self.catalog.sync().find(statement.name)
         if existing is None:
             item = self._define(statement, text, found)
@@ -305,7 +304,7 @@ class Coordinator:
         )
 
     def _define(self, statement: ObjectDefinition, text: str, found: Evaluated) -> Item | None:
-        """The object to create; None when what was found is of another catalog."""
+        """Return the object to create; None if the catalog has changed since the evaluation."""
         catalog, topics = self.catalog.state, self._cluster.topics
         namespace = self._settings.namespace
         match statement, found:
@@ -341,7 +340,7 @@ class Coordinator:
     def _create_function(
         self, statement: sql.CreateFunction, found: Evaluated
     ) -> tuple[Result, ...] | None:
-        """Create a function; None when it has yet to be evaluated."""
+        """Create a function; None if it has yet to be evaluated."""
         done = Complete("CREATE FUNCTION")
         existing = self.catalog.sync().functions.get(statement.name.casefold())
         if existing is None:
@@ -380,7 +379,7 @@ class Coordinator:
         yield Complete(f"SHOW {len(found)}")
 
     def conditions(self) -> tuple[show.Shown, ...]:
-        """Every object with its frontiers and what the replicas say of it."""
+        """Return every object with its frontiers and what the replicas report about it."""
         states: dict[CollectionId, CollectionState] = {}
         problems = dict(self._upkeep.problems)
         for item in self.catalog.state.ordered():

@@ -1,7 +1,7 @@
-"""From a CREATE statement to the object it asks for, checked against what there is.
+"""Turns a CREATE statement into the object to create, checked against the catalog.
 
-Nothing is changed here. Whatever can be refused is refused now, with the words of the user's
-statement, so that the steps that follow the catalog's record fail only for reasons that pass.
+Nothing is changed here. Every possible refusal happens now, in terms of the user's statement,
+so that the steps after the catalog's record fail only for transient reasons.
 """
 
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ def source(
     namespace: str,
     columns: tuple[Column, ...],
 ) -> Item:
-    """The source that the statement asks for, of these columns. Errors: InvalidStatement."""
+    """Return the source of the statement, with these columns. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     topic = _topic(statement.topic)
     info = topics.describe(topic)
@@ -69,7 +69,7 @@ def source(
 def view(
     statement: CreateMaterializedView, text: str, catalog: Catalog, viewed: Viewed
 ) -> Item:
-    """The view that the statement asks for, as a worker has planned it."""
+    """Return the view of the statement, as a worker has planned it."""
     return Item(
         id=catalog.next_id("view"),
         kind="view",
@@ -84,7 +84,7 @@ def view(
 
 
 def retention(retain: Retain | None) -> Retention | None:
-    """The read policy that a statement says."""
+    """Return the read policy of a statement."""
     if retain is None:
         return None
     return LagBehindUpper(retain.ms) if retain.behind_upper else RetainHistory(retain.ms)
@@ -93,7 +93,7 @@ def retention(retain: Retain | None) -> Retention | None:
 def sink(
     statement: CreateSink, text: str, catalog: Catalog, topics: Topics, namespace: str
 ) -> Item:
-    """The sink that the statement asks for. Errors: InvalidStatement."""
+    """Return the sink of the statement. Errors: InvalidStatement."""
     _refuse_options(statement.options)
     read = readable(statement.relation, catalog)
     topic = _topic(statement.topic)
@@ -104,7 +104,7 @@ def sink(
     if topics.describe(topic) is not None:
         raise InvalidStatement(
             f"topic {topic} already exists",
-            "a sink makes its own topic, so that nobody else's records stand in it",
+            "a sink creates its own topic, so that it has no other records",
             "choose another topic, or delete this one first",
         )
     return Item(
@@ -119,7 +119,7 @@ def sink(
 
 
 def readable(name: str, catalog: Catalog) -> Item:
-    """The source or view of this name. Errors: InvalidStatement."""
+    """Return the source or view of this name. Errors: InvalidStatement."""
     item = catalog.find(name)
     if item is None:
         raise unknown(name, catalog.ordered())
@@ -129,7 +129,7 @@ def readable(name: str, catalog: Catalog) -> Item:
 
 
 def alterable(statement: Alter, catalog: Catalog) -> Item:
-    """The object to alter. Errors: InvalidStatement when there is none of the name and kind."""
+    """Return the object to alter. Errors: InvalidStatement if none has the name and kind."""
     item = catalog.find(statement.name)
     if item is None:
         raise unknown(statement.name, catalog.ordered())
@@ -147,9 +147,9 @@ def _refuse_other_kind(kind: Kind, item: Item, verb: str) -> None:
 
 
 def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
-    """The object to drop; None when there is none of the name.
+    """Return the object to drop; None if there is none of the name.
 
-    Errors: InvalidStatement when it is of another kind, or something depends on it.
+    Errors: InvalidStatement if it is of another kind, or something depends on it.
     """
     item = catalog.find(name)
     if item is None:
@@ -167,9 +167,9 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
 
 
 def undefinable(name: str, catalog: Catalog) -> Function | None:
-    """The Python function to drop; None when there is none of the name.
+    """Return the Python function to drop; None if there is none of the name.
 
-    Errors: InvalidStatement when views call it.
+    Errors: InvalidStatement if views call it.
     """
     function = catalog.functions.get(name.casefold())
     callers = catalog.callers(name)
@@ -182,7 +182,7 @@ def undefinable(name: str, catalog: Catalog) -> Function | None:
 
 
 def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | None:
-    """The input that an object waits for: the one whose upper is least, if not beyond its own.
+    """Return the input with the least upper, if the object waits for it.
 
     Shape: `uppers` of the object and its inputs; sealed ones are left out.
     """
@@ -199,7 +199,7 @@ def _refuse_options(options: Mapping[str, str]) -> None:
 
 
 def _topic(name: str) -> Topic:
-    """Errors: InvalidStatement when no topic can have the name."""
+    """Errors: InvalidStatement if no topic can have the name."""
     if not is_name(name):
         shown = (
             name if len(name) <= LONGEST_NAME else f"{name[:20]}... ({len(name)} characters)"
@@ -217,7 +217,7 @@ def _refuse_ours(topic: Topic, namespace: str) -> None:
 
 
 def _spelled(keys: tuple[str, ...], read: Item) -> tuple[str, ...]:
-    """The key columns as the collection spells them. Errors: InvalidStatement."""
+    """Return the key columns as the collection spells them. Errors: InvalidStatement."""
     spelled = {each.name.casefold(): each.name for each in read.columns}
     for key in keys:
         if key.casefold() not in spelled:

@@ -1,7 +1,7 @@
-"""What a definition comes to, found out in a worker: planning evaluates what users write.
+"""Evaluates definitions in worker processes: planning evaluates users' expressions.
 
-The coordinator takes over columns, names and plans, and evaluates none of them: neither a
-constant nor a function, when a statement comes or when it starts again.
+The coordinator takes the resulting columns, names and plans, and evaluates no constant and no
+function itself, neither for a statement nor at a restart.
 """
 
 from collections.abc import Callable, Generator, Iterable
@@ -28,18 +28,18 @@ from streams.trace.functions import Function
 
 
 class Evaluate(Protocol):
-    """Has a worker answer a request; beats go to the user meanwhile."""
+    """Has a worker execute a request; yields beats for the user meanwhile."""
 
     def __call__(
         self, request: Request, take: Callable[[bytes], object] = bytes
     ) -> Generator[Result, None, Ended]:
-        """The end of the answer; `take` gets its data."""
+        """Return the end of the answer; `take` gets its data."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedView:
-    """A view's query with what its names meant, its plan in JSON, and what that says."""
+    """A view's query with its resolved names, its plan in JSON, and the facts of the plan."""
 
     query: Query
     plan: str
@@ -47,16 +47,16 @@ class PlannedView:
 
 
 Evaluated = PlannedView | Function | tuple[Column, ...] | None
-"""A view, a function or the columns of a source; None where there is nothing to evaluate."""
+"""A view, a function or the columns of a source; None if there is nothing to evaluate."""
 
 
 def meant(query: str, catalog: Catalog) -> Query:
-    """The text of a query with what its names mean."""
+    """Return the text of a query with its resolved names."""
     return Query(query, relations(catalog.ordered()), tuple(catalog.functions.values()))
 
 
 def query_of(item: Item, catalog: Catalog) -> Query:
-    """The query of a view that the catalog names, with what it reads and calls alone."""
+    """Return the query of a view in the catalog, with only the objects it reads and calls."""
     inputs = [catalog.items[each] for each in item.inputs]
     return Query(item.query, relations(inputs), catalog.called(item))
 
@@ -64,7 +64,7 @@ def query_of(item: Item, catalog: Catalog) -> Query:
 def evaluated(
     statement: sql.Statement, catalog: Catalog, evaluate: Evaluate
 ) -> Generator[Result, None, Evaluated]:
-    """What a definition comes to; nothing where its name is taken. Errors: InvalidStatement."""
+    """Evaluate a definition; None if its name is taken. Errors: InvalidStatement."""
     match statement:
         case sql.CreateMaterializedView() if catalog.find(statement.name) is None:
             query, blocks = meant(statement.query, catalog), list[bytes]()
@@ -81,5 +81,5 @@ def evaluated(
 
 
 def joined(blocks: Iterable[bytes]) -> str:
-    """The text that a worker's data are."""
+    """Return a worker's data as one text."""
     return b"".join(blocks).decode(errors="replace")

@@ -114,7 +114,7 @@ class History:
         self._wanted |= due | (self._items.keys() & moved)
 
     def _move(self, kept: Sequence[Kept]) -> set[CollectionId]:
-        """Move the holds; the collections that nobody was reading: they are done."""
+        """Move the holds; returns the collections without readers, which are done."""
         now_ms = self._now(kept)
         moves: list[tuple[str, Body]] = []
         done: set[CollectionId] = set()

@@ -1,11 +1,11 @@
-"""Objects as storage and compute need them: made and unmade in steps that may be repeated.
+"""Creates and removes the storage and dataflows of objects, in idempotent steps.
 
-What a catalog event promises is done here, and each step looks first whether it was done
-before, so that a coordinator may die between any two of them and the next one goes on
-(`streams.adapter.catalog`). `crash` is called between the steps, for tests that die there.
+The effects of catalog events happen here, and each step first checks whether it was done
+before, so that a coordinator may die between any two of them and the next one continues
+(`streams.adapter.catalog`). `crash` is called between the steps, for crash tests.
 
 An object holds its inputs by a critical read capability on each (rules 4 and 5), named after
-both. The hold is taken before the first time is chosen, so that the time cannot be compacted
+both. The hold is acquired before the first time is chosen, so that the time cannot be compacted
 away in between; the dataflow moves it afterwards.
 """
 
@@ -45,22 +45,22 @@ KINDS: Mapping[ItemKind, Kind] = {"source": "ingestion", "view": "view", "sink":
 
 
 def hold_of(reader: CollectionId, read: CollectionId) -> CapabilityId:
-    """The read capability of one object on another."""
+    """Return the name of an object's read capability on another."""
     return system_capability(reader, "reads", read)
 
 
 def reading_hold(collection: CollectionId) -> CapabilityId:
-    """The read capability of the coordinator's reads on a collection (`guards`)."""
+    """The name of the capability of the coordinator's reads on a collection (`guards`)."""
     return system_capability(collection, "reading")
 
 
 def relations(items: Sequence[Item]) -> dict[str, Relation]:
-    """What the names of sources and views mean in a query."""
+    """Return the relations that names of sources and views resolve to."""
     return {item.name: _relation(item) for item in items if item.kind != "sink"}
 
 
 def _relation(item: Item) -> Relation:
-    """An object as a query sees it. The plan is the same at each start: so must this be."""
+    """Return an object as a relation. Equal at each start, because plans have to be equal."""
     source = item.source
     if source is None:
         return Relation(item.id, item.columns)
@@ -69,12 +69,12 @@ def _relation(item: Item) -> Relation:
 
 
 def bounds_of(item: Item, state: CollectionState) -> Bounds:
-    """Where an object can be read."""
+    """Return the interval in which an object can be read."""
     return Bounds(item.name, state.since, state.upper)
 
 
 class Objects:
-    """Makes and unmakes objects. One thread at a time; the coordinator sees to it."""
+    """Creates and removes objects. The coordinator serialises calls."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class Objects:
         self._now_ms, self.crash = now_ms, crash
 
     def attach(self, items: Sequence[Item]) -> None:
-        """Follow the shards there are already, a thousand at once, and hold them for our reads.
+        """Follow the existing shards, a thousand at once, and hold them for our reads.
 
-        When one cannot be followed none is; `establish` then says which, and why.
-        Errors: Determinate, Indeterminate: the cluster does not answer.
+        If one cannot be followed none is; `establish` then reports which, and why. Errors:
+        Determinate, Indeterminate: the cluster does not answer.
         """
         groups = [item.id for item in items if item.kind != "sink"]
         logs = {each: self._shards.names(each).log for each in groups}
@@ -108,7 +108,7 @@ class Objects:
             self._hold_for_reads([each for each in ours if self._lacks_reads(each)])
 
     def _hold_for_reads(self, shards: Sequence[CollectionId]) -> None:
-        """Take the hold of our reads; where that fails, `establish` says why."""
+        """Acquire the hold of our reads; if that fails, `establish` reports why."""
         self._shards.submit(
             [
                 (
@@ -120,14 +120,14 @@ class Objects:
         )
 
     def _lacks_reads(self, shard: CollectionId) -> bool:
-        """Whether a shard is followed, and our reads do not hold it."""
+        """Whether a shard is followed without a hold of our reads."""
         if not self._is_followed(shard):
             return False
         found = self._shards.group_state(shard).collections.get(shard)
         return found is not None and reading_hold(shard) not in found.capabilities
 
     def establish(self, item: Item) -> DataflowDescription:
-        """Make whatever the object lacks, and describe its dataflow.
+        """Create what the object lacks, and return the description of its dataflow.
 
         The objects that it reads are established already.
         """
@@ -148,7 +148,7 @@ class Objects:
         return describe(item, self.plans.of(item, self._catalog.state))
 
     def abolish(self, item: Item) -> None:
-        """Remove whatever a dropped object still has, once nothing runs any more for it.
+        """Remove what a dropped object still has, once its dataflow has stopped.
 
         Errors: Determinate, Indeterminate, Corrupt, of an input too; then call it again.
         """
@@ -163,7 +163,7 @@ class Objects:
             self._abolish_shard(item)
         self.crash("before-forget")
         self._catalog.change(lambda _: Forget(item.id))
-        log.info("object is gone", extra={"id": item.id, "object": item.name})
+        log.info("object removed", extra={"id": item.id, "object": item.name})
 
     def _abolish_shard(self, item: Item) -> None:
         is_there = self._exists(item.id)
@@ -177,27 +177,28 @@ class Objects:
             self._shards.delete(item.id)
 
     def _end_shard(self, item: Item) -> bool:
-        """Drop what the shard holds; False when another catalog made it."""
+        """Drop the shard; return False if another catalog created it."""
         try:
             if self._has_shard(item.id):
                 if not self._is_ours(item):
                     return False
                 self._shards.drop(item.id)
-        except (Corrupt, Truncated) as cause:  # its topics go all the same
+        except (Corrupt, Truncated) as cause:  # its topics are deleted all the same
             log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
         return True
 
     def _retire(self, item: Item) -> None:
-        """Have clients told that the object was dropped once its topics are gone."""
+        """Record the drop for clients that ask after the topics are deleted."""
         try:
             self._directory.retire(item.id, [item.id])
-        except (Corrupt, Truncated, Unread) as cause:  # a registry that failed keeps no topics
+        except (Corrupt, Truncated, Unread) as cause:
+            # a failed registry does not prevent the deletion of topics
             log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
 
     def refuse_taken(self, id_: CollectionId) -> None:
-        """Errors: InvalidStatement when there is a shard already under the id of a new object.
+        """Errors: InvalidStatement if the id of a new object has a shard already.
 
-        No object ever had it, so the catalog is not the one that made the shard.
+        No object ever had the id, so another catalog created the shard.
         """
         if self._exists(id_):
             names = self._shards.names(id_)
@@ -210,14 +211,14 @@ class Objects:
             )
 
     def _release(self, reader: CollectionId, read: CollectionId) -> None:
-        """Let an input go. Errors: as `abolish`; then the hold may be there still."""
+        """Release an input. Errors: as `abolish`; then the hold may still exist."""
         self._shards.open(read)
         (outcome,) = self._shards.submit([(read, Drop(read, hold_of(reader, read)))])
         if isinstance(outcome, Unavailable):
             raise unread(outcome.reason)
 
     def _hold(self, item: Item) -> None:
-        """Hold every input, where nothing is held yet: the dataflow moves it from there on."""
+        """Acquire missing holds on the inputs; the dataflow moves them from there on."""
         wanted: list[tuple[str, Body]] = []
         for each in item.inputs:
             self._shards.open(each)
@@ -231,7 +232,7 @@ class Objects:
                 raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
 
     def _birth(self, item: Item) -> Timestamp:
-        """The first time: what the inputs allow, of a source when it was defined.
+        """Choose the first time: by the inputs, or for a source the time of its definition.
 
         That is the earlier of our clock and the broker's.
         """
@@ -280,21 +281,21 @@ class Objects:
         return collection in self._shards.group_state(collection).collections
 
     def is_made(self, item: Item) -> bool:
-        """Whether there is a shard to read the object from; any thread may ask."""
+        """Whether the object has a shard to read from; thread-safe."""
         if item.as_of is None or item.id not in self._shards.following.groups:
             return False
         state = self._shards.group_state(item.id).collections.get(item.id)
         return state is not None and not strange(item, self._catalog.state.identity, state)
 
     def _strange(self, item: Item) -> str:
-        """Why the shard under the object's id is another's; empty when it is the object's."""
+        """Why the shard under the object's id is another's; empty if it is the object's."""
         found = self._shards.group_state(item.id).collections.get(item.id)
         return "" if found is None else strange(item, self._catalog.state.identity, found)
 
     def _is_ours(self, item: Item) -> bool:
-        """Whether the shard under the object's id, if it is followed, is not another's.
+        """Whether the shard under the object's id, if followed, is not another object's.
 
-        One that was dropped does not say whose it was: nobody loses by its end.
+        A dropped shard does not name its creator, and may be removed.
         """
         if not self._is_followed(item.id):
             return True
@@ -310,7 +311,7 @@ class Objects:
 
 
 def describe(item: Item, plan: str = "") -> DataflowDescription:
-    """The dataflow of an object: the same every time, so that a replica recognises it.
+    """Return the dataflow of an object, equal each time, so that a replica recognises it.
 
     The plan is a view's, in JSON.
     """

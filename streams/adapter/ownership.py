@@ -1,8 +1,8 @@
-"""Whether the shard under an object's id is the object's. Pure.
+"""Checks whether the shard under an object's id belongs to the object. Pure.
 
-Ids are numbered by the catalog. When its topic is deleted, another catalog begins with the same
-numbers, and finds the shards of the earlier one under them. To adopt one is to answer from
-another object's rows. So each shard names the catalog that made it (`Catalog.identity`).
+Ids are numbered by the catalog. If its topic is deleted, a new catalog begins with the same
+numbers, and finds the shards of the earlier one under them. Adopting one would return another
+object's rows. So each shard names the catalog that created it (`Catalog.identity`).
 """
 
 from dataclasses import replace
@@ -14,14 +14,14 @@ from streams.storage.state import CollectionState
 
 
 def described(item: Item, catalog: str) -> Description:
-    """What the object's shard says of itself. `catalog` is the catalog's identity."""
+    """Return the description of the object's shard. `catalog` is the catalog's identity."""
     columns = tuple((each.name, each.type) for each in item.columns)
     keys = item.source.keys if item.source is not None else ()
     return Description(columns, keys, item.kind, catalog=catalog)
 
 
 def strange(item: Item, catalog: str, state: CollectionState) -> str:
-    """Why a shard under the object's id is not the object's; empty when it is. Pure.
+    """Return why a shard under the object's id is not the object's; empty if it is. Pure.
 
     Earlier versions did not say which catalog made a shard. One of theirs is the object's when
     it has the same columns and keys, and begins when the object was born or later: a shard of

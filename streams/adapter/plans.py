@@ -1,7 +1,7 @@
-"""The plans of views: each is made once, several side by side, in workers.
+"""A cache of views' plans, which are made once, concurrently, in workers.
 
-A plan is the same every time, and takes tens of milliseconds, or up to a minute for a text that
-ends its worker. So plans are made where nobody waits behind them, and `of` answers at once.
+Planning is deterministic, and takes tens of milliseconds, or up to a minute for a text that
+kills its worker. So plans are made without the lock, and `of` returns at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,18 +12,18 @@ from streams.adapter.workers.pool import MOST
 from streams.ids import CollectionId
 
 Planner = Callable[[Item, Catalog], str]
-"""Has a view planned, the same every time; the plan in JSON. Called by several threads."""
+"""Plans a view deterministically; returns JSON. Called by several threads."""
 
 
 class Plans:
-    """The plans that are known, in JSON, and why others could not be made the last time."""
+    """The known plans, in JSON, and the failures of others."""
 
     def __init__(self, planner: Planner) -> None:
         self._planner = planner
         self._made: dict[CollectionId, str | Exception] = {}
 
     def prepare(self, items: Sequence[Item], catalog: Catalog) -> None:
-        """Make the plans of the views among these that have none; `of` says what failed."""
+        """Make the missing plans of these views; `of` raises the failures."""
         wanted = [each for each in items if each.kind == "view" and each.id not in self._made]
         if not wanted:
             return
@@ -38,9 +38,9 @@ class Plans:
             return error
 
     def of(self, item: Item, catalog: Catalog) -> str:
-        """The plan of a view; empty for others. Errors: as the planner.
+        """Return the plan of a view; empty for other objects. Errors: as the planner.
 
-        One that could not be made is made anew the next time.
+        A failed plan is retried the next time.
         """
         self.prepare([item], catalog)
         made = self._made.get(item.id, "")
@@ -50,9 +50,9 @@ class Plans:
         return made
 
     def keep(self, id_: CollectionId, plan: str) -> None:
-        """Use this plan of a view, which was just made, instead of another one."""
+        """Store a plan that was just made in place of an earlier one."""
         self._made[id_] = plan
 
     def forget(self, id_: CollectionId) -> None:
-        """The view is gone."""
+        """Forget a dropped view."""
         self._made.pop(id_, None)

@@ -2,11 +2,11 @@
 
 A SELECT is what a view of it holds at the chosen time (`streams.adapter.selecting`). A
 SUBSCRIBE is the contents at its as_of and then every change, in intervals, each followed by a
-progress. Both wait until what they read is final, and while they wait or send, nothing that
-they read may be compacted (`streams.adapter.guards`).
+progress. Both wait until their input is final, and while they wait or send, it is held against
+compaction (`streams.adapter.guards`).
 
-Waiting is cut into beats: at each one the caller gets to see that we are still there, and we
-that it is. An answer is a generator; closing it ends the read.
+Waiting is divided into beats, at which both sides see that the other is alive. An answer is a
+generator; closing it ends the read.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,7 +28,15 @@ from streams.adapter.timestamps import LAST, Bounds, ReadAt, Unreadable, choose
 from streams.adapter.wanted import Allowance, Wanted
 from streams.adapter.workers.pool import Workers
 from streams.adapter.workers.process import Unstarted, WorkerLost
-from streams.adapter.workers.requests import Compute, Ended, Plan, Planned, Query, Request
+from streams.adapter.workers.requests import (
+    Compute,
+    Ended,
+    Import,
+    Plan,
+    Planned,
+    Query,
+    Request,
+)
 from streams.adapter.workers.spool import Spool
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
@@ -55,10 +63,10 @@ from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000
 PATIENT_BEATS = 3
-"""After how many beats a read says that it waits for its session's time."""
+"""Number of beats after which a read reports that it waits for its session's time."""
 
 MADE_MS = 60_000
-"""For how long a read waits until what it reads is made."""
+"""How long a read waits until its objects are created."""
 
 _Returned = TypeVar("_Returned")
 
@@ -68,24 +76,24 @@ DIFF = Column("slackwater_diff", "BIGINT")
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """At which time to read: AS OF one, or at none before the session's."""
+    """The time to read at: AS OF a time, or any not before the session's."""
 
     as_of: Timestamp | None
     session: Session
 
     def note(self, time: Timestamp, items: Sequence[Item]) -> None:
-        """The items were read at a time. That of sealed ones alone is beyond all others."""
+        """Record the time of a read. For sealed items alone it is beyond all others."""
         if self.as_of is None and items and time < LAST:
             self.session.note(time)
 
     def note_progress(self, upper: Antichain) -> None:
-        """All updates at times not beyond upper were delivered."""
+        """All updates at times before upper were delivered."""
         if self.as_of is None and not upper.is_empty:
             self.session.note(Timestamp(upper.time - 1))
 
 
 class Reads:
-    """Reads on behalf of users. Any thread may read."""
+    """Reads on behalf of users. Thread-safe."""
 
     def __init__(
         self,
@@ -104,13 +112,13 @@ class Reads:
         items: Sequence[Item],
         functions: Sequence[Function] = (),
     ) -> Iterator[Result]:
-        """The answer to a query over the items, which may call Python functions.
+        """Yield the answer to a query over the items, which may call Python functions.
 
-        Errors: InvalidStatement; TimeoutError when an item is not made in time.
+        Errors: InvalidStatement; TimeoutError if an item is not created in time.
         """
         plan, planned = yield from self._planned(query, items, functions)
         by_id = {str(item.id): item for item in items}
-        read = [(by_id[each], columns) for each, columns in planned.imports]
+        read = [(by_id[each.collection], each) for each in planned.imports]
         sources = [item for item, _ in read]
         with Spool(self._workers.limits, self._workers.directory) as spool:
             with self._guards.reading([item.id for item in sources], Timestamp(0)) as guard:
@@ -130,7 +138,7 @@ class Reads:
     def _planned(
         self, query: str, items: Sequence[Item], functions: Sequence[Function]
     ) -> Generator[Result, None, tuple[bytes, Planned]]:
-        """The plan of a SELECT over the items. Errors: InvalidStatement."""
+        """Return the plan of a SELECT over the items. Errors: InvalidStatement."""
         text = query.casefold()
         near = [each for each in items if _spelled(each.name) in text]
         called = [each for each in functions if each.name.casefold() in text]
@@ -151,7 +159,7 @@ class Reads:
     def evaluate(
         self, request: Request, take: Callable[[bytes], object] = bytes
     ) -> Generator[Result, None, Ended]:
-        """Have a worker answer a request without tables; `take` gets the data.
+        """Have a worker execute a request without tables; `take` gets the data.
 
         Errors: as `Worker.ask`.
         """
@@ -159,24 +167,25 @@ class Reads:
             return (yield from beating(worker.ask(request, (), take)))
 
     def _snapshots(
-        self, read: Sequence[tuple[Item, frozenset[int]]], time: Timestamp
+        self, read: Sequence[tuple[Item, Import]], time: Timestamp
     ) -> list[pa.Table]:
-        """What a SELECT reads of its imports. Errors: InvalidStatement."""
+        """Return what a SELECT reads of its imports. Errors: InvalidStatement."""
         allowance = Allowance(self._workers.limits.rows)
         snapshots = []
-        for item, columns in read:
-            allowance.expect(self._fetched(item, time))
-            updates, errors = self._snapshot(item, time, Wanted(columns, allowance))
+        for item, each in read:
+            wanted = Wanted(each.columns, allowance, each.where)
+            allowance.expect(self._fetched(item, time, wanted))
+            updates, errors = self._snapshot(item, time, wanted)
             refuse_errors(item.name, errors, time)
             snapshots.append(updates)
         return snapshots
 
     def subscribe(self, item: Item, when: When) -> Iterator[Result]:
-        """The contents of an object and then its changes, for ever; ends when it is sealed.
+        """Yield the contents of an object and then its changes; ends when it is sealed.
 
-        It fails when the object is dropped: what has come was not all that there would be. It
-        fails at the first time at which the object is in error, after all changes before that
-        time, however the changes are cut into intervals and whether or not the error heals.
+        It fails if the object is dropped, because more would have followed. It fails at the
+        first time at which the object is in error, after all changes before that time, however
+        the changes are cut into intervals and whether or not the error disappears.
 
         Errors: InvalidStatement.
         """
@@ -221,7 +230,7 @@ class Reads:
     def _readable(
         self, items: Sequence[Item], when: When, guard: Guard
     ) -> Generator[Result, None, Timestamp]:
-        """Wait until the items are readable at one time, which is returned."""
+        """Wait until the items are readable at one time; return the time."""
         for each in items:
             yield from self._made(each)
             self._shards.sync(each.id)
@@ -260,11 +269,11 @@ class Reads:
         with refusing(item.name):
             return snapshot(self._shards, item.id, time, selection=selection)
 
-    def _fetched(self, item: Item, time: Timestamp) -> int:
-        """The bytes of the chunks that hold the contents at a time, as they are stored."""
+    def _fetched(self, item: Item, time: Timestamp, wanted: Wanted) -> int:
+        """The bytes, as stored, of the chunks that are read of the contents at a time."""
         with refusing(item.name):
             found = snapshot_pieces(self._shards.state(item.id), time)
-        return sum(piece.ref.size for piece in found)
+        return sum(piece.ref.size for piece in found if wanted.may_match(piece.ref))
 
     def _changes(self, item: Item, lower: Timestamp, upper: Timestamp) -> Loaded:
         """The updates in [lower, upper). Errors: InvalidStatement when since has passed."""

@@ -1,4 +1,4 @@
-"""What a statement answers, piece by piece, and how a piece looks on the wire.
+"""The results of a statement, piece by piece, and their encoding as NDJSON.
 
 On the wire an answer is NDJSON, one object a line, each with a `type`:
 
@@ -11,8 +11,8 @@ On the wire an answer is NDJSON, one object a line, each with a `type`:
     {"type": "end"}
 
 A statement ends with `complete` or `error`; after an error only the end follows. Every answer
-has an end: one without it was cut off, and says nothing of what was still to come. A progress
-is a promise: all rows with times below the frontier have come (null: none will come any more).
+has an end: one without it was cut off and is incomplete. A progress guarantees that all rows
+with times before the frontier have been sent (null: there are no more rows).
 
 Rows are arrays in the order of the columns. Integers and finite floats are JSON numbers,
 booleans and nested values are JSON, everything else, and what JSON cannot say, is text.
@@ -30,28 +30,28 @@ from streams.progress import Antichain
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the rows that follow consist of."""
+    """The columns of the rows that follow."""
 
     columns: tuple[Column, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows, each as the text of a JSON array."""
+    """Rows, each as the text of a JSON array."""
 
     rows: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All rows with times not beyond the frontier have come."""
+    """All rows with times before the frontier have been sent."""
 
     frontier: Antichain
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know, which is no failure."""
+    """A notice to the user that is not a failure."""
 
     message: str
 
@@ -74,20 +74,20 @@ class Failed:
 
 
 END = '{"type": "end"}'
-"""The last line of every whole answer."""
+"""The last line of every complete answer."""
 
 Result = Columns | Rows | Progress | Notice | Complete | Failed
 
 
 def failed(error: SlackwaterError) -> Failed:
-    """The answer that tells of an error."""
+    """Return the answer for an error."""
     if isinstance(error, InvalidStatement):
         return Failed(error.message, error.detail, error.hint)
     return Failed(str(error))
 
 
 def line(result: Result) -> str:
-    """The result as one line of NDJSON."""
+    """Encode the result as one line of NDJSON."""
     if isinstance(result, Rows):
         return f'{{"type": "rows", "rows": [{", ".join(result.rows)}]}}'
     return json.dumps(_fields(result), ensure_ascii=False)

@@ -1,7 +1,7 @@
-"""Tables as the rows of an answer: DuckDB writes the JSON, a whole table at a time.
+"""Encodes tables as rows of an answer: DuckDB writes the JSON, a whole table at a time.
 
-A value is JSON where JSON can hold it without loss: integers, finite floats, booleans, text,
-nested values. Everything else is DuckDB's text for it.
+A value that JSON can hold without loss is JSON: integers, finite floats, booleans, text, nested
+values. Other values are DuckDB's text.
 """
 
 import json
@@ -15,7 +15,7 @@ from streams.trace.kernel import Kernel, data_schema, typed
 from streams.trace.updates import flatten
 
 BLOCK = 1000
-"""Rows in one piece of an answer."""
+"""Rows per piece of an answer."""
 
 _JSON = re.compile(
     r"U?(TINY|SMALL|BIG|HUGE)?INT|U?INTEGER|BOOLEAN|VARCHAR|JSON|(STRUCT|MAP|UNION)\b.*|.*\[\d*\]",
@@ -24,7 +24,7 @@ _JSON = re.compile(
 
 
 def as_json(column: str, duckdb_type: str) -> str:
-    """SQL for a column's values as JSON."""
+    """Return SQL for a column's values as JSON."""
     if _JSON.fullmatch(duckdb_type):
         return f"to_json({column})"
     if duckdb_type in {"FLOAT", "DOUBLE"}:
@@ -34,7 +34,7 @@ def as_json(column: str, duckdb_type: str) -> str:
 
 
 def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows]:
-    """The table's rows, in its order. Shape: `types` are those of the columns, in order."""
+    """Yield the table's rows in order. Shape: `types` are those of the columns, in order."""
     if not table.num_rows:
         return
     names = [f"c{index}" for index in range(len(types))]
@@ -55,5 +55,5 @@ def rows(table: pa.Table, types: Sequence[str], kernel: Kernel) -> Iterator[Rows
 
 
 def text_rows(values: Sequence[Sequence[str | int | None]]) -> Rows:
-    """Rows of our own making, as SHOW and EXPLAIN have them."""
+    """Encode rows of our own, for SHOW and EXPLAIN."""
     return Rows(tuple(json.dumps(each, ensure_ascii=False) for each in values))

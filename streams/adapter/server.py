@@ -1,4 +1,4 @@
-"""The coordinator's endpoint: HTTP on the loopback interface, for our shell and for programs.
+"""The HTTP endpoint of the coordinator, on the loopback interface.
 
     POST /sql      statements as text (UTF-8); NDJSON, one result a line, as they come
                    (`streams.adapter.results`); an answer without its end was cut off
@@ -23,7 +23,7 @@ from typing import Protocol, cast
 from streams.adapter.catalog import NAMES
 from streams.adapter.results import END, Failed, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of
-from streams.adapter.show import Shown, row
+from streams.adapter.show import UNITS, Shown, row
 from streams.compute.observed import Observed
 from streams.errors import InvalidUsage
 
@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 SESSION, SESSION_TIME = "Slackwater-Session", "Slackwater-Session-Time"
 
 REQUEST_S = 60.0
-"""How long a request may pause before it is whole; a thread waits for it."""
+"""Longest pause within a request; a thread waits for it."""
 
 LONGEST_NUMBER = 18
-"""Digits of a Content-Length."""
+"""Most digits of a Content-Length."""
 
 LONGEST_TEXT = 16 << 20
-"""Bytes of statements in one request."""
+"""Most bytes of statements in one request."""
 
 
 class Answering(Protocol):
-    """What stands behind the endpoint: a coordinator."""
+    """The coordinator, as the endpoint needs it."""
 
     @property
     def is_alive(self) -> bool:
@@ -54,21 +54,21 @@ class Answering(Protocol):
 
     @property
     def observed(self) -> Observed:
-        """What the replicas have said."""
+        """The state that replicas have reported."""
 
     @property
     def sessions(self) -> Sessions:
-        """Those that clients name."""
+        """The named sessions of clients."""
 
     def execute(self, text: str, session: Session | None = None) -> Iterator[Result]:
-        """The answers to the statements of the text, in a session."""
+        """Yield the results of the statements of the text, in a session."""
 
     def conditions(self) -> tuple[Shown, ...]:
         """Every object."""
 
 
 class Server(ThreadingHTTPServer):
-    """One thread a request; they end with the process."""
+    """One thread per request; they end with the process."""
 
     daemon_threads = True
 
@@ -77,7 +77,7 @@ class Server(ThreadingHTTPServer):
         self.answering = answering
 
     def handle_error(self, *_: object) -> None:
-        """A client that went away, wherever that was noticed, is nothing to tell anybody."""
+        """Ignore clients that disconnected; log other errors."""
         error = sys.exception()
         if isinstance(error, ConnectionError):
             log.debug("a client went away")
@@ -86,9 +86,9 @@ class Server(ThreadingHTTPServer):
 
 
 def serve(answering: Answering, port: int = 0) -> Server:
-    """A server on the port, or on a free one; the caller runs `serve_forever`.
+    """Return a server on the port, or on a free one; the caller runs `serve_forever`.
 
-    Errors: OSError when the port is taken.
+    Errors: OSError if the port is taken.
     """
     return Server(port, answering)
 
@@ -99,7 +99,7 @@ class Handler(BaseHTTPRequestHandler):
     server_version = "slackwater"
 
     def setup(self) -> None:
-        """Begin to read, for as long as a request may pause."""
+        """Set the read timeout of a request."""
         super().setup()
         self.connection.settimeout(REQUEST_S)
 
@@ -143,7 +143,7 @@ class Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.BAD_REQUEST, {"error": told})
 
     def _length(self) -> int | None:
-        """How many bytes follow; None when that is not said as it has to be."""
+        """Return the length of the body; None if the header is missing or invalid."""
         said = self.headers.get("Content-Length", "")
         is_number = said.isascii() and said.isdigit() and len(said) <= LONGEST_NUMBER
         return int(said) if is_number else None
@@ -199,12 +199,12 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the base class's name
-        """Requests are nothing to tell anybody about."""
+        """Do not log requests."""
         log.debug(format, *args)
 
 
 def status(answering: Answering) -> dict[str, object]:
-    """What /status says."""
+    """Return the body of /status."""
     fields = ("name", "id", "since", "upper", "status", "progress", "detail", "retains")
     objects = [
         {
@@ -221,9 +221,14 @@ def status(answering: Answering) -> dict[str, object]:
     }
 
 
-def _in_numbers(each: Shown) -> dict[str, int | None] | None:
-    """How far a hydration is, in rows and seconds."""
+def _in_numbers(each: Shown) -> dict[str, int | str | None] | None:
+    """Return the progress of a hydration; `done` and `total` are in units of `unit`."""
     found = each.hydration
     if found is None:
         return None
-    return {"done": found.done, "total": found.total, "seconds_left": found.seconds_left}
+    return {
+        "done": found.done,
+        "total": found.total,
+        "unit": UNITS[each.item.kind],
+        "seconds_left": found.seconds_left,
+    }

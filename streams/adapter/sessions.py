@@ -1,15 +1,15 @@
 """Sessions: the times at which one client reads never decrease.
 
 A read without AS OF takes the freshest time that its collections share, and that of a view is
-behind that of its source. So a client that saw an order in the source and then asks the view
-would find the order missing. A session remembers the greatest time that was answered, and no
-later read of it takes a lesser one: it waits until the collections have come so far. AS OF
-neither obeys that time nor moves it.
+behind that of its source. So a client that saw an order in the source and then reads the view
+might not find it. A session remembers the greatest time of its reads, and no later read takes
+an earlier one: it waits until the collections are complete there. AS OF neither obeys that time
+nor moves it.
 
 The statements of one text are one session. A client that sends several texts names its session
-by a token of its own choice. What the coordinator remembers of it is lost with the coordinator,
-after an hour without a read, and when too many others were used since; so a client that wants
-the promise beyond that sends the time back that it was told.
+by a token of its own choice. The coordinator forgets a session when it restarts, after an hour
+without a read, and when too many others were used since; a client that needs the guarantee
+beyond that sends back the time it received.
 """
 
 import re
@@ -22,23 +22,23 @@ from streams.errors import InvalidUsage
 from streams.ids import Timestamp
 
 MOST = 10_000
-"""How many sessions are remembered; of more, the one that was used last is the last to go."""
+"""Maximum of remembered sessions; the least recently used are dropped."""
 
 IDLE_S = 3600.0
-"""For how long a session is remembered that is not used."""
+"""How long an unused session is remembered."""
 
 TOKEN = re.compile(r"[A-Za-z0-9._~-]{1,128}")
-"""What a token looks like: characters that need no escape in a header or an address."""
+"""Pattern of a token: characters that need no escape in a header or an address."""
 
 TIME = re.compile(r"[0-9]{1,16}")
-"""What a time looks like: of no more digits than one that a clock may reach."""
+"""Pattern of a time: at most as many digits as a clock may have."""
 
 
 @dataclass(slots=True)
 class Session:
     """The greatest time at which a client has read; None before its first read.
 
-    `is_named` says that the client may come back to it with another text.
+    `is_named` means that the client may use it for another text.
     """
 
     time: Timestamp | None = None
@@ -46,13 +46,13 @@ class Session:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note(self, time: Timestamp) -> None:
-        """The client has been answered at `time`."""
+        """Record a read at `time`."""
         with self._lock:
             self.time = time if self.time is None else max(self.time, time)
 
 
 class Sessions:
-    """The sessions that clients name by tokens. Any thread may ask."""
+    """The sessions that clients name by tokens. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -60,9 +60,9 @@ class Sessions:
         self._found: OrderedDict[str, tuple[float, Session]] = OrderedDict()
 
     def get(self, token: str) -> Session:
-        """The session of a token; a new one when none is remembered.
+        """Return the session of a token; a new one if none is remembered.
 
-        Errors: InvalidUsage when it is no token.
+        Errors: InvalidUsage if it is not a token.
         """
         if not TOKEN.fullmatch(token):
             raise InvalidUsage(
@@ -82,9 +82,9 @@ class Sessions:
 
 
 def session_of(sessions: Sessions, token: str | None, time: str | None) -> Session:
-    """The session that a request names, and the time that it was told, if any.
+    """Return the session that a request names, with the time that it sends, if any.
 
-    Errors: InvalidUsage when either is not what it has to be.
+    Errors: InvalidUsage if either is invalid.
     """
     session = Session() if token is None else sessions.get(token)
     if time is not None:

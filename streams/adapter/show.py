@@ -1,12 +1,12 @@
-"""What SHOW says of each object: its frontiers, its condition, and what it waits for. Pure."""
+"""The rows of SHOW: each object's frontiers, its condition, and what it waits for. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from streams.adapter.catalog import Catalog, Item
+from streams.adapter.catalog import Catalog, Item, ItemKind
 from streams.adapter.definitions import blocking
-from streams.compute.observed import Condition, Observed
+from streams.compute.observed import HYDRATING, Condition, Observed
 from streams.compute.protocol import Hydration
 from streams.ids import CollectionId
 from streams.plan.durations import spelled
@@ -14,6 +14,9 @@ from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.storage.state import CollectionState
+
+UNITS: Mapping[ItemKind, str] = {"source": "messages", "view": "rows", "sink": "rows"}
+"""What a hydration counts."""
 
 COLUMNS = (
     Column("name", "VARCHAR"),
@@ -37,9 +40,9 @@ FUNCTION_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """One object. A frontier is None where it is not known yet.
+    """One object. A frontier is None if it is not known yet.
 
-    `hydration` says in numbers what `progress` says in words.
+    `hydration` has the numbers of the text in `progress`.
     """
 
     item: Item
@@ -59,9 +62,9 @@ def shown(
     problems: Mapping[CollectionId, str],
     policy: Retention,
 ) -> tuple[Shown, ...]:
-    """Every object, oldest first; `problems` say why some could not be made.
+    """Return every object, oldest first; `problems` has the failures to create some.
 
-    `policy` is how much history is kept of those that do not say it themselves.
+    `policy` applies to objects without a read policy of their own.
     """
     uppers = {
         key: state.upper.time for key, state in states.items() if not state.upper.is_empty
@@ -108,31 +111,41 @@ def _shown(
         item,
         since,
         upper,
-        _state(status.state if status else "", observed),
-        _progress(condition),
+        _state(status.state if status else "", observed, is_loaded=is_loaded(item, state)),
+        _progress(condition, item),
         said,
         hydration=condition.hydration,
     )
 
 
-def _progress(condition: Condition) -> str:
-    """How far a hydration is: in rows if the replica told, else in its own words."""
+def is_loaded(item: Item, state: CollectionState | None) -> bool:
+    """Whether a source has loaded the first contents of its topic; True for other kinds.
+
+    Its first interval is one Append: since and upper are the same until then.
+    """
+    return item.kind != "source" or state is None or state.since != state.upper
+
+
+def _progress(condition: Condition, item: Item) -> str:
+    """Return the progress of a hydration: in numbers if reported, else the replica's text."""
     hydration, status = condition.hydration, condition.status
     if hydration is None:
         return "" if status is None else status.progress
-    said = f"{hydration.done:,} of {hydration.total:,} rows"
+    said = f"{hydration.done:,} of {hydration.total:,} {UNITS[item.kind]}"
     left = hydration.seconds_left
     return said if left is None else f"{said}, {left:,} s left"
 
 
-def _state(reported: str, observed: Observed) -> str:
+def _state(reported: str, observed: Observed, *, is_loaded: bool) -> str:
     if observed.is_deserted:
         return "no replica"
+    if reported == "running" and not is_loaded:
+        return HYDRATING
     return reported or "starting"
 
 
 def row(each: Shown) -> tuple[str | int | None, ...]:
-    """The object as a row of `COLUMNS`."""
+    """Return the object as a row of `COLUMNS`."""
     return (
         each.item.name,
         each.item.id,
@@ -146,7 +159,7 @@ def row(each: Shown) -> tuple[str | int | None, ...]:
 
 
 def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
-    """The Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
+    """Return the Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
     return [
         (
             each.name,
@@ -159,7 +172,7 @@ def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
 
 
 def retains(policy: Retention | None, default: Retention) -> str:
-    """A read policy in the words of the statement that sets it."""
+    """Return a read policy in the syntax of the statement that sets it."""
     chosen = policy or default
     match chosen:
         case RetainHistory(duration_ms):

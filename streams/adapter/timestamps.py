@@ -1,4 +1,4 @@
-"""Which time a read is answered at. Pure.
+"""Chooses the time of a read. Pure.
 
 A collection can be read at t iff since <= t < upper. Several collections are read at one t, so
 that the answer is a consistent cut:
@@ -6,10 +6,10 @@ that the answer is a consistent cut:
     t at least   the join of their sinces
     t below      the meet of their uppers
 
-A read without AS OF takes the greatest such time: the freshest answer that needs no waiting.
-If there is none yet, it takes the join of the sinces and waits for the uppers. It takes no time
-before the last one of its session, and waits for that one too. A read AS OF t takes t and
-nothing else: below a since it is refused, at or beyond an upper it waits.
+A read without AS OF takes the greatest such time: the freshest answer that needs no waiting. If
+there is none yet, it takes the join of the sinces and waits for the uppers. It takes no time
+before the last one of its session, and waits for that too. A read AS OF t takes exactly t:
+before a since it is refused, at or beyond an upper it waits.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class ReadAt:
-    """Answer at `time`; `waits_for` names the collections whose uppers must pass it first."""
+    """Read at `time`; `waits_for` names the collections whose uppers must pass it first."""
 
     time: Timestamp
     waits_for: tuple[str, ...]
@@ -38,14 +38,14 @@ class ReadAt:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """There is no such time and will never be one: `name` has been compacted, or dropped."""
+    """No time can ever be read: `name` has been compacted, or dropped."""
 
     name: str
     since: Antichain
 
 
 LAST = Timestamp((1 << 63) - 2)
-"""The time at which collections that are all sealed are read: later than all they hold."""
+"""The time of reads of sealed collections only: later than all their updates."""
 
 LEAST = Timestamp(0)
 
@@ -53,7 +53,7 @@ LEAST = Timestamp(0)
 def choose(
     inputs: tuple[Bounds, ...], as_of: Timestamp | None, after: Timestamp | None = None
 ) -> ReadAt | Unreadable:
-    """The time of a read over these collections; without any, any time will do.
+    """Return the time of a read over these collections; any time if there are none.
 
     `after` is the time of the session's last read, which a read AS OF does not look at.
     """
@@ -66,15 +66,15 @@ def choose(
 
 
 def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
-    """The greatest time below all uppers, or the least one at or beyond all sinces."""
+    """Return the greatest time before all uppers, or the least one at or beyond all sinces."""
     upper = meet_all(each.upper for each in inputs)
     newest = LAST if upper.is_empty else Timestamp(upper.time - 1)
     return max([newest, *(each.since.time for each in inputs)])
 
 
 def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:
-    """The first time of an object over inputs that are held from the times `holds` on.
+    """Return the first time of an object whose inputs are held from the times `holds` on.
 
-    The freshest common time, but none below a hold: what lies there may be compacted.
+    The freshest common time, but not before a hold, where history may be compacted.
     """
     return max([freshest(inputs), *holds])

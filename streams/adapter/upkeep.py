@@ -1,14 +1,13 @@
-"""What a coordinator does unasked: finish what is undone, let history go, notice its successor.
+"""Background reconciliation: create and drop objects, advance since, detect fencing.
 
-Objects that the catalog names but that no command asked for yet are established, oldest first
-(`problems` says why one could not be);
-dropped ones are removed as soon as a replica has confirmed that nothing runs for them; the
-catalog's holds follow the read policy. Each of these may fail for the time being and is then
-tried again: at the next beat while the cluster does not answer, and else after pauses that
-grow, while the others go on. A definition that is refused, a plan that ends its worker, a log
-that cannot be folded and a defect of ours a new process would meet again. A successor ends the
-coordinator (`failure`), and so does any other defect: its process ends, and a new one begins
-with what the topics say.
+Objects that the catalog names and for which no command was sent yet are created, oldest first
+(`problems` has the failures); dropped ones are removed as soon as a replica has confirmed that
+their dataflows stopped; the catalog's holds follow the read policy. Failures are retried: at
+the next beat if the cluster does not answer, and otherwise after growing pauses, while the
+other objects continue. That includes failures that a new process would meet again: a refused
+definition, a plan that kills its worker, a log that cannot be folded, an internal error about
+one object. A successor ends the coordinator (`failure`), and so does any other internal error:
+its process exits, and a new one recovers from the topics.
 """
 
 import logging
@@ -37,11 +36,11 @@ BEAT_S = 1.0
 
 UNMADE = "object cannot be made"
 LASTING = (InvalidUsage, InvalidStatement, Corrupt, Truncated)
-"""What does not pass by itself as an outage does."""
+"""Failures that do not pass by themselves as an outage does."""
 
 
 class Keeper(Protocol):
-    """What is looked after."""
+    """The parts of the coordinator that the background threads use."""
 
     catalog: CatalogLog
     shards: Shards
@@ -50,7 +49,7 @@ class Keeper(Protocol):
 
 
 class Upkeep:
-    """One thread that listens to replicas, and one that looks after the objects."""
+    """One thread that reads responses of replicas, and one that reconciles the objects."""
 
     def __init__(
         self,
@@ -66,6 +65,7 @@ class Upkeep:
         self._dropping: set[CollectionId] = set()
         self._pauses = Pauses()
         self._seen: tuple[Catalog | None, int] = (None, 0)
+        self._complete: Catalog | None = None
         self._stopped = threading.Event()
         self._threads = [
             threading.Thread(target=self._run, args=(each, wait_s), name=name, daemon=True)
@@ -78,7 +78,7 @@ class Upkeep:
         self.problems: dict[CollectionId, str] = {}
 
     def restore(self) -> None:
-        """Bring everything that the catalog names to life; the caller holds the lock.
+        """Create everything that the catalog names; the caller holds the lock.
 
         An object of which that is impossible stays behind, with what reads it (`problems`): its
         definition, or what its topics hold, is not what it was.
@@ -105,24 +105,24 @@ class Upkeep:
         self._dropping.update(catalog.dropped)
 
     def start(self) -> None:
-        """Look after everything from here on."""
+        """Start the background threads."""
         for each in self._threads:
             each.start()
 
     @property
     def is_alive(self) -> bool:
-        """Whether nothing has ended: no successor, no stop, no defect."""
+        """Whether the threads run: no successor, no stop, no internal error."""
         return all(each.is_alive() for each in self._threads)
 
     def stop(self) -> None:
-        """Look after nothing any more."""
+        """Stop the threads."""
         self._stopped.set()
         for each in self._threads:
             if each.is_alive():
                 each.join()
 
     def establish(self, item: Item) -> None:
-        """Make an object and ask for its dataflow; the caller holds the lock."""
+        """Create an object and send its dataflow; the caller holds the lock."""
         description = self._objects.establish(item)
         self._objects.crash("before-command")
         self._keeper.controller.create(description)
@@ -130,15 +130,14 @@ class Upkeep:
         self._objects.crash("after-command")
 
     def retry(self, item: Item) -> None:
-        """`establish`, but what fails is noted and tried again later. Errors: Deposed."""
+        """Like `establish`, but a failure is recorded and retried later. Errors: Deposed."""
         with self._alone(item, UNMADE):
             self.establish(item)
 
     def abolish(self, item: Item) -> None:
-        """Ask for the end of a dropped object's dataflow; the caller holds the lock.
+        """Send the end of a dropped object's dataflow; the caller holds the lock.
 
-        What fails is tried again later: the catalog says already that the object is dropped.
-        Errors: Deposed.
+        A failure is retried later: the catalog already has the drop. Errors: Deposed.
         """
         self._asked.discard(item.id)
         with self._alone(item, "end of a dataflow cannot be asked for"):
@@ -147,7 +146,7 @@ class Upkeep:
 
     @contextmanager
     def _alone(self, item: Item, said: str) -> Iterator[None]:
-        """Note what fails for an object, of which others know nothing. Errors: Deposed."""
+        """Record a failure of one object; others are not affected. Errors: Deposed."""
         try:
             yield
         except Deposed:
@@ -165,7 +164,7 @@ class Upkeep:
     def _note(self, item: Item, error: SlackwaterError, said: str) -> None:
         if self.problems.get(item.id) != str(error):
             facts = {"id": item.id, "object": item.name, "cause": str(error)}
-            log.warning("%s, will try again", said, extra=facts)
+            log.warning("%s; retrying", said, extra=facts)
         self.problems[item.id] = str(error)
 
     def _note_lasting(self, item: Item, error: SlackwaterError, said: str) -> None:
@@ -186,7 +185,7 @@ class Upkeep:
                 self.failure = failure
                 self._stopped.set()
             except SlackwaterError as failure:
-                log.warning("will try again", extra={"cause": str(failure)})
+                log.warning("reconciliation failed; retrying", extra={"cause": str(failure)})
                 self._stopped.wait(BEAT_S)
 
     def _listen(self) -> None:
@@ -211,7 +210,7 @@ class Upkeep:
         self._history.let_go()
 
     def _catch_up(self, catalog: Catalog) -> None:
-        """Establish what is not, and look after the history of what is.
+        """Create what is missing, and look after the history of what exists.
 
         Nothing is to be done while the catalog is as it was and all that it names is asked for.
         """
@@ -225,15 +224,23 @@ class Upkeep:
             )
 
     def _due(self, catalog: Catalog) -> Iterator[Item]:
-        """What is to be established now, oldest first, as what was before allows it."""
-        if not self._asked.issuperset(catalog.items):
-            for item in catalog.ordered():
-                is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
-                if is_wanted and self._asked.issuperset(item.inputs):
-                    yield item
+        """Return what to create now, oldest first, with its inputs.
+
+        A catalog all of whose objects are asked for is not looked through again: only a Drop
+        takes one back, and the catalog is another one then.
+        """
+        if catalog is self._complete:
+            return
+        if self._asked.issuperset(catalog.items):
+            self._complete = catalog
+            return
+        for item in catalog.ordered():
+            is_wanted = item.id not in self._asked and self._pauses.is_due(item.id)
+            if is_wanted and self._asked.issuperset(item.inputs):
+                yield item
 
     def _remove(self, item: Item) -> None:
-        """Remove a dropped object; what fails is tried again later. Errors: Deposed."""
+        """Remove a dropped object; a failure is retried later. Errors: Deposed."""
         with self._alone(item, "object cannot be removed"):
             self._objects.abolish(item)
             self._keeper.controller.forget(item.id)

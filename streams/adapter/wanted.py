@@ -1,4 +1,4 @@
-"""What a SELECT reads of its imports: the columns that matter, and no more than fits."""
+"""What a SELECT reads of its imports: chunks and columns that matter, no more than fits."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,8 @@ import pyarrow as pa
 
 from streams.adapter.workers.limits import too_much
 from streams.kafka.log import ChunkRef
+from streams.plan.bounded import Compared
+from streams.storage.options import Operator, overlaps
 from streams.trace.arrow import is_plain
 
 
@@ -31,17 +33,27 @@ class Allowance:
 
 @dataclass(slots=True)
 class Wanted:
-    """The columns of an import that a SELECT reads (`storage.read.Selecting`)."""
+    """What a SELECT reads of an import (`storage.read.Selecting`).
+
+    `columns` are positions; each row that counts meets `where`, rows that do not may come too.
+    """
 
     columns: frozenset[int]
     allowance: Allowance
+    where: tuple[Compared, ...] = ()
     taken: int = 0
 
-    def may_match(self, _: ChunkRef) -> bool:
-        """True. Each load asks it of all chunks first, which frees what an earlier try took."""
+    def may_match(self, chunk: ChunkRef) -> bool:
+        """Whether the chunk may hold a row that counts.
+
+        Each load asks it of all chunks first, which frees what an earlier try took.
+        """
         self.allowance.taken -= self.taken
         self.taken = 0
-        return True
+        return not chunk.ranges or all(
+            overlaps(chunk.ranges[each.column], Operator(each.operator), each.value)
+            for each in self.where
+        )
 
     def apply(self, updates: pa.Table) -> pa.Table:
         """The updates, with NULLs in place of what nobody reads.

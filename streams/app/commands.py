@@ -28,11 +28,16 @@ app.command()(sql)
 wanted = asked_for(sys.argv[1:])
 if wanted in {"coordinator", "compaction", "storage"}:
     without_pandas()
-if wanted not in {"up", "sql", "coordinator", "replica", "compaction"}:
+SERVICES = {"up", "sql", "coordinator", "replica", "compaction"}
+if wanted not in {*SERVICES, "storage", "shard", "topic"}:
+    from streams.app.connector import command as connector
+
+    app.add_typer(connector.app, name="connector")
+if wanted not in {*SERVICES, "connector"}:
     from streams.app.storage import storage
 
     app.command()(storage)
-if wanted not in {"up", "sql", "coordinator", "replica", "compaction", "storage"}:
+if wanted not in {*SERVICES, "connector", "storage"}:
     if wanted != "topic":
         from streams.app.shard import command as shard
 

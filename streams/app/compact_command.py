@@ -9,18 +9,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.text import Text
 
 from streams.app import signals
 from streams.app.compact_once import environment, policy_of, run
 from streams.app.compacting import Place
+from streams.app.failing import FAILED, NO_ENVIRONMENT, failed
 from streams.app.up import DIRECTORY, NAMESPACE, ClientOption, client_settings, only_with
 from streams.compaction.runner import Held, Round, Wish
 from streams.compaction.work import Compacted
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
-
-FAILED, NO_ENVIRONMENT = 1, 3
 
 FOLLOW_MS = 5_000
 """How long to wait for the coordinator to release history that no reader needs."""
@@ -82,7 +80,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
     try:
         place = _place(brokers, client_settings(client or []), namespace, directory)
     except InvalidUsage as error:
-        raise _ended(error, NO_ENVIRONMENT) from error
+        raise failed(error, NO_ENVIRONMENT) from error
     policy = policy_of(since, lag)
     wish = Wish(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
     spark = master if on_spark or master else None
@@ -90,7 +88,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         try:
             done, failures = run(place, wish, collection, spark, stopping)
         except SlackwaterError as error:
-            raise _ended(error, FAILED) from error
+            raise failed(error) from error
         except signals.Stopped:
             raise signals.unfinished(stopping.number) from None
     show(done, failures, as_json=as_json)
@@ -110,12 +108,6 @@ def _place(brokers: str, client: Mapping[str, str], namespace: str, directory: P
     if not brokers:
         return environment(directory)
     return Place(ClientSettings(brokers, tuple(sorted(client.items()))), namespace)
-
-
-def _ended(error: SlackwaterError, code: int) -> typer.Exit:
-    """Print the error; returns the exit to raise."""
-    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
-    return typer.Exit(code)
 
 
 def show(done: Round, failures: Mapping[str, str], *, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The bar that a shell shows while a new view hydrates.
+"""The bar that a shell shows while a new view hydrates, or a new source reads its topic.
 
 Watching is all it does: when it is broken off the hydration goes on.
 """
@@ -14,7 +14,7 @@ from streams.errors import SlackwaterError
 
 POLL_S = 0.25
 UNDER_WAY = {"starting", "hydrating"}
-LEFT_ALONE = "it hydrates in the background; SHOW MATERIALIZED VIEWS shows its progress"
+LEFT_ALONE = "it hydrates in the background; SHOW shows its progress"
 
 Described = Mapping[str, object]
 
@@ -29,10 +29,10 @@ class Watched(Protocol):
 def watch(
     watched: Watched,
     console: Console,
-    view: str,
+    id_: str,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Show how far a view is, by its id, until it is through, or no progress can be seen.
+    """Show how far an object is, by its id, until it runs, or no progress can be seen.
 
     Ctrl-C ends the watching.
     """
@@ -47,17 +47,17 @@ def watch(
     try:
         with bar:
             task = bar.add_task("starting", total=None, left="")
-            while (found := _condition(watched, view)) is not None:
+            while (found := _condition(watched, id_)) is not None:
                 _show(bar, task, found)
                 pause(POLL_S)
     except KeyboardInterrupt:
         console.print(f"[dim]{LEFT_ALONE}[/]", highlight=False)
 
 
-def _condition(watched: Watched, view: str) -> Described | None:
-    """The view's condition while there is something to wait for."""
+def _condition(watched: Watched, id_: str) -> Described | None:
+    """The object's condition while there is something to wait for."""
     try:
-        found = [each for each in watched.objects() if each["id"] == view]
+        found = [each for each in watched.objects() if each["id"] == id_]
     except SlackwaterError:
         return None
     return found[0] if found and found[0]["status"] in UNDER_WAY else None
@@ -65,9 +65,9 @@ def _condition(watched: Watched, view: str) -> Described | None:
 
 def _show(bar: Progress, task: TaskID, found: Described) -> None:
     match found["hydration"]:
-        case {"done": int(done), "total": int(total), "seconds_left": left}:
+        case {"done": int(done), "total": int(total), "unit": unit, "seconds_left": left}:
             said = "" if left is None else f"{left:,} s left"
-            text = f"{done:,} of {total:,} rows"
+            text = f"{done:,} of {total:,} {unit}"
             bar.update(task, description=text, completed=done, total=total, left=said)
         case _:
             bar.update(task, description=str(found["detail"] or found["status"]), total=None)

@@ -45,9 +45,9 @@ class Printer:
         """Whether rows are pictures, which are shown alone, for a file to hold nothing else."""
         return [column["type"] for column in self._columns] == [PICTURE]
 
-    def fail(self, message: str) -> None:
+    def fail(self, message: str, detail: str = "", hint: str = "") -> None:
         """Show a failure of our own."""
-        error = {"message": message, "detail": "", "hint": ""}
+        error = {"message": message, "detail": detail, "hint": hint}
         self.show({"type": "error", "error": error})
 
     def flush(self) -> None:

@@ -26,7 +26,7 @@ from types import FrameType
 from typing import NoReturn
 
 SERVICES = frozenset({"up", "storage", "coordinator", "replica", "compaction"})
-"""Commands that run until they are told to end, and end in order then."""
+"""Commands that run until they receive a signal, and then end in order."""
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 IMPATIENT_S = 1.0
@@ -50,7 +50,7 @@ class Stop:
         self.since_s = 0.0
 
     def set(self, number: int = signal.SIGTERM) -> None:
-        """Ask, and wake whoever waits; the first one counts."""
+        """Ask to end, and wake the waiters; the first signal counts."""
         if not self.number:
             self.number, self.since_s = number, time.monotonic()
             os.write(self._writing, b"!")  # never read: the pipe stays readable
@@ -97,7 +97,7 @@ def listen(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def listening(arguments: Sequence[str]) -> Iterator[None]:
-    """As `listen`; Ctrl-C that nobody takes ends the process with a message."""
+    """As `listen`; an unhandled Ctrl-C ends the process with a message."""
     listen(arguments)
     try:
         yield
@@ -114,7 +114,7 @@ def until_signalled() -> Stop:
 
 @contextmanager
 def noted() -> Iterator[Stop]:
-    """Signals are noted meanwhile, and raise nothing; whoever waits looks at the note.
+    """Note signals and raise nothing; the code that waits reads the note.
 
     A second Ctrl-C raises KeyboardInterrupt, for who will not wait.
     """

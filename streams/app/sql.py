@@ -11,15 +11,16 @@ import typer
 from rich.console import Console
 
 from streams.app.client import Client
+from streams.app.failing import FAILED, NO_ENVIRONMENT, failed
 from streams.app.hydration import watch
 from streams.app.printer import Printer, console_for
 from streams.app.reaching import find
 from streams.app.up import DIRECTORY
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
-FAILED, NO_ENVIRONMENT = 1, 3
 LEAVE = {"exit", "quit", "\\q"}
-NEW_VIEW = "CREATE MATERIALIZED VIEW"
+WATCHED = {"CREATE SOURCE", "CREATE MATERIALIZED VIEW"}
+"""What is hydrated once it is created."""
 
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object per line, for programs.")
@@ -52,8 +53,7 @@ def sql(
     try:
         client, _, _ = find(directory.absolute())
     except InvalidUsage as error:
-        Console(stderr=True).print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(NO_ENVIRONMENT) from error
+        raise failed(error, NO_ENVIRONMENT) from error
     printer = Printer(console_for(sys.stdout.isatty()), as_json=as_json)
     text = file.read_text() if file is not None else command
     if text is None and not sys.stdin.isatty():
@@ -69,16 +69,16 @@ def sql(
 def run(client: Client, text: str, printer: Printer, bar: Console | None = None) -> bool:
     """Run the text and show what comes; whether all of it succeeded.
 
-    Views that the text creates are watched on `bar` afterwards, until they are hydrated.
+    Sources and views that the text creates are watched on `bar` until they are hydrated.
     Ctrl-C ends it, and is no failure: it is how a subscription ends.
     """
-    succeeded, made = True, list[str]()
+    succeeded, created = True, list[str]()
     try:
         for message in client.stream(text):
             succeeded = printer.show(message) and succeeded
             match message:
-                case {"type": "complete", "tag": str(tag), "facts": {"id": str(view)}}:
-                    made += [view] if tag == NEW_VIEW else []
+                case {"type": "complete", "tag": str(tag), "facts": {"id": str(id_)}}:
+                    created += [id_] if tag in WATCHED else []
                 case _:
                     pass
     except KeyboardInterrupt:
@@ -87,8 +87,8 @@ def run(client: Client, text: str, printer: Printer, bar: Console | None = None)
         printer.fail(str(error))
         return False
     if bar is not None:
-        for view in made:
-            watch(client, bar, view)
+        for id_ in created:
+            watch(client, bar, id_)
     return succeeded
 
 

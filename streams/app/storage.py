@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
+from streams.app.failing import NO_ENVIRONMENT, failed
 from streams.app.reaching import reach, reachable
-from streams.app.service import FAILED, FENCED, Service
+from streams.app.service import FENCED, Service
 from streams.app.services import (
     Supervised,
     configured,
@@ -39,10 +38,8 @@ from streams.kafka.transactions import Fenced, Transactions
 from streams.replica.crash import Crash
 from streams.storage.commands.crew import Threads
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.session import Names, Wiring
+from streams.storage.commands.session import CommandTopics, Wiring
 from streams.storage.shards import Shards
-
-NO_ENVIRONMENT = 3
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +85,12 @@ def storage(  # noqa: PLR0913  the options of a command, each by name
     try:
         service = _alone(directory, brokers, client_settings(client or []), namespace)
     except SlackwaterError as error:
-        raise _ended(error, NO_ENVIRONMENT) from error
+        raise failed(error, NO_ENVIRONMENT) from error
     service = replace(service, topics=chosen_topics(topic or []))
     try:
         code = run(service, stopping)
     except SlackwaterError as error:
-        raise _ended(error, FAILED) from error
+        raise failed(error) from error
     raise typer.Exit(code)
 
 
@@ -116,15 +113,9 @@ def _alone(directory: Path, brokers: str, client: Mapping[str, str], namespace: 
     )
 
 
-def _ended(error: SlackwaterError, code: int) -> typer.Exit:
-    """Say why there is no service."""
-    Console(stderr=True).print("[red]error:[/]", Text(str(error)), highlight=False)
-    return typer.Exit(code)
-
-
 def run(service: Service, stopping: Stop) -> int:
     """Answer until told to stop, or until another service has taken over; the exit code."""
-    names = Names(service.namespace)
+    names = CommandTopics(service.namespace)
     choices = topic_choices(service.topics)
     with ExitStack() as stack:
         broker = KafkaBroker(service.kafka, choices)

@@ -6,11 +6,13 @@ from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.text import Text
 
 from streams.adapter.workers.limits import LEAST_DISK, LEAST_MEMORY
 from streams.app import signals
 from streams.app.environment import MASTER, Environment, Settings
+from streams.app.failing import failed
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.choices import topic_choices
 from streams.plan.durations import milliseconds
@@ -206,21 +208,20 @@ def up(  # noqa: PLR0913, PLR0917  the options of a command, each by name
     except signals.Stopped:
         console.print("[dim]stopped[/]")
     except (InvalidUsage, Determinate) as error:
-        console.print("[red]error:[/]", Text(str(error)), highlight=False, soft_wrap=True)
-        raise typer.Exit(1) from error
+        raise failed(error) from error
 
 
 def _run(settings: Settings, console: Console) -> NoReturn:
     """The environment, until told to stop. Errors: Stopped, InvalidUsage, Determinate."""
 
     def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]")
+        console.print(Text(text, "dim"))
 
     with signals.noted() as stopping, Environment(settings, say, stopping) as environment:
         console.print(f"Kafka        [green]{environment.kafka.bootstrap}[/]")
         console.print(f"SQL          [green]{environment.client.url}/sql[/]")
-        console.print(f"logs         {settings.directory / 'logs'}")
-        shell = f"slackwater sql --directory {settings.directory.absolute()}"
+        console.print("logs        ", Text(str(settings.directory / "logs")))
+        shell = escape(f"slackwater sql --directory {settings.directory.absolute()}")
         text = f"ready: try [bold]{shell}[/] in another terminal; Ctrl-C ends"
         console.print(text, soft_wrap=True)
         while True:

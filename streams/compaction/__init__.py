@@ -1,1 +1,1 @@
-"""Merges batches up to since and swaps the result in; reclaims what nothing names any more."""
+"""Compaction: merges batches with times advanced to since, and reclaims unnamed chunks."""

@@ -1,18 +1,18 @@
-"""Takes chunks that nothing names: superseded ones, and orphans that were never linked.
+"""Garbage collection of chunks: superseded ones, and orphans that were never linked.
 
 The log decides, never a clock (rules 7, 10). The collector raises the floor by a Reclaim, reads
-it back, and tombstones only what the state at that event does not name: such a chunk lies below
-the floor, so whoever brings it up later is told that it is void. A superseded chunk stays named
-until every live plan is beyond the event that took it out.
+it back, and tombstones only chunks that the state at that event does not name: such a chunk
+lies below the floor, so a later event that names it is void. A superseded chunk stays named
+until every live plan is beyond the event that removed it.
 
-Orphans are found by reading the data topic up to the floor, once; what was found and is still
-named is remembered, by its key, and looked at again. How far it was read outlives the process
-(`Positions`): below that all is linked, superseded or has its tombstone; what is staged lies
-above it, for its stage may end. A process that dies between a Reclaim and its tombstones leaves
+Orphans are found by reading the data topic up to the floor, once; chunks that are still named
+are remembered by key and checked again. The read position outlives the process (`Positions`):
+below it every chunk is linked, superseded or has its tombstone; staged chunks lie above it,
+because their stage may end. A process that dies between a Reclaim and its tombstones leaves
 chunks behind; so once in `RESCAN_MS` the topic is read from its start.
 
-How high the floor is raised is politeness only: a writer between writing a chunk and linking it
-would have to write it again. So the floor follows where the topic ended `grace_ms` ago.
+The height of the floor is not a matter of correctness: a writer between writing a chunk and
+linking it would have to write it again. So the floor is the end of the topic `grace_ms` ago.
 """
 
 import logging
@@ -27,7 +27,7 @@ from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
 from streams.kafka.log import KEY_ERRORS, ChunkRef
 from streams.kafka.positions import Position
-from streams.kafka.raw import Range
+from streams.kafka.raw import OffsetRange
 from streams.storage import upkeep
 from streams.storage.events import Reclaim
 from streams.storage.outcomes import Reclaimed
@@ -37,47 +37,48 @@ from streams.storage.state import State
 log = logging.getLogger(__name__)
 
 RESCAN_MS = 7 * 24 * 3_600_000
-"""How long a noted position is believed; then all is read, for what deaths left behind."""
+"""How long a saved position is valid; then the topic is rescanned for chunks left by crashes.
+"""
 
 GRACE_MS = 600_000
-"""How long a writer may take to link a chunk before a collector makes it write it again."""
+"""Time between writing and linking a chunk after which a collector may take it."""
 
 AT_ONCE = 32
-"""Chunks of a data topic that are read at once; about a megabyte each."""
+"""Chunks of a data topic that are read together; at most about a megabyte each."""
 
 Floor = Mapping[int, int]
-"""An offset for each data partition: what lies below it may be reclaimed."""
+"""An offset for each data partition: unnamed chunks below it may be reclaimed."""
 
 
 class Records(Protocol):
     """Reads a data topic as records; `streams.kafka.raw` and its twin in memory."""
 
-    def ends(self, topic: Topic) -> dict[int, Range]:
-        """The offsets of each partition."""
+    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+        """Return the readable offsets of each partition."""
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
     ) -> pa.Table:
-        """The first `limit` records of [lo, hi): key, value, partition, offset."""
+        """Return the first `limit` records of [lo, hi): key, value, partition, offset."""
 
 
 class Positions(Protocol):
-    """Notes how far topics were read; `streams.kafka.positions` and its twin in memory."""
+    """Saves read positions of topics; `streams.kafka.positions` and its twin in memory."""
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
-        """What was noted of a topic's partitions."""
+        """Return the saved positions of a topic's partitions."""
 
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
-        """Note positions."""
+        """Save positions."""
 
 
 @dataclass(slots=True)
 class Found:
     """What is known of a group's data topic.
 
-    `position` is where each partition was read to, by a reading that began at `since_ms`;
-    `noted` is what outlives the process. `alive` are the chunks found below the position that
-    nobody has tombstoned, by key.
+    `position` is how far each partition was read, by a scan that began at `since_ms`; `noted`
+    is the saved position. `alive` are the chunks below the position without a tombstone, by
+    key.
     """
 
     position: dict[int, int] = field(default_factory=dict)
@@ -90,7 +91,7 @@ class Found:
 
 @dataclass(slots=True)
 class Collector:
-    """Collects garbage of groups; one thread. It remembers what it has read of each."""
+    """Collects the garbage of groups; one thread. Remembers its scan of each group."""
 
     shards: Shards
     records: Records
@@ -100,16 +101,16 @@ class Collector:
     _found: dict[str, Found] = field(default_factory=dict)
 
     def collect(self, group: str) -> tuple[ChunkRef, ...]:
-        """Reclaim what has become garbage; returns what was tombstoned.
+        """Reclaim garbage; return the tombstoned chunks.
 
-        Orphans follow when the group has been looked at for `grace_ms`.
+        Orphans are collected once the group has been observed for `grace_ms`.
 
         Errors: as `Shards.submit` and `Chunks.forget`; what is left over is found again.
         """
         return self.reclaim(group, self._polite_floor(group))
 
     def reclaim(self, group: str, floor: Floor) -> tuple[ChunkRef, ...]:
-        """Reclaim with this floor, or higher where something superseded lies.
+        """Reclaim with this floor, or a higher one where superseded chunks lie.
 
         Errors: as `collect`.
         """
@@ -129,12 +130,12 @@ class Collector:
         return garbage
 
     def ends(self, group: str) -> Floor:
-        """Where the partitions of a group's data topic end now."""
+        """Return the end offsets of a group's data topic."""
         topic = self.shards.names(group).data
         return {partition: each.high for partition, each in self.records.ends(topic).items()}
 
     def _polite_floor(self, group: str) -> Floor:
-        """Where the topic ended `grace_ms` ago, if that is known."""
+        """Return the end of the topic `grace_ms` ago, if known."""
         found, now = self._found.setdefault(group, Found()), self.now_ms()
         if found.ends_at_ms is not None and now - found.ends_at_ms < self.grace_ms:
             return {}
@@ -143,7 +144,7 @@ class Collector:
         return floor
 
     def _scan(self, group: str, found: Found) -> None:
-        """Read the data topic on, up to the floor."""
+        """Continue the scan of the data topic, up to the floor."""
         topic = self.shards.names(group).data
         ends = self.records.ends(topic)
         self._resume(topic, found, ends)
@@ -160,15 +161,15 @@ class Collector:
                 position = table.column("offset")[-1].as_py() + 1 if full else stop
                 found.position[partition] = position
 
-    def _resume(self, topic: Topic, found: Found, ends: Mapping[int, Range]) -> None:
-        """Begin where the last process stood, if that is known and not too long ago."""
+    def _resume(self, topic: Topic, found: Found, ends: Mapping[int, OffsetRange]) -> None:
+        """Start from the position of the last process, if it is known and recent."""
         if found.noted is not None:
             return
         now, found.noted = self.now_ms(), {}
         if self.positions is not None:
             try:
                 found.noted = self.positions.load(topic, len(ends))
-            except SlackwaterError as error:  # it saves work, and nothing hangs on it
+            except SlackwaterError as error:  # it saves work; correctness does not depend on it
                 told = {"topic": topic, "cause": str(error)}
                 log.warning("a data topic is read from its start", extra=told)
         for partition, end in ends.items():
@@ -179,7 +180,7 @@ class Collector:
             found.position[partition], found.since_ms[partition] = noted.offset, noted.since_ms
 
     def _note(self, group: str, found: Found) -> None:
-        """Note where the next process is to begin: before all that is staged."""
+        """Save the position for the next process: before all staged chunks."""
         if self.positions is None:
             return
         reached = dict(found.position)
@@ -187,7 +188,7 @@ class Collector:
             for chunk in stage.chunks:
                 reached[chunk.partition] = min(reached.get(chunk.partition, 0), chunk.offset)
         now = self.now_ms()
-        positions = {  # a topic may get more partitions
+        positions = {  # a topic may be extended
             partition: Position(Offset(offset), found.since_ms.setdefault(partition, now))
             for partition, offset in reached.items()
             if partition in found.position
@@ -199,13 +200,13 @@ class Collector:
             self.positions.save(self.shards.names(group).data, moved)
         except SlackwaterError as error:
             told = {"group": group, "cause": str(error)}
-            log.warning("the position in a data topic is not noted", extra=told)
+            log.warning("cannot save the position in a data topic", extra=told)
         found.noted = positions
 
     def _tombstone(
         self, group: str, found: Found, superseded: frozenset[ChunkRef]
     ) -> tuple[ChunkRef, ...]:
-        """Tombstone whatever the state does not name, of what is known to be there."""
+        """Write tombstones for known chunks that the state does not name."""
         state = self.shards.group_state(group)
         named = {chunk.key for chunk in state.chunks()}
         known = {**found.alive, **{chunk.key: chunk for chunk in superseded}}
@@ -219,7 +220,7 @@ class Collector:
 
 
 def raised(state: State, floor: Floor, superseded: frozenset[ChunkRef]) -> dict[int, int]:
-    """The partitions whose floor goes up, and how far: above all that is superseded."""
+    """The partitions whose floor rises, with the new floor: above all superseded chunks."""
     wanted = dict(floor)
     for chunk in superseded:
         wanted[chunk.partition] = max(wanted.get(chunk.partition, 0), chunk.offset + 1)
@@ -231,27 +232,27 @@ def raised(state: State, floor: Floor, superseded: frozenset[ChunkRef]) -> dict[
 
 
 def is_below(chunk: ChunkRef, state: State) -> bool:
-    """Whether the log keeps everybody from bringing the chunk up again."""
+    """Whether the log prevents every client from linking the chunk later."""
     return chunk.offset < state.floor.get(chunk.partition, 0)
 
 
 def key_text(key: bytes) -> str:
-    """A record's key as references have it: one text for each key, whatever its bytes are.
+    """Return a record's key as text, as in references: one text for each key.
 
-    Anybody may write any key. One that is no UTF-8 is in no reference: it is garbage.
+    Any client may write any key. One that is not UTF-8 is in no reference: it is garbage.
     """
     return key.decode(errors=KEY_ERRORS)
 
 
 def note(alive: dict[str, ChunkRef], table: pa.Table) -> None:
-    """Remember the chunks of a stretch of the topic, and forget those with a tombstone."""
+    """Add the chunks of a range of the topic; remove those with a tombstone."""
     sizes = pc.binary_length(table.column("value")).to_pylist()
     keys = table.column("key").to_pylist()
     places = zip(
         table.column("partition").to_pylist(), table.column("offset").to_pylist(), strict=True
     )
     for key, size, (partition, offset) in zip(keys, sizes, places, strict=True):
-        if key is None:  # no chunk, and no tombstone could name it
+        if key is None:  # not a chunk, and no tombstone could name it
             continue
         name = key_text(key)
         if size is None:

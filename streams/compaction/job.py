@@ -1,4 +1,4 @@
-"""Merges on Spark: the functions of `streams.compaction.task`, by (collection, bucket).
+"""Merges on Spark: runs the functions of `streams.compaction.task` by (collection, bucket).
 
     cells    (merge, pieces)                         one row for each few megabytes of chunks
       read   (merge, bucket, updates, errors)        fetched, consolidated, split by row hash
@@ -6,11 +6,11 @@
       write  (merge, bucket, refs)                   consolidated once more, written as chunks,
                                                      staged in the log
 
-The driver collects references only and makes one Replace a merge, so a task may be retried, and
-a zombie may write twice: that leaves orphans. Memory is bounded by a bucket in a task. A merge
-that fails in a task fails alone: what was wrong travels as a row.
+The driver collects references only and submits one Replace per merge, so a task may be retried,
+and a zombie task may write twice: that leaves orphans. Memory is bounded by one bucket per
+task. A merge that fails in a task does not affect the others: its error is returned as a row.
 
-However long it takes, no collector takes what was written (`streams.compaction.staging`).
+Written chunks are protected from collectors for the whole job (`streams.compaction.staging`).
 """
 
 import pickle
@@ -47,17 +47,17 @@ from streams.storage.shards import Shards, fresh_uuid
 from streams.trace.kernel import Kernel
 
 LIMITS = Limits(bucket_bytes=64 << 20, fetch_bytes=4 << 20)
-"""Smaller than in one process: tasks share a machine's memory, and rows cross the JVM."""
+"""Limits below those in one process: tasks share a machine's memory, and rows cross the JVM."""
 
 CELLS = "merge int, pieces binary"
 PARTS = "merge int, bucket int, updates binary, errors binary, failure string"
 WRITTEN = "merge int, bucket int, refs binary, failure string"
 
 FAILURE = -1
-"""The bucket of a row that says what failed."""
+"""The bucket of a row that carries an error."""
 
 Written = tuple[ChunkRef, ...] | str
-"""The chunks of a merge, or what failed."""
+"""The chunks of a merge, or its error."""
 
 Tasks = Mapping[int, Task]
 Stages = Mapping[int, Staging]
@@ -68,7 +68,7 @@ Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, slots=True)
 class SparkWorker:
-    """Merges on a Spark cluster, whose executors have this package and reach the brokers."""
+    """Merges on a Spark cluster whose executors have this package and reach the brokers."""
 
     shards: Shards
     session: SparkSession
@@ -77,7 +77,7 @@ class SparkWorker:
     new_id: Callable[[], str] = fresh_uuid
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
-        """Carry out merges, all in one Spark job."""
+        """Execute merges, all in one Spark job."""
         tasks: dict[int, Task] = {}
         stages: dict[int, Staging] = {}
         failures: dict[int, str] = {}
@@ -85,7 +85,7 @@ class SparkWorker:
             try:
                 task = task_of(self.shards, collection, merge, self.limits)
                 stages[number] = staging_of(self.shards, collection, self.new_id())
-            except Exception as error:  # noqa: BLE001  of this merge; the others go on
+            except Exception as error:  # noqa: BLE001  of this merge; the others continue
                 failures[number] = reason_of(error)
             else:
                 tasks[number] = task
@@ -103,7 +103,7 @@ class SparkWorker:
             ]
 
     def _run(self, tasks: Tasks, stages: Stages) -> list[pa.RecordBatch]:
-        """The rows of `WRITTEN`."""
+        """Return the rows of `WRITTEN`."""
         cells = [
             (number, pickle.dumps(group))
             for number, task in tasks.items()
@@ -121,7 +121,7 @@ class SparkWorker:
         return found
 
     def _finisher(self, written: Written) -> Callable[[CollectionId, Merge], Result]:
-        """What becomes of a merge of which the tasks wrote this, or failed of that."""
+        """Return the step that finishes a merge, given what its tasks wrote or its error."""
 
         def finish(collection: CollectionId, merge: Merge) -> Result:
             if not isinstance(written, str):
@@ -133,10 +133,10 @@ class SparkWorker:
 
 @contextmanager
 def session(master: str) -> Iterator[SparkSession]:
-    """A session for compaction: of `master`, or without one of what Spark's configuration says.
+    """Return a session for compaction on `master`, or by Spark's own configuration.
 
-    On this machine its workers run the Python that we run ourselves; on a cluster what the
-    environment's `PYSPARK_PYTHON` says, which must have this package installed.
+    On this machine its workers run this process's Python; on a cluster that of
+    `PYSPARK_PYTHON`, which must have this package installed.
     """
     builder = SparkSession.builder.appName("slackwater compact")
     builder = builder.config("spark.ui.enabled", "false")
@@ -156,7 +156,7 @@ def session(master: str) -> Iterator[SparkSession]:
 
 
 def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:
-    """What was written for each merge, in the order of the buckets."""
+    """Return the written chunks of each merge, in the order of the buckets."""
     buckets: dict[int, dict[int, tuple[ChunkRef, ...]]] = {}
     failures: dict[int, Written] = {}
     for row in (row for batch in rows for row in batch.to_pylist()):
@@ -173,7 +173,7 @@ def gathered(rows: Sequence[pa.RecordBatch]) -> dict[int, Written]:
 
 
 def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
-    """What a task of the first stage does."""
+    """Return the function of a task of the first stage."""
 
     def read(cells: Batches) -> Batches:
         for batch in cells:
@@ -186,7 +186,7 @@ def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
 
 
 def read_cell(number: int, task: Task, kafka: ClientSettings) -> Batches:
-    """The rows of `PARTS` of a cell."""
+    """Return the rows of `PARTS` for a cell."""
     try:
         for part in read_parts(broker(kafka).chunks, task, 0, LIMITS.bucket_bytes, kernel()):
             yield parts_rows(
@@ -204,7 +204,7 @@ PartsRow = tuple[int, int, bytes | None, bytes | None, str | None]
 
 
 def parts_rows(rows: Sequence[PartsRow]) -> pa.RecordBatch:
-    """Rows of `PARTS`."""
+    """Return rows of `PARTS`."""
     schema = pa.schema(
         [
             ("merge", pa.int32()),
@@ -222,7 +222,7 @@ def parts_rows(rows: Sequence[PartsRow]) -> pa.RecordBatch:
 def writer(
     tasks: Tasks, stages: Stages, kafka: ClientSettings
 ) -> Callable[[pa.Table], pa.Table]:
-    """What a task of the second stage does with the parts of one bucket."""
+    """Return the function of a task of the second stage, for the parts of one bucket."""
 
     def write(parts: pa.Table) -> pa.Table:
         number, bucket = parts.column("merge")[0].as_py(), parts.column("bucket")[0].as_py()
@@ -247,7 +247,7 @@ def writer(
 
 
 def written_row(number: int, bucket: int, refs: bytes | None, failure: str | None) -> pa.Table:
-    """One row of `WRITTEN`."""
+    """Return one row of `WRITTEN`."""
     return pa.table(
         {
             "merge": pa.array([number], pa.int32()),
@@ -259,7 +259,7 @@ def written_row(number: int, bucket: int, refs: bytes | None, failure: str | Non
 
 
 def packed(rows: pa.RecordBatch) -> bytes:
-    """A record batch as bytes."""
+    """Serialise a record batch."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -267,7 +267,7 @@ def packed(rows: pa.RecordBatch) -> bytes:
 
 
 def unpacked(value: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
-    """What `packed` made; of this schema, however Arrow spells it after the journey."""
+    """Deserialise what `packed` returned, cast to this schema."""
     with pa.ipc.open_stream(value.as_buffer()) as stream:
         rows = stream.read_next_batch()
     return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
@@ -275,11 +275,11 @@ def unpacked(value: pa.Scalar, schema: pa.Schema) -> pa.RecordBatch:
 
 @cache
 def kernel() -> Kernel:
-    """This worker process's kernel."""
+    """Return this worker process's kernel."""
     return Kernel()
 
 
 @cache
 def broker(kafka: ClientSettings) -> KafkaBroker:
-    """This worker process's connections."""
+    """Return this worker process's connections."""
     return KafkaBroker(kafka)

@@ -1,15 +1,15 @@
-"""Ends the leases of a log to which nothing is appended. Pure.
+"""Expires leases in idle logs by appending records without effect. Pure.
 
-A log's clock moves with its records, at most `MAX_TICK_MS` at each, so in an idle log a lease
-that its holder abandoned lasts on and holds the frontiers back. Whoever compacts appends a
-record that changes nothing, one each `MAX_TICK_MS`, as long as a lease of the group is overdue.
+A log's clock moves with its records, at most `MAX_TICK_MS` at each, so in an idle log an
+abandoned lease would never end and would hold the frontiers back. The compactor appends a
+record without effect every `MAX_TICK_MS`, as long as a lease of the group is overdue.
 
-A lease is taken to be overdue when what was left of it at the record where it was first seen
-has passed by this process's clock. That decides when a record is sent and nothing else: leases
-end by append times, in the fold, so a clock that is ahead costs records and no lease. A holder
-that renews in time has a new expiry by then, so its log gets no record.
+A lease counts as overdue when its remaining time, as of the record where it was first seen, has
+passed by this process's clock. That decides only when a record is sent: leases end by append
+times, in the fold, so a fast clock costs records but ends no lease early. A holder that renews
+in time has a new expiry by then, so its log gets no record.
 
-Several processes may do this at once: a record of any of them puts the others' off.
+Several processes may do this at once: a record by any of them postpones the others'.
 """
 
 from collections.abc import Mapping
@@ -22,10 +22,10 @@ from streams.storage.state import State
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The leases of a group after the record at `upto`, which was first seen at `seen_ms`.
+    """The leases of a group after the record at `upto`, first seen at `seen_ms`.
 
-    `overdue_ms` says of each expiry when it is overdue.
-    Units: milliseconds, times by this process's clock, expiries by the log's.
+    `overdue_ms` maps each expiry to the time at which it is overdue. Units: milliseconds, times
+    by this process's clock, expiries by the log's.
     """
 
     upto: Offset
@@ -33,16 +33,16 @@ class Sight:
     overdue_ms: Mapping[int, int]
 
     def needs_record(self, now_ms: int) -> bool:
-        """Whether a lease is overdue, and the log was silent for as long as a record counts."""
+        """Whether a lease is overdue, and the log was idle for as long as a record counts."""
         is_silent = now_ms - self.seen_ms >= MAX_TICK_MS
         return is_silent and any(each <= now_ms for each in self.overdue_ms.values())
 
 
 def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
-    """What is seen now of the group that looked like `last` before.
+    """Return what is known of the group now, given the previous observation `last`.
 
-    An expiry that was seen before stays overdue from the same time on: each record that is sent
-    for it ends the silence.
+    An expiry that was seen before keeps its overdue time: each record that is sent for it ends
+    the idle period.
     """
     if last is not None and last.upto == state.upto:
         return last
@@ -53,7 +53,7 @@ def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
 
 
 def expiries(state: State) -> frozenset[int]:
-    """When the leases and the stages of the group end, by the log's clock."""
+    """Return when the leases and the stages of the group end, by the log's clock."""
     if state.next_expiry_ms is None:
         return frozenset()
     leases = {

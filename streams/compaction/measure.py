@@ -1,9 +1,8 @@
-"""How large a chunk may be taken to be. Pure.
+"""Plausible sizes of chunks, from the claims in their references. Pure.
 
-A reference says its chunk's bytes and rows. Both are claims of the chunk's writer, which reach
-compaction from a log that any client may append to: 0, negative or huge as well. They decide
-only about memory and about what is worth its cost, never about contents; so they are read here,
-within what a record can be, and nowhere else.
+A reference states its chunk's bytes and rows. Both are claims by the writer in a log that any
+client may append to: they may be 0, negative or huge. They affect only memory and cost
+estimates, never contents; compaction reads them here only, clamped to what a record can hold.
 """
 
 from collections.abc import Iterable
@@ -12,22 +11,22 @@ from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 
 MOST_EXPANSION = 256
-"""How much larger updates are in memory than in their chunk at most: that is where LZ4 ends."""
+"""Largest expansion of a chunk in memory: the limit of LZ4."""
 
 LEAST_ROW_BYTES = 16
 """A time and a diff."""
 
 
 def bytes_of(ref: ChunkRef) -> int:
-    """The bytes of the chunk: one at least, what a record may have at most."""
+    """Return the bytes of the chunk, from 1 to the largest record."""
     return min(max(ref.size, 1), MAXIMUM_RECORD_BYTES)
 
 
 def rows_of(ref: ChunkRef) -> int:
-    """The updates of the chunk: as many at most as so many bytes can unpack to."""
+    """Return the updates of the chunk, at most as many as its bytes can unpack to."""
     return min(max(ref.rows, 0), bytes_of(ref) * MOST_EXPANSION // LEAST_ROW_BYTES)
 
 
 def total(refs: Iterable[ChunkRef]) -> int:
-    """The bytes of chunks."""
+    """Return the bytes of chunks."""
     return sum(map(bytes_of, refs))

@@ -1,21 +1,21 @@
-"""How many partitions a group's data topic should have. Pure.
+"""The number of partitions of a group's data topic. Pure.
 
-Most collections are small, and a partition costs brokers two memory maps, a file handle or two
-and a share of every look at all of them. So a data topic begins with one, and gets more as it
-comes to hold much: then several brokers, and several tasks that read it, share the work. Chunks
-are found by the partition that they were written to: where they are they stay.
+Most collections are small, and a partition costs brokers two memory maps, one or two file
+handles and time in every scan of all partitions. So a data topic begins with one, and is
+extended as it grows: then several brokers, and several reading tasks, share the work. A
+reference has its chunk's partition, so existing chunks stay where they are.
 """
 
 from streams.compaction import measure
 from streams.storage.state import State
 
 BYTES_OF_ONE = 1 << 30
-"""What a data topic holds for each of its partitions."""
+"""Bytes in a data topic for each of its partitions."""
 
 MOST = 8
-"""A topic does not grow beyond so many by itself; an operator may give it more."""
+"""Automatic limit of partitions; an operator may add more."""
 
 
 def wanted(state: State) -> int:
-    """The partitions for what the group names now."""
+    """Return the number of partitions for the chunks that the group names now."""
     return min(MOST, 1 + measure.total(state.chunks()) // BYTES_OF_ONE)

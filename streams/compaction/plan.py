@@ -1,15 +1,15 @@
-"""Which contiguous batches of a collection to replace by one. Pure.
+"""Plans merges: which contiguous batches of a collection to replace by one. Pure.
 
-Only batches that lie below upper are looked at (rule 2). A run of neighbours is *settled* when
-all of its times lie at or below since: merged, it is a snapshot at one time, and nothing in it
-will ever be said more shortly. A run of S bytes is worth merging when
+Only batches below upper are considered (rule 2). A run of neighbours is *settled* if all of its
+times are at or before since: merged, it is a snapshot at one time, and no later merge can
+shrink it. A run of S bytes is worth merging when
 
     it is settled       and S >= 2 x its largest batch
                         or  S >= 1.3 x its largest batch, and its gain is at least S
     it is not           and S >= 4 x its largest batch
 
 and a merged batch that since has passed in the meantime is rewritten once more, to settle it.
-The *gain* of a merge is what it takes off the potential
+The *gain* of a merge is the amount by which it reduces the potential
 
     sum of s log2(T / s)    over the batches there are, of s bytes each, T in all
 
@@ -23,13 +23,13 @@ at most the potential of the n batches that were written, of s1 .. sn bytes:
     bytes rewritten  <=  sum of si log2(T / si)  <=  T log2 n
 
 (the sum is T times the entropy of the shares, which is greatest when they are equal). Updates
-that cancel make batches smaller than the sum of their parts; each of them vanishes only once.
+that cancel make batches smaller than the sum of their parts; each of them disappears only once.
 
-Space. Old batches stay until the merged one is there, so a large batch that waited for its like
-would take three times its bytes for a moment. It waits for a third of them, as long as they
-come in several batches and thus pay for rewriting it.
+Space. Old batches stay until the merged one is linked, so a large batch that waited for one of
+its size would temporarily take three times its bytes. It waits for a third of its size, as long
+as that comes in several batches and thus pays for rewriting it.
 
-Batches without chunks cost nothing: runs of them are merged, and go along with any other run.
+Batches without chunks cost nothing: runs of them are merged, and join any other run.
 """
 
 from collections.abc import Iterable, Sequence
@@ -46,29 +46,29 @@ from streams.storage.state import CollectionState
 SETTLED_FACTOR, EARLY_FACTOR, OPEN_FACTOR = 2, 1.3, 4
 
 LEAST_EMPTY = 8
-"""Fewer neighbouring empty batches than this are not worth an event of the log."""
+"""Minimum of neighbouring empty batches for a merge."""
 
 MOST_BATCHES = 100_000
-"""Batches of one merge, at most: an event names each of them, in some thirty bytes."""
+"""Maximum of batches in one merge: an event names each of them, in about thirty bytes."""
 
 NOWHERE = frontier(0)
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Contiguous batches, in order of time, and the time up to which theirs are advanced."""
+    """Contiguous batches in order of time, and the time to which theirs are advanced."""
 
     batches: tuple[Batch, ...]
     since: Timestamp
 
     @property
     def lower(self) -> Timestamp:
-        """Where the union begins."""
+        """The lower of the union."""
         return self.batches[0].lower
 
     @property
     def upper(self) -> Antichain:
-        """Where the union ends."""
+        """The upper of the union."""
         upper = self.batches[0].upper
         for batch in self.batches[1:]:
             upper = upper.join(batch.upper)
@@ -82,22 +82,22 @@ class Merge:
 
     @property
     def size(self) -> int:
-        """The bytes that are read."""
+        """The bytes to read."""
         return sum(map(size, self.batches))
 
     @property
     def rows(self) -> int:
-        """The updates that are read, at most."""
+        """An upper bound on the updates to read."""
         return sum(measure.rows_of(chunk) for batch in self.batches for chunk in batch.chunks)
 
 
 def size(batch: Batch) -> int:
-    """The bytes of a batch's chunks."""
+    """Return the bytes of a batch's chunks."""
     return measure.total(batch.chunks)
 
 
 def geometric(collection: CollectionState) -> tuple[Merge, ...]:
-    """The merges that are worth their cost, as the module's header says."""
+    """Return the merges that are worth their cost, by the rules in the module's header."""
     if collection.since.is_empty:
         return ()
     since = collection.since.time
@@ -106,7 +106,7 @@ def geometric(collection: CollectionState) -> tuple[Merge, ...]:
 
 
 def whole(collection: CollectionState) -> tuple[Merge, ...]:
-    """Everything below upper as one batch, whatever it costs: what a user may ask for."""
+    """Return one merge of everything below upper, whatever it costs, on a user's request."""
     if collection.since.is_empty:
         return ()
     since = collection.since.time
@@ -124,13 +124,13 @@ def whole(collection: CollectionState) -> tuple[Merge, ...]:
 
 
 def stretches(collection: CollectionState) -> list[list[Batch]]:
-    """The batches below upper in order of time, cut wherever there is a gap."""
+    """Return the batches below upper in order of time, cut at gaps."""
     below = [each for each in collection.batches if each.upper.precedes(collection.upper)]
     return contiguous(sorted(below, key=attrgetter("lower", "offset", "part")))
 
 
 def contiguous(batches: Iterable[Batch]) -> list[list[Batch]]:
-    """Batches in order of time, cut wherever there is a gap."""
+    """Return batches in order of time, cut at gaps."""
     cut: list[list[Batch]] = []
     reach = NOWHERE
     for batch in batches:
@@ -144,7 +144,7 @@ def contiguous(batches: Iterable[Batch]) -> list[list[Batch]]:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Neighbours that are to become one, with what decides about taking more along.
+    """Neighbours to merge into one, with the sums that decide about extending the run.
 
     `weight` is the sum of s log2 s over the batches' bytes. The batches cover all times from
     where the first begins to `reach`.
@@ -158,11 +158,12 @@ class Run:
 
 
 def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
-    """The stretch cut into runs; most are of one batch, which stays as it is.
+    """Cut contiguous batches into runs; most runs have one batch, which stays unchanged.
 
     Like carrying in a binary counter: each batch joins as long a run to its left as the factor
-    allows. What is left falls off geometrically, so looking to the left is short. A run leaves
-    out no time by itself: what covers a gap of its neighbours has to come along, or it ends.
+    allows. The sizes of remaining runs fall off geometrically, so the search to the left is
+    short. A run has no gaps: a batch that covers a gap of its neighbours has to be included, or
+    the run ends.
     """
     stack: list[Run] = []
     passed = 0
@@ -177,17 +178,17 @@ def runs(stretch: Sequence[Batch], since: Timestamp) -> list[tuple[Batch, ...]]:
 
 
 def top(batch: Batch) -> int:
-    """The time where a batch ends; later than any time when it has no end."""
+    """Return the upper of a batch as a time; infinite if it is empty."""
     return 1 << 63 if batch.upper.is_empty else batch.upper.time
 
 
 def weight(bytes_: int) -> float:
-    """The bytes times their logarithm."""
+    """Return the bytes times their logarithm."""
     return bytes_ * log2(bytes_) if bytes_ else 0.0
 
 
 def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
-    """Where the longest run at the end of the stack begins that is worth merging."""
+    """Return where the longest run at the end of the stack that is worth merging begins."""
     found, total, largest, heavy = len(stack) - 1, 0, 0, 0.0
     covered: list[tuple[int, int]] = []
     count = 0
@@ -208,7 +209,7 @@ def longest(stack: Sequence[Run], *, is_settled: bool) -> int:
 def cover(covered: list[tuple[int, int]], run: Run) -> None:
     """Add a run's interval to disjoint ones, the earliest last; it begins before all of them.
 
-    Overlapping writers (rule 2) make runs of which only an earlier batch covers a gap.
+    Overlapping writers (rule 2) make runs whose gaps only an earlier batch covers.
     """
     reach = run.reach
     while covered and covered[-1][0] <= reach:
@@ -217,7 +218,7 @@ def cover(covered: list[tuple[int, int]], run: Run) -> None:
 
 
 def pays(total: int, largest: int, gain: float, *, is_settled: bool) -> bool:
-    """Whether a run is worth merging, as the module's header says."""
+    """Whether a run is worth merging, by the rules in the module's header."""
     if not is_settled:
         return total >= OPEN_FACTOR * largest
     early = total >= EARLY_FACTOR * largest and gain >= total
@@ -225,7 +226,7 @@ def pays(total: int, largest: int, gain: float, *, is_settled: bool) -> bool:
 
 
 def joined(parts: Iterable[Run]) -> Run:
-    """Runs taken together."""
+    """Return the concatenation of runs."""
     every = tuple(parts)
     return Run(
         tuple(batch for run in every for batch in run.batches),
@@ -237,7 +238,7 @@ def joined(parts: Iterable[Run]) -> Run:
 
 
 def is_worthwhile(run: Sequence[Batch], since: Timestamp) -> bool:
-    """Whether a run becomes a merge: it has several batches, or one to be settled."""
+    """Whether a run becomes a merge: it has several batches, or one to settle."""
     if len(run) == 1:
         return needs_settling(run[0], since)
     return any(batch.chunks for batch in run) or len(run) >= LEAST_EMPTY
@@ -249,6 +250,6 @@ def needs_settling(batch: Batch, since: Timestamp) -> bool:
 
 
 def may_shrink(batch: Batch, since: Timestamp) -> bool:
-    """Whether a batch has times that since has passed and that were not advanced yet."""
+    """Whether a batch has times before since that were not advanced yet."""
     to = min(since, top(batch) - 1)
     return bool(batch.chunks) and max(batch.since, batch.lower) < to

@@ -1,12 +1,12 @@
-"""The updates of a merge: advanced, consolidated, and split by the hash of row and time.
+"""Consolidates the updates of a merge: advanced, summed, split by hash of row and time.
 
-Updates that may be added up, those of one row at one time, fall into one bucket, whatever chunk
-they came from; so the buckets can be consolidated one after the other, or on different
-machines, and what comes out is consolidated as a whole. A row that changes at every time is
-spread over all of them. Contents at or beyond the time advanced to are unchanged.
+Updates of the same row at the same time fall into the same bucket, whatever chunk they came
+from; so buckets can be consolidated one after the other, or on different machines, and the
+result is consolidated as a whole. A row that changes at every time is spread over all of them.
+Contents at or beyond the time advanced to are unchanged.
 
 Shape: contents are (c0 .. cn, time, diff), errors (error, time, diff); both are consolidated
-alike, for an error is a row of one column.
+alike, because an error is a row of one column.
 """
 
 from collections.abc import Sequence
@@ -25,31 +25,31 @@ ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int6
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some updates of a merge, consolidated among themselves."""
+    """Some updates of a merge, consolidated."""
 
     updates: pa.RecordBatch
     errors: pa.RecordBatch
 
     @property
     def rows(self) -> int:
-        """How many updates there are."""
+        """The number of updates."""
         return int(self.updates.num_rows + self.errors.num_rows)
 
     @property
     def nbytes(self) -> int:
-        """The bytes that they take."""
+        """Their bytes in memory."""
         return int(self.updates.nbytes + self.errors.nbytes)
 
     @property
     def tables(self) -> Loaded:
-        """The same as storage writes it."""
+        """The tables in the form that storage writes."""
         return pa.Table.from_batches([self.updates]), pa.Table.from_batches([self.errors])
 
 
 def reduced(
     loaded: Sequence[Loaded], schema: pa.Schema, time: Timestamp, kernel: Kernel
 ) -> Part:
-    """The updates with their times advanced to `time`, consolidated."""
+    """Return the updates with their times advanced to `time`, consolidated."""
     updates = flatten([each for each, _ in loaded], schema)
     errors = flatten([each for _, each in loaded], ERRORS)
     return Part(
@@ -58,7 +58,7 @@ def reduced(
 
 
 def together(parts: Sequence[Part], schema: pa.Schema, kernel: Kernel) -> Part:
-    """Parts of one bucket as one."""
+    """Concatenate parts of one bucket."""
     if len(parts) == 1:
         return parts[0]
     return Part(
@@ -68,7 +68,7 @@ def together(parts: Sequence[Part], schema: pa.Schema, kernel: Kernel) -> Part:
 
 
 def split(part: Part, buckets: int, kernel: Kernel) -> list[Part]:
-    """The part by buckets; equal rows of one time go to one bucket, in every process."""
+    """Split the part by bucket; equal rows of one time go to one bucket in every process."""
     if buckets == 1:
         return [part]
     updates = scattered(part.updates, buckets, kernel)
@@ -77,10 +77,10 @@ def split(part: Part, buckets: int, kernel: Kernel) -> list[Part]:
 
 
 def scattered(rows: pa.RecordBatch, buckets: int, kernel: Kernel) -> list[pa.RecordBatch]:
-    """The rows by the bucket that their hash says."""
+    """Return the rows by the bucket of their hash."""
     if not rows.num_rows:
         return [rows] * buckets
-    hashes = hash_columns(rows, range(rows.num_columns - 1), kernel)  # all but the diff
+    hashes = hash_columns(rows, range(rows.num_columns - 1), kernel)  # all columns but the diff
     numbers = (hashes % np.uint64(buckets)).astype(np.int64)
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=buckets))

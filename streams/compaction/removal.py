@@ -1,17 +1,16 @@
 """Deletes the topics of a group in which everything was dropped.
 
-A dropped collection leaves its id, and nothing else; its group's two topics, with all that it
-held, would stay for ever, and everybody would follow them. They may go when
+A dropped collection leaves only its id; its group's two topics, with all their records, would
+stay permanently, and every client would follow them. They are deleted if
 
     every collection of the group is dropped, and there was one
     nothing was appended to its log for `QUIET_MS`
     the registry of ids gave each of them to this very log
 
-The registry is what remembers: it is told first that the ids were dropped, so who asks for one
-hears that, and not that its log is lost (`streams.storage.directory`). What it does not know,
-such as the catalog's objects, is deleted by whoever made it. A group may be used again, by
-other ids. A Create of another id that comes at the very moment fails, and its id is then used
-up.
+The registry records first that the ids were dropped, so that a lookup reports a dropped id, and
+not a lost log (`streams.storage.directory`). Collections that it does not know, such as the
+catalog's objects, are deleted by their creator. A group may be used again, by other ids. A
+concurrent Create of another id fails, and its id cannot be used any more.
 """
 
 from streams.storage.directory import REGISTRY, Directory, Entry
@@ -19,7 +18,7 @@ from streams.storage.shards import Shards
 from streams.storage.state import State
 
 QUIET_MS = 24 * 3_600_000
-"""How long a group rests before its topics go: readers of its last contents have gone by then.
+"""Time without records before a group's topics are deleted, so that readers have finished.
 
 Units: milliseconds, from the broker's last append time to this process's clock.
 """
@@ -28,7 +27,7 @@ Units: milliseconds, from the broker's last append time to this process's clock.
 def remove(shards: Shards, group: str, now_ms: int) -> bool:
     """Delete the topics of the group if nothing in it can ever be used again.
 
-    Whoever dies in between is followed by whoever calls this next.
+    If the process dies in between, the next call finishes the deletion.
 
     Errors: as `Shards.sync_group`, `Directory.retire` and `Shards.delete`.
     """
@@ -44,13 +43,13 @@ def remove(shards: Shards, group: str, now_ms: int) -> bool:
 
 
 def is_over(state: State, now_ms: int) -> bool:
-    """Whether all that was ever in the group is dropped, and was a while ago."""
+    """Whether everything that was ever in the group is dropped, and has been for a while."""
     is_quiet = now_ms - state.appended_ms >= QUIET_MS
     return is_quiet and state.collections.are_over
 
 
 def is_remembered(directory: Directory, group: str, state: State) -> bool:
-    """Whether the registry says of each id of the group that it was in this log, or retired."""
+    """Whether the registry has each id of the group as given to this log, or as retired."""
     here = Entry(group, directory.shards.identity(group) or "")
     entries = directory.all_registered(state.collections)
     return all(each is not None and (each.is_retired or each == here) for each in entries)

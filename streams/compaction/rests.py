@@ -1,7 +1,7 @@
-"""What failed rests, for longer each time, and is due again when its pause is over. Pure.
+"""Exponential backoff for failed work items. Pure.
 
-A cause that lasts must not fill the log nor take the time of what works; one that goes away is
-found gone within the pause. What worked once is forgotten.
+A lasting cause must not flood the log or take time from work that succeeds; the end of a cause
+is noticed within the pause. A success resets the item.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ LONGEST_PAUSE_MS = 1_800_000
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """So many failures in a row; due again at `until_ms`."""
+    """The number of failures in a row; due again at `until_ms`."""
 
     failures: int
     until_ms: int
@@ -21,7 +21,7 @@ class Rest:
 
 @dataclass(slots=True)
 class Rests:
-    """The rests of whatever has a name. Units: `now_ms` in milliseconds of any clock."""
+    """Backoffs by name. Units: `now_ms` in milliseconds of any clock."""
 
     now_ms: Callable[[], int]
     _resting: dict[str, Rest] = field(default_factory=dict)
@@ -35,11 +35,11 @@ class Rests:
         return left_ms <= 0 or left_ms > LONGEST_PAUSE_MS  # more: the clock was set back
 
     def failed(self, name: str) -> None:
-        """Let it rest, twice as long as the last time."""
+        """Record a failure: the pause doubles."""
         before = self._resting.get(name, Rest(0, 0)).failures
         pause_ms = min(FIRST_PAUSE_MS << min(before, 16), LONGEST_PAUSE_MS)
         self._resting[name] = Rest(before + 1, self.now_ms() + pause_ms)
 
     def worked(self, name: str) -> None:
-        """Forget its failures."""
+        """Record a success: its failures are forgotten."""
         self._resting.pop(name, None)

@@ -1,19 +1,19 @@
-"""The compaction job: policies, merges, Rollups and garbage of the open groups, round by round.
+"""The compaction job: policies, merges, Rollups and garbage collection, round by round.
 
-Anybody may run one beside any other: the log decides whose merge, Rollup or Reclaim counts. A
-round leaves nothing half done that matters, so it may be killed anywhere and run again.
+Several jobs may run at once: the log decides whose merge, Rollup or Reclaim counts. A round may
+be killed at any point and run again.
 
-    1. the read policy moves the catalog's holds, and since follows if nobody holds less
-    2. what the planner names is merged, again until nothing is left to merge
-    3. the log is rolled up and truncated where that is due
-    4. an idle log with leases that are overdue gets a record, so that its clock moves
-    5. garbage is reclaimed; the topics of a group go when all in it was dropped long ago
-    6. a data topic that has come to hold much gets more partitions
+    1. the read policy moves the catalog's holds, and since follows unless others hold it back
+    2. merges are planned and executed until none is left
+    3. the log is rolled up and truncated if that is due
+    4. an idle log with overdue leases gets a record, so that its clock moves
+    5. garbage is reclaimed; a group's topics are deleted long after all in it was dropped
+    6. a data topic that has grown gets more partitions
 
-What is in a log or a topic may come from anybody. So whatever fails, with whatever exception,
-fails alone: a collection's planning and merge, a group's Rollup, a group's reclaiming. The
-round says what failed; it rests for longer each time, the others go on, and it is tried again
-when its pause is over (`streams.compaction.rests`).
+Any client may have written what is in a log or a topic. So failures, with any exception, are
+isolated: a collection's planning and merge, a group's Rollup, a group's reclaiming. The round
+reports what failed and continues with the others; failed work is retried with growing pauses
+(`streams.compaction.rests`).
 """
 
 from collections.abc import Callable, Sequence
@@ -46,25 +46,25 @@ from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
 MOST_TURNS = 8
-"""How often a round plans anew; races with other compactors may take some of them."""
+"""Maximum of planning passes in a round; races with other compactors may take some."""
 
 
 class Merging(Protocol):
-    """Carries out merges: in process (`work.Worker`) or on Spark (`job.SparkWorker`)."""
+    """Executes merges: in process (`work.Worker`) or on Spark (`job.SparkWorker`)."""
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
-        """What became of each."""
+        """Return the result of each merge."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a round is to do.
+    """What a round has to do.
 
-    `collections` are all when None. `whole` merges everything below upper, whatever it costs.
-    `orphans` reclaims all that nothing names now, without waiting for writers to link it.
-    `patient` leaves the garbage of this round to the next: a floor above chunks that were
-    written a moment ago would make a writer in the middle of an append try again.
-    `wait_ms` is how long others get to move their holds after the policy's.
+    `collections` None means all. `whole` merges everything below upper, whatever it costs.
+    `orphans` reclaims all unnamed chunks now, without waiting for writers to link them.
+    `patient` leaves the garbage of this round to the next: a floor above recently written
+    chunks would make a writer in the middle of an append retry. `wait_ms` is how long others
+    have to move their holds after the policy's.
     """
 
     collections: frozenset[CollectionId] | None = None
@@ -75,13 +75,13 @@ class Wish:
     wait_ms: int = 0
 
     def covers(self, collection: CollectionId) -> bool:
-        """Whether the collection is meant."""
+        """Whether the collection is selected."""
         return self.collections is None or collection in self.collections
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Since is not where the policy wishes it: `by` are the read capabilities in between."""
+    """Since is behind the policy's: `by` are the read capabilities that hold it back."""
 
     collection: CollectionId
     since: Antichain
@@ -91,7 +91,7 @@ class Held:
 
 @dataclass(slots=True)
 class Round:
-    """What a round has done."""
+    """The results of a round."""
 
     held: list[Held] = field(default_factory=list)
     compacted: list[Compacted] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Round:
     removed: list[str] = field(default_factory=list)
 
     def note(self, result: Result | Failed) -> None:
-        """Take a result in."""
+        """Add a result."""
         match result:
             case Compacted():
                 self.compacted.append(result)
@@ -116,10 +116,9 @@ class Round:
 class Compaction:
     """Runs rounds over the groups that `shards` has open.
 
-    One thread; or one for merges and one for the rest, which know nothing of one another but
-    what the log says.
-    `grown` has the partitions that data topics were seen to have, beyond one; `sights` what was
-    seen of the groups that have leases.
+    One thread; or one for merges and one for the rest, which share nothing but the log. `grown`
+    has the known partition counts of extended data topics; `sights` the observed leases of
+    groups.
     """
 
     shards: Shards
@@ -135,9 +134,9 @@ class Compaction:
         object.__setattr__(self, "rests", Rests(self.now_ms))
 
     def run_once(self, wish: Wish) -> Round:
-        """One round.
+        """Run one round.
 
-        Errors: InvalidUsage when a collection that is asked for is in no open group.
+        Errors: InvalidUsage if a selected collection is in no open group.
         """
         for each in sorted(wish.collections or ()):
             self.shards.group_of(each)
@@ -149,24 +148,24 @@ class Compaction:
         return done
 
     def merge(self, wish: Wish) -> Round:
-        """The merges of a round; however long they take, another thread may `tidy` beside."""
+        """Run the merges of a round; meanwhile another thread may `tidy`."""
         done = Round()
         self._merge(wish, done)
         return done
 
     def tidy(self, wish: Wish) -> Round:
-        """The Rollups and the garbage of a round."""
+        """Run the Rollups and the garbage collection of a round."""
         done = Round()
         self._tidy(wish, done)
         return done
 
     def _attempt(self, done: Round, what: str, duty: Callable[[], None]) -> None:
-        """Do it unless it rests, or note why it could not be done, and let it rest."""
+        """Run a work item unless it is in backoff; record its failure."""
         if not self.rests.is_due(what):
             return
         try:
             duty()
-        except Exception as error:  # noqa: BLE001  what it reads may come from anybody; it fails alone
+        except Exception as error:  # noqa: BLE001  its input may come from any client; failures are isolated
             log_failure(what, error)
             done.failed.append(Failed(CollectionId(what), reason_of(error)))
             self.rests.failed(what)
@@ -174,7 +173,7 @@ class Compaction:
             self.rests.worked(what)
 
     def _collections(self, group: str) -> dict[CollectionId, CollectionState]:
-        """The collections of a group that can be read; none when it has failed."""
+        """Return the readable collections of a group; none if it has failed."""
         followed = self.shards.following.groups.get(group)
         if followed is None or followed.failure is not None:
             return {}
@@ -205,7 +204,7 @@ class Compaction:
             done.held += self._held(wish, now)
 
     def _held(self, wish: Wish, now_ms: int) -> list[Held]:
-        """The collections of which somebody holds what the policy would let go."""
+        """Return the collections whose since is held back behind the policy's."""
         assert wish.policy is not None
         found = [
             self._held_back(state, policy.wish(wish.policy, state.upper, now_ms))
@@ -214,7 +213,7 @@ class Compaction:
         return [each for each in found if each is not None]
 
     def _held_back(self, state: CollectionState, wished: Antichain | None) -> Held | None:
-        """Who else keeps since from where it is wished."""
+        """Return the read capabilities that hold since behind the desired one."""
         if wished is None or wished.precedes(state.since):
             return None
         by = sorted(
@@ -226,7 +225,7 @@ class Compaction:
         return Held(state.id, state.since, wished, others) if others else None
 
     def _merge(self, wish: Wish, done: Round) -> None:
-        """Merge until nothing is worth it; what was merged whole is not looked at again."""
+        """Merge until nothing is worth it; a collection that was merged whole is skipped."""
         over: set[CollectionId] = set()
         for _ in range(MOST_TURNS):
             wanted = self._wanted(wish, done, over)
@@ -246,14 +245,14 @@ class Compaction:
                         pass
 
     def _wanted(self, wish: Wish, done: Round, over: set[CollectionId]) -> list[Wanted]:
-        """What to merge now; the small ones first, so that they wait for no large one."""
+        """The merges to do now, small ones first, so that they do not wait for large ones."""
         wanted: list[Wanted] = []
         for _, state in self._states(wish):
             if state.id in over or not self.rests.is_due(state.id):
                 continue
             try:
                 wanted += [(state.id, merge) for merge in planned(state, wish)]
-            except Exception as error:  # noqa: BLE001  a state comes of what anybody appended
+            except Exception as error:  # noqa: BLE001  any client's events make the state
                 over.add(state.id)
                 log_failure(state.id, error)
                 done.note(Failed(state.id, reason_of(error)))
@@ -261,15 +260,15 @@ class Compaction:
         return sorted(wanted, key=lambda each: each[1].size)
 
     def _merged(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
-        """What became of each; all have failed when those who carry them out have."""
+        """Return the result of each merge; if the worker fails, all of them have failed."""
         try:
             return self.merging.compact_all(wanted)
-        except Exception as error:  # noqa: BLE001  of whatever carries merges out; upkeep goes on
+        except Exception as error:  # noqa: BLE001  of the worker; maintenance continues
             log_failure("merges", error)
             return [Failed(collection, reason_of(error)) for collection, _ in wanted]
 
     def _tidy(self, wish: Wish, done: Round) -> None:
-        """Keep the groups small: the log rolled up where that is due, garbage reclaimed."""
+        """Keep the groups small: roll up logs that are due, reclaim garbage."""
         for group in self.shards.groups():
             if wish.collections is None or any(map(wish.covers, self._collections(group))):
                 duties: dict[str, Callable[[], None]] = {
@@ -277,7 +276,8 @@ class Compaction:
                     "leases": partial(self._pass_time, group),
                     "garbage": partial(self._reclaim, group, wish, done),
                     "partitions": partial(self._grow, group),
-                    "removal": partial(self._remove, group, done),  # the last: it is gone then
+                    # last: the group is gone then
+                    "removal": partial(self._remove, group, done),
                 }
                 for name, duty in duties.items():
                     self._attempt(done, f"group {group}: {name}", duty)
@@ -288,16 +288,16 @@ class Compaction:
             done.rolled_up.append(group)
 
     def _pass_time(self, group: str) -> None:
-        """Append a record that changes nothing, if only that can end leases."""
+        """Append a record without effect, if only that can end leases."""
         now = self.now_ms()
         if self._sight(group, now).needs_record(now):
-            self.shards.sync_group(group)  # what is on its way may be a renewal
+            self.shards.sync_group(group)  # a record in flight may be a renewal
             if self._sight(group, now).needs_record(now):
                 self.shards.submit([(group, Reclaim({}))])
                 self._sight(group, now)
 
     def _sight(self, group: str, now_ms: int) -> Sight:
-        """What is seen of the group's leases now; kept if there are any."""
+        """Return the observed leases of the group; saved if there are any."""
         sight = sight_of(self.sights.get(group), self.shards.group_state(group), now_ms)
         if sight.overdue_ms:
             self.sights[group] = sight
@@ -317,7 +317,7 @@ class Compaction:
             done.reclaimed += collector.collect(group)
 
     def _grow(self, group: str) -> None:
-        """Give the data topic the partitions that it should have; brokers are asked once."""
+        """Extend the data topic to the desired partitions; brokers are asked once."""
         wanted = partitions.wanted(self.shards.group_state(group))
         if wanted > self.grown.get(group, 1):
             self.shards.grow(group, wanted)
@@ -325,5 +325,5 @@ class Compaction:
 
 
 def planned(state: CollectionState, wish: Wish) -> tuple[Merge, ...]:
-    """What to merge of a collection."""
+    """Plan the merges of a collection."""
     return plan.whole(state) if wish.whole else plan.geometric(state)

@@ -1,8 +1,8 @@
-"""Buckets on disk, so that a merge of any size fits into memory one bucket at a time.
+"""Buckets on disk, so that a merge of any size fits in memory one bucket at a time.
 
-Each bucket has a file for contents and one for errors; what is added to it is an Arrow IPC
-stream behind those that are there. No file stays open, however many buckets there are. The
-files are scratch: whoever dies begins again from the topics.
+Each bucket has a file for contents and one for errors; each part is appended to it as an Arrow
+IPC stream. No file stays open, however many buckets there are. The files are scratch: after a
+crash a merge starts again from the topics.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,16 +25,16 @@ class Spill:
     schema: pa.Schema
 
     def add(self, parts: Sequence[Part]) -> None:
-        """Add a part to each bucket."""
+        """Add a part, split by bucket."""
         for bucket, part in enumerate(parts):
             _append(self._file("updates", bucket), part.updates)
             _append(self._file("errors", bucket), part.errors)
 
     def take(self, bucket: int, kernel: Kernel) -> Part:
-        """All of a bucket, consolidated; its files are deleted."""
+        """Return all of a bucket, consolidated, and delete its files."""
         updates = _taken(self._file("updates", bucket), self.schema)
         errors = _taken(self._file("errors", bucket), ERRORS)
-        # two halves, so that `together` consolidates even what came in one piece
+        # two halves, so that `together` consolidates even a single part
         none = Part(updates.slice(0, 0), errors.slice(0, 0))
         return together([Part(updates, errors), none], self.schema, kernel)
 

@@ -1,12 +1,12 @@
-"""Chunks of a merge that is still being made, safe from collectors however long it takes.
+"""Stages the chunks of an unfinished merge, which protects them from collectors.
 
 A Stage names chunks in the log (rule 7): until its lease ends no collector takes them, whatever
-it believes of their age. Whoever follows the log stages what it wrote and reads that back; a
-task follows no log, and appends the event behind its chunks. It need not hear what became of
-it: if a collector was faster, the Replace that brings the chunks up is void.
+their age. A process that follows the log submits the event and reads it back; a task follows no
+log, and only appends the event after its chunks. It need not learn the outcome: if a collector
+was faster, the Replace that links the chunks is void.
 
 A merged batch may have more chunks than an event can name: then its Replace names a stage,
-which holds them by as many events as that takes.
+which names them in as many events as needed.
 
 The driver renews the leases as long as it lives, and ends them when the merge is decided.
 """
@@ -30,20 +30,20 @@ from streams.storage.shards import Shards
 log = logging.getLogger(__name__)
 
 LEASE_MS = 600_000
-"""How long staged chunks are safe after the last renewal."""
+"""Lease of staged chunks after the last renewal."""
 
 LARGEST_EVENT_BYTES = MAXIMUM_RECORD_BYTES - (64 << 10)
-"""What is left is for the record's frame."""
+"""Bytes left for the record's frame."""
 
 LONGEST_ID = 64
-"""Characters of the ids in an event's envelope, at most."""
+"""Maximum of characters of the ids in an event's envelope."""
 
 RENEWAL_S = LEASE_MS / 4_000
 
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A stage as a task is told it: its name, and the log and the UUID of its group."""
+    """A stage in the form sent to a task: its name, and the log and the UUID of its group."""
 
     name: str
     log: Topic
@@ -51,7 +51,7 @@ class Staging:
 
 
 def staging_of(shards: Shards, collection: CollectionId, name: str) -> Staging:
-    """A stage in the group of a collection. Errors: as `Shards.group_of`."""
+    """Return a stage in the group of a collection. Errors: as `Shards.group_of`."""
     group = shards.group_of(collection)
     return Staging(name, shards.names(group).log, shards.following.group(group).uuid)
 
@@ -78,7 +78,7 @@ def announce(logs: Logs, staging: Staging, refs: tuple[ChunkRef, ...]) -> None:
 def stage(
     shards: Shards, collection: CollectionId, name: str, refs: tuple[ChunkRef, ...]
 ) -> Outcome:
-    """Stage chunks, or without any renew the lease; the first failure, if there is one.
+    """Stage chunks, or without any renew the lease; return the first failure, if any.
 
     Errors: as `Shards.submit`.
     """
@@ -88,9 +88,9 @@ def stage(
 
 
 def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:
-    """Events that stage chunks, each of which fits a record."""
+    """Return events that stage chunks, each of which fits in a record."""
     body = Stage(stage=name, chunks=refs, lease_ms=LEASE_MS)
-    if len(refs) < 2 or fits(body):  # noqa: PLR2004  one reference cannot be cut
+    if len(refs) < 2 or fits(body):  # noqa: PLR2004  a single reference cannot be split
         yield body
         return
     middle = len(refs) // 2
@@ -99,13 +99,13 @@ def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:
 
 
 def fits(body: Body) -> bool:
-    """Whether a log takes the event as one record."""
+    """Whether the event fits in one record of a log."""
     event = Event(EventId("0" * LONGEST_ID), "0" * LONGEST_ID, Offset(0), body)
     return len(records.encode(event)) <= LARGEST_EVENT_BYTES
 
 
 def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:
-    """End stages: what was not linked becomes garbage now, and not when the leases end."""
+    """End stages: chunks that were not linked become garbage now, not when the leases end."""
     ends: list[tuple[str, Body]] = []
     for collection, name in staged:
         with _tolerated():
@@ -117,11 +117,13 @@ def release(shards: Shards, staged: Sequence[tuple[CollectionId, str]]) -> None:
 
 @contextmanager
 def _tolerated() -> Iterator[None]:
-    """What fails to be ended ends with its lease all the same."""
+    """Log a failure: the stage ends with its lease all the same."""
     try:
         yield
     except SlackwaterError as error:
-        log.warning("stages stay until their leases end", extra={"cause": str(error)})
+        log.warning(
+            "cannot end stages; they stay until their leases end", extra={"cause": str(error)}
+        )
 
 
 @contextmanager
@@ -130,7 +132,7 @@ def renewed(
     staged: Sequence[tuple[CollectionId, str]],
     wait: Callable[[threading.Event], bool] = lambda ended: ended.wait(RENEWAL_S),
 ) -> Iterator[None]:
-    """Keep the leases of stages alive while the block runs, and end them after it."""
+    """Renew the leases of stages while the block runs, and end them after it."""
     ended = threading.Event()
 
     def renew() -> None:
@@ -139,7 +141,9 @@ def renewed(
                 try:
                     stage(shards, collection, name, ())
                 except SlackwaterError as error:
-                    log.warning("a stage was not renewed", extra={"cause": str(error)})
+                    log.warning(
+                        "cannot renew the lease of a stage", extra={"cause": str(error)}
+                    )
 
     thread = threading.Thread(target=renew, name="stages", daemon=True)
     thread.start()
@@ -152,5 +156,5 @@ def renewed(
 
 
 def is_staged(outcome: Outcome) -> bool:
-    """Whether the chunks are safe."""
+    """Whether the chunks are staged."""
     return isinstance(outcome, outcomes.Staged)

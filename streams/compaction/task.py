@@ -1,10 +1,10 @@
-"""A merge as its workers are told it: plain facts that can be sent to another process.
+"""A merge as a self-contained value that can be sent to another process.
 
     read_parts    a few chunks of the merge: fetched, clipped, advanced, consolidated
-    write_part    updates that belong together: encoded and written as chunks
+    write_part    updates of one bucket: encoded and written as chunks
 
 The same two functions run in process (`streams.compaction.work`) and in the tasks of a Spark
-job (`streams.compaction.job`). Chunks are of no effect until the driver's Replace names them.
+job (`streams.compaction.job`). Chunks have no effect until the driver's Replace names them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,24 +28,24 @@ from streams.storage.shards import Shards
 from streams.trace.kernel import Kernel, arrow_schema
 
 FETCH_BYTES = 16 << 20
-"""Bytes of chunks, compressed, that are fetched at once."""
+"""Bytes of compressed chunks that are fetched together."""
 
 FETCH_PIECES = 256
-"""Chunks that are fetched at once at most, however small they are said to be."""
+"""Maximum of chunks that are fetched together, whatever their stated size."""
 
 BUCKET_BYTES = 128 << 20
-"""Bytes of a bucket, not compressed, as far as they can be foretold."""
+"""Estimated bytes of a bucket, uncompressed."""
 
 EXPANSION = 4
-"""How much larger updates are in memory than in a chunk, at least."""
+"""Minimum expansion of a chunk in memory."""
 
 ROW_BYTES = 64
-"""The least that an update takes while it is being consolidated."""
+"""Minimum of bytes per update during consolidation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What bounds the memory of a merge, whatever the collection's size."""
+    """Limits on the memory of a merge, independent of the collection's size."""
 
     bucket_bytes: int = BUCKET_BYTES
     fetch_bytes: int = FETCH_BYTES
@@ -53,11 +53,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What to read, how to bring it together, and where to write it.
+    """What to read, how to consolidate it, and where to write it.
 
-    `groups` are what is fetched at once; `names` and `types` are the collection's columns, with
-    DuckDB's types; `headers` stand beside each chunk. Equal rows of one time fall into one of
-    `buckets`.
+    Each of `groups` is fetched together; `names` and `types` are the collection's columns, with
+    DuckDB's types; `headers` are the headers of each chunk. Equal rows of one time fall into
+    the same of `buckets`.
     """
 
     collection: CollectionId
@@ -71,12 +71,12 @@ class Task:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the contents: c0 .. cn, time, diff."""
+        """The schema of the contents: c0 .. cn, time, diff."""
         return arrow_schema(self.types)
 
 
 def task_of(shards: Shards, collection: CollectionId, merge: Merge, limits: Limits) -> Task:
-    """The task of a merge. Errors: as `Shards.state`."""
+    """Return the task of a merge. Errors: as `Shards.state`."""
     description = loads(shards.state(collection).description)
     topic = shards.data_topic(collection)
     expansion = expansion_of(shards.chunks, topic, merge, limits.bucket_bytes)
@@ -94,7 +94,7 @@ def task_of(shards: Shards, collection: CollectionId, merge: Merge, limits: Limi
 
 
 def pieces(merge: Merge) -> tuple[Piece, ...]:
-    """What a merge reads: each chunk clipped to its batch's interval."""
+    """Return the pieces of a merge: each chunk clipped to its batch's interval."""
     return tuple(
         Piece(ref, batch.lower, read.clipped(batch.upper, read.LAST))
         for batch in merge.batches
@@ -103,7 +103,7 @@ def pieces(merge: Merge) -> tuple[Piece, ...]:
 
 
 def grouped(wanted: Sequence[Piece], most_bytes: int) -> Iterator[tuple[Piece, ...]]:
-    """The pieces in groups of so many bytes and `FETCH_PIECES` at most, or of one piece."""
+    """Group the pieces by bytes, `FETCH_PIECES` at most, at least one."""
     group: list[Piece] = []
     total = 0
     for piece in wanted:
@@ -118,13 +118,13 @@ def grouped(wanted: Sequence[Piece], most_bytes: int) -> Iterator[tuple[Piece, .
 
 
 def expansion_of(chunks: Chunks, topic: Topic, merge: Merge, bucket_bytes: int) -> int:
-    """How much larger the merge's updates are in memory than in their chunks.
+    """Estimate the expansion of the merge's updates in memory.
 
-    Wide rows that are alike are a hundred times as large; the log does not say it. So two
-    chunks are looked at, the largest and the one with most rows a byte, unless nothing depends
-    on it.
+    Wide similar rows are a hundred times as large in memory, which the log does not say. So two
+    chunks are sampled, the largest and the one with most rows per byte, unless the result would
+    not matter.
 
-    Errors: Determinate; a chunk that is missing is told of by whoever reads all of them.
+    Errors: Determinate; a missing chunk is reported by the read of all chunks.
     """
     if merge.size * MOST_EXPANSION <= bucket_bytes:
         return EXPANSION
@@ -139,13 +139,13 @@ def expansion_of(chunks: Chunks, topic: Topic, merge: Merge, bucket_bytes: int) 
 
 
 def expansion(body: bytes) -> int:
-    """How much larger a chunk's updates are in memory. Errors: Corrupt."""
+    """Return the expansion of a chunk's updates in memory. Errors: Corrupt."""
     updates, errors = chunk.decode(body)
     return -(-int(updates.nbytes + errors.nbytes) // len(body))
 
 
 def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:
-    """In how many buckets to consolidate, so that one of them fits."""
+    """Return the number of buckets such that one of them fits in memory."""
     foretold = max(merge.size * expansion, merge.rows * ROW_BYTES)
     return max(1, -(-foretold // bucket_bytes))
 
@@ -153,9 +153,9 @@ def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:
 def read_parts(
     chunks: Chunks, task: Task, group: int, room: int, kernel: Kernel
 ) -> Iterator[Part]:
-    """One group of the task's chunks, so many at once as decode to `room` bytes, or one.
+    """Yield the updates of one group of chunks, in parts that decode to `room` bytes.
 
-    Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
+    Errors: Corrupt if a chunk is missing or damaged, naming topic, partition and offset.
     """
     pieces_ = task.groups[group]
     refs = tuple(dict.fromkeys(piece.ref for piece in pieces_))
@@ -174,7 +174,7 @@ def read_parts(
 
 
 def decoded_bytes(topic: Topic, ref: ChunkRef, body: bytes) -> int:
-    """The bytes of a chunk in memory, as it declares them. Errors: Corrupt."""
+    """Return the bytes of a chunk in memory, as its header declares. Errors: Corrupt."""
     try:
         return stream.decoded_bytes(body)
     except Corrupt as cause:
@@ -194,7 +194,7 @@ def measured(chunks: Chunks, task: Task) -> int:
 
 
 def write_part(chunks: Chunks, task: Task, part: Part) -> tuple[ChunkRef, ...]:
-    """Write updates as chunks under fresh keys, with ranges unless there are errors among them.
+    """Write updates as chunks under fresh keys, with ranges unless there are errors.
 
     Errors: as `Chunks.write`.
     """

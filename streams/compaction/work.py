@@ -1,13 +1,13 @@
-"""A merge from end to end: read, consolidate, write, stage, Replace, read the outcome back.
+"""Executes a merge: read, consolidate, write, stage, Replace, read the outcome back.
 
-Memory is bounded whatever the collection's size: chunks are fetched a few at a time, and what
-does not fit goes through buckets on disk (`streams.compaction.spill`). Whoever dies on the way
-leaves chunks that nothing names, and nothing else; a lost race leaves the same. Until its
-Replace was read back a merge has no effect at all, so a second compactor costs time only.
+Memory is bounded, independent of the collection's size: chunks are fetched a few at a time, and
+what does not fit goes through buckets on disk (`streams.compaction.spill`). A crash leaves only
+unnamed chunks, and so does a lost race. A merge has no effect before its Replace, so a second
+compactor costs only time.
 
 New chunks have fresh keys (rule 6) and are safe from collectors as soon as they are staged
-(`streams.compaction.staging`); a merge that is done in one go does not stage, and if a
-collector is faster its Replace is void.
+(`streams.compaction.staging`); a merge in one part does not stage, and if a collector is faster
+its Replace is void.
 """
 
 import logging
@@ -34,7 +34,7 @@ from streams.trace.kernel import Kernel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """One batch stands for many. Bytes are those of chunks, compressed."""
+    """Success: one batch replaces many. Units: bytes of compressed chunks."""
 
     collection: CollectionId
     lower: Timestamp
@@ -48,7 +48,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True)
 class LostRace:
-    """Somebody else changed the batches first; what was written is garbage."""
+    """Another process changed the batches first; the written chunks are garbage."""
 
     collection: CollectionId
     reason: str
@@ -56,7 +56,7 @@ class LostRace:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A merge could not be carried out; other collections are not affected."""
+    """The merge failed; other collections are not affected."""
 
     collection: CollectionId
     reason: str
@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class Outgrown(Exception):
-    """Updates are larger than foretold, so that they need more buckets: none is harmed."""
+    """Updates are larger than estimated, so more buckets are needed; nothing was changed."""
 
 
 Result = Compacted | LostRace
@@ -75,9 +75,9 @@ Wanted = tuple[CollectionId, Merge]
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Merges in this process: with a kernel, names nobody else has, and scratch space.
+    """Merges in this process, with a kernel, fresh names, and scratch space.
 
-    Once `is_stopping` says so no merge begins, and one that is going on ends at its next piece.
+    Once `is_stopping` is true no merge begins, and a running one ends at its next piece.
     """
 
     shards: Shards
@@ -88,14 +88,14 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
-        """Carry out merges, one after the other."""
+        """Execute merges, one after the other."""
         return [attempt(self.compact, *each) for each in wanted if not self.is_stopping()]
 
     def compact(self, collection: CollectionId, merge: Merge) -> Result:
-        """Carry out a merge.
+        """Execute a merge.
 
-        Errors: Corrupt when a chunk is damaged or missing that is still current; as
-        `Shards.submit` and `Chunks.write`.
+        Errors: Corrupt if a current chunk is damaged or missing; as `Shards.submit` and
+        `Chunks.write`.
         """
         task = task_of(self.shards, collection, merge, self.limits)
         try:
@@ -109,9 +109,9 @@ class Worker:
             return lost_or_corrupt(self.shards, collection, merge, corrupt)
 
     def _compact(self, merge: Merge, task: Task, foretold: int) -> Result:
-        """Carry out a merge whose updates take so many bytes, twice as many at most.
+        """Execute a merge with an estimate of its updates' bytes, at most doubled.
 
-        Errors: Outgrown when they are more; as `compact`.
+        Errors: Outgrown if they are larger; as `compact`.
         """
         name = self.new_id() if task.buckets > 1 else None
         try:
@@ -126,7 +126,7 @@ class Worker:
     def _write(
         self, task: Task, name: str | None, most_bytes: int
     ) -> tuple[ChunkRef, ...] | LostRace:
-        """The chunks of the merged batch; those of several buckets are staged by the name."""
+        """Return the chunks of the merged batch; those of several buckets are staged."""
         parts = self._parts(task, most_bytes)
         if name is not None:
             with TemporaryDirectory(prefix="slackwater-", dir=self.scratch) as directory:
@@ -140,7 +140,7 @@ class Worker:
         return write_part(self.shards.chunks, task, together(every, task.schema, self.kernel))
 
     def _parts(self, task: Task, most_bytes: int) -> Iterator[Part]:
-        """All that the task reads. Errors: Outgrown when it is more than so many bytes."""
+        """Yield all that the task reads. Errors: Outgrown if it exceeds the estimate."""
         total = 0
         for group in range(len(task.groups)):
             self._go_on()
@@ -153,7 +153,7 @@ class Worker:
 
     def _go_on(self) -> None:
         if self.is_stopping():
-            raise Determinate("compaction is being stopped: the merge will be made again")
+            raise Determinate("compaction is stopping: the merge will be retried")
 
     def _write_buckets(
         self, task: Task, name: str, spill: Spill
@@ -174,22 +174,22 @@ class Worker:
 def attempt(
     compact: Callable[[CollectionId, Merge], Result], collection: CollectionId, merge: Merge
 ) -> Result | Failed:
-    """What becomes of a merge, an error included: whatever its chunks hold, it fails alone."""
+    """Run a merge and return its result; an exception becomes `Failed`."""
     try:
         return compact(collection, merge)
-    except Exception as error:  # noqa: BLE001  chunks come from anybody; the next merge is of others
+    except Exception as error:  # noqa: BLE001  any client may write chunks; other merges continue
         log_failure(collection, error)
         return Failed(collection, reason_of(error))
 
 
 def reason_of(error: Exception) -> str:
-    """What failed, for people: errors that are not ours are named by their type too."""
+    """Return the reason as text; foreign exceptions are named by their type too."""
     is_ours = isinstance(error, SlackwaterError)
     return str(error) if is_ours else f"{type(error).__name__}: {error}"
 
 
 def log_failure(what: str, error: Exception) -> None:
-    """Say what failed; of an error that nobody expected, where."""
+    """Log a failure, with a traceback if it was unexpected."""
     is_expected = isinstance(error, SlackwaterError)
     log.warning(
         "compaction failed; retrying",
@@ -201,12 +201,12 @@ def log_failure(what: str, error: Exception) -> None:
 def swap(
     shards: Shards, collection: CollectionId, merge: Merge, chunks: tuple[ChunkRef, ...]
 ) -> Result:
-    """Put the chunks in place of the merge's batches; what became of it is read back.
+    """Replace the merge's batches by one with these chunks; return the outcome as read back.
 
-    Chunks that are more than an event can name are brought in by a stage of their own: what
-    tasks have staged may hold those of one that was run twice.
+    More chunks than an event can name are linked by a stage of their own: the tasks' stage may
+    also hold chunks of a task that ran twice.
 
-    Errors: as `Shards.submit`; Indeterminate when the group has failed.
+    Errors: as `Shards.submit`; Indeterminate if the group has failed.
     """
     body = Replace(
         collection=collection,
@@ -229,7 +229,7 @@ def swap(
 def decided(
     shards: Shards, merge: Merge, body: Replace, chunks: tuple[ChunkRef, ...]
 ) -> Result:
-    """What became of a Replace that brings these chunks. Errors: as `swap`."""
+    """Return the outcome of a Replace with these chunks. Errors: as `swap`."""
     collection = body.collection
     match shards.submit([(shards.group_of(collection), body)])[0]:
         case outcomes.Replaced():
@@ -243,12 +243,12 @@ def decided(
 
 
 def lost(collection: CollectionId, outcome: Outcome) -> LostRace:
-    """Why a merge is void, for people."""
+    """Return the reason why a merge is void, as text."""
     match outcome:
         case outcomes.BatchesChanged():
             return LostRace(collection, "another compactor was faster")
         case outcomes.ChunksReclaimed():
-            return LostRace(collection, "a collector was faster: the merge will be made again")
+            return LostRace(collection, "a collector was faster: the merge will be retried")
         case outcomes.UnknownStage():
             return LostRace(collection, "its chunks were staged for too long")
         case outcomes.UnknownCollection():
@@ -260,9 +260,9 @@ def lost(collection: CollectionId, outcome: Outcome) -> LostRace:
 def lost_or_corrupt(
     shards: Shards, collection: CollectionId, merge: Merge, corrupt: Corrupt
 ) -> LostRace:
-    """Why a chunk could not be read: the batches were replaced, and it was reclaimed since.
+    """Return the lost race that explains an unreadable chunk: its batch was replaced.
 
-    Errors: Corrupt, when all of the batches are still current.
+    Errors: Corrupt if all of the batches are still current.
     """
     shards.sync(collection)
     trace = shards.state(collection).batches
@@ -272,7 +272,7 @@ def lost_or_corrupt(
 
 
 def compacted(collection: CollectionId, merge: Merge, chunks: Sequence[ChunkRef]) -> Compacted:
-    """What a merge has done."""
+    """Return the result of a successful merge."""
     return Compacted(
         collection=collection,
         lower=merge.lower,

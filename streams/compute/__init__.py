@@ -1,1 +1,1 @@
-"""The compute protocol: what a controller and its replicas say to each other on topics."""
+"""The compute protocol: commands from a controller to its replicas, and their responses."""

@@ -1,19 +1,19 @@
-"""Stored state of a dataflow on a replica: which records and run files are needed. Pure.
+"""Checkpoints of a dataflow's state: which records and run files are needed. Pure.
 
-A *checkpoint record* says which run files make up the state at a frontier. Tasks write run
-files under names never used twice and return them; the driver alone writes records, one for
-each (dataflow, fingerprint, incarnation, frontier, slice) (rule 19). An *incarnation* is one
-life of a state, from its hydration on; a state dropped and built again has another.
+A *checkpoint record* lists the run files that make up the state at a frontier. Tasks write run
+files under unique names and return them; only the driver writes records, one for each
+(dataflow, fingerprint, incarnation, frontier, slice) (rule 19). An *incarnation* is one life of
+a state, from its hydration on; a state dropped and built again has another.
 
     a record is needed until a later one is at or below the shard's upper as read back
     a run file is needed while a retained record or a running step names it
 
-Everything here is a cache: losing it costs time and never an answer.
+All of this is a cache: losing it costs time, never correctness.
 
 Hydration goes in *slices*: the snapshot's chunks are divided once, the division is stored
 before the first slice runs, and progress is a record (frontier, k) after each slice. The
-division must not be made anew in the middle: the shard may list the same updates in other
-chunks by then, and what is "the rest" of one list is not the rest of another (rule 20).
+division must not be repeated in the middle: the shard may hold the same updates in other chunks
+by then, and the rest of one list is not the rest of another (rule 20).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from streams.progress import Antichain
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The record of complete state at `frontier`, and the run files it names."""
+    """The record of complete state at `frontier`, with its run files."""
 
     fingerprint: str
     incarnation: str
@@ -34,8 +34,8 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Hydration:
-    """A hydration under way: `done` of `slices` slices of the stored plan are in state.
+class HydrationCheckpoint:
+    """A hydration in progress: `done` of `slices` slices of the stored plan are in state.
 
     `chunks` are the keys of all chunks of the plan.
     """
@@ -50,12 +50,12 @@ class Hydration:
 
     @property
     def complete(self) -> bool:
-        """Whether the last slice is in state, so that it stands at `as_of + 1`."""
+        """Whether the last slice is in state, so that the state is at `as_of + 1`."""
         return self.done == self.slices
 
 
 def newest(checkpoints: Iterable[Checkpoint], shard_upper: Antichain) -> Checkpoint | None:
-    """The record with the greatest frontier at or below the shard's upper."""
+    """Return the record with the greatest frontier at or below the shard's upper."""
     known = [c for c in checkpoints if _at_or_below(c.frontier, shard_upper)]
     return max(known, key=lambda c: c.frontier, default=None)
 
@@ -63,16 +63,16 @@ def newest(checkpoints: Iterable[Checkpoint], shard_upper: Antichain) -> Checkpo
 def of_fingerprint(
     checkpoints: Iterable[Checkpoint], fingerprint: str
 ) -> tuple[Checkpoint, ...]:
-    """The records that the present plan and versions may use (rule 24)."""
+    """Return the records that the present plan and versions may use (rule 24)."""
     return tuple(c for c in checkpoints if c.fingerprint == fingerprint)
 
 
 def retained(
     checkpoints: Iterable[Checkpoint], shard_upper: Antichain
 ) -> tuple[Checkpoint, ...]:
-    """The records to keep; `shard_upper` is the output's upper as read back.
+    """Return the records to keep; `shard_upper` is the output's upper as read back.
 
-    That is the greatest one at or below it, from which a restart would go on, and all later
+    They are the greatest one at or below it, from which a restart would continue, and all later
     ones, whose Appends are not known to count.
     """
     kept = tuple(checkpoints)
@@ -84,10 +84,10 @@ def retained(
 
 def removable(
     files: Iterable[str],
-    records: Iterable[Checkpoint | Hydration],
+    records: Iterable[Checkpoint | HydrationCheckpoint],
     running: Iterable[Collection[str]],
 ) -> frozenset[str]:
-    """Of the run files found, those that no retained record and no running step names.
+    """Return the run files that no retained record and no running step names.
 
     `running` holds for each running step the runs it reads *and* those it has written so
     far; the caller lists `files` before it collects `running`, or a run written in between
@@ -99,10 +99,11 @@ def removable(
 
 
 def slices(sizes: Sequence[int], budget: int) -> tuple[range, ...]:
-    """Divide chunks, given by size, into runs of neighbours that fit `budget`.
+    """Divide chunks, given by size, into slices of neighbours that fit `budget`.
 
-    A chunk larger than the budget has a slice of its own. No chunks make one empty slice:
-    a dataflow over nothing is hydrated too, a global aggregate has its row there (rule 42).
+    A chunk larger than the budget has a slice of its own. No chunks make one empty slice: a
+    dataflow over empty imports is hydrated too, because a global aggregate has a row there
+    (rule 42).
 
     Units: bytes. Shape: positions in `sizes`, all of them, in order.
     """
@@ -118,15 +119,15 @@ def slices(sizes: Sequence[int], budget: int) -> tuple[range, ...]:
 
 
 def usable(
-    hydration: Hydration | None,
+    hydration: HydrationCheckpoint | None,
     fingerprint: str,
     live_chunks: Mapping[str, object] | Collection[str],
     found_runs: Collection[str],
-) -> Hydration | None:
-    """The stored progress if one can go on from it, else None: start from empty state.
+) -> HydrationCheckpoint | None:
+    """The stored progress if a hydration can resume from it; None: start from empty state.
 
-    `live_chunks` are the keys of the imports' chunks that are still protected, `found_runs`
-    the run files on disk. A hydration of which any part is lost is worth nothing (rule 20).
+    `live_chunks` are the keys of the imports' chunks that are still protected, `found_runs` the
+    run files on disk. A hydration with any lost part cannot be used (rule 20).
     """
     if hydration is None or hydration.fingerprint != fingerprint:
         return None

@@ -1,7 +1,7 @@
-"""Bytes of commands and responses: one Avro record each, in single-object encoding.
+"""Codec of commands and responses: one Avro record each, in single-object encoding.
 
-The schemas are `schemas/avro/compute_*.avsc`; one schema a message, so that the fingerprint
-in front of the record tells the kind.
+The schemas are `schemas/avro/compute_*.avsc`; one schema per kind of message, so that the
+fingerprint before the record identifies the kind.
 """
 
 from collections.abc import Mapping
@@ -38,26 +38,26 @@ from streams.plan.physical import Column
 from streams.progress import Antichain
 
 MOST_BUCKETS = 4096
-"""More than any replica has tasks; each costs memory in every micro-batch."""
+"""Maximum of buckets, more than any replica has tasks; each costs memory per micro-batch."""
 
 Record = dict[str, Any]  # type: ignore[explicit-any]  # Avro's generic records
 
 
 def encode_command(message: CommandMessage) -> bytes:
-    """The record of a command."""
+    """Encode a command."""
     name, fields = _command_fields(message.command)
     return codec.encode(name, {"nonce": message.nonce, "sequence": message.sequence} | fields)
 
 
 def decode_command(value: bytes) -> CommandMessage:
-    """The command of a record. Errors: Corrupt when it is none."""
+    """Decode a command. Errors: Corrupt if it is none."""
     name, record = codec.decode(value)
-    command = _command(name, record)  # first: what is none has no nonce either
+    command = _command(name, record)  # first: other records have no nonce
     return CommandMessage(record["nonce"], record["sequence"], command)
 
 
 def encode_response(message: ResponseMessage) -> bytes:
-    """The record of a response."""
+    """Encode a response."""
     name, fields = _response_fields(message.response)
     head = {
         "nonce": message.nonce,
@@ -68,13 +68,13 @@ def encode_response(message: ResponseMessage) -> bytes:
 
 
 def decode_response(value: bytes) -> ResponseMessage:
-    """The response of a record. Errors: Corrupt when it is none."""
+    """Decode a response. Errors: Corrupt if it is none."""
     name, record = codec.decode(value)
-    response = _response(name, record)  # first: what is none has no nonce either
+    response = _response(name, record)  # first: other records have no nonce
     return ResponseMessage(record["nonce"], record["replica"], record["sequence"], response)
 
 
-def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  one arm a kind
+def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  one arm per kind
     match command:
         case Hello(epoch=epoch):
             return "compute_hello", {"epoch": epoch}
@@ -95,7 +95,7 @@ def _command_fields(command: Command) -> tuple[str, Record]:  # noqa: PLR0911  o
             assert_never(command)
 
 
-def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm a kind
+def _command(name: str, record: Record) -> Command:  # noqa: PLR0911  one arm per kind
     match name:
         case "compute_hello":
             return Hello(record["nonce"], record["epoch"])
@@ -194,7 +194,7 @@ def _description_fields(description: DataflowDescription) -> Record:
 
 
 def ingestion_fields(source: IngestionDescription) -> Record:
-    """The record of an ingestion inside another."""
+    """Return the fields of an ingestion inside another record."""
     return {
         "topic": source.topic,
         "topic_id": source.topic_id,
@@ -205,7 +205,7 @@ def ingestion_fields(source: IngestionDescription) -> Record:
 
 
 def sink_fields(sink: SinkDescription) -> Record:
-    """The record of a sink inside another."""
+    """Return the fields of a sink inside another record."""
     return {"topic": sink.topic, "keys": list(sink.keys)}
 
 
@@ -241,12 +241,12 @@ def _import(record: Mapping[str, str]) -> ImportDescription:
 
 
 def sink_description(record: Record) -> SinkDescription:
-    """The sink of an inner record."""
+    """Return the sink of an inner record."""
     return SinkDescription(Topic(record["topic"]), tuple(record["keys"]))
 
 
 def ingestion(record: Record) -> IngestionDescription:
-    """The ingestion of an inner record."""
+    """Return the ingestion of an inner record."""
     return IngestionDescription(
         topic=Topic(record["topic"]),
         topic_id=record["topic_id"],

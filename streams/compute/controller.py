@@ -1,13 +1,14 @@
-"""The controller of one instance: it tells replicas what to run and hears how far they are.
+"""The controller of one instance: sends commands to its replicas and reads their progress.
 
 It keeps the history of its commands. When the history has grown long it begins a new iteration
-with the reduced one, and deletes what lies before the iteration before that: a reader that is
-still in it begins again at the newest (`streams.compute.reader`). A new controller begins with
-an iteration too, so that nothing that an earlier one left half said is ever acted upon; and so
-does one whose last command is in doubt. That command is in the history then: it is said.
+with the reduced history, and deletes records older than the previous iteration: a reader that
+is still there restarts at the newest iteration (`streams.compute.reader`). A new controller
+begins a new iteration too, so that replicas never act on an earlier one's unfinished iteration;
+and so does a controller whose last command is in doubt. That command is in the history and is
+sent again.
 
-It knows nothing of catalogs: the dataflows come in as descriptions, in an order in which
-imports come before those who import them.
+It knows nothing of catalogs: dataflows are given as descriptions, imports before the dataflows
+that import them.
 """
 
 import logging
@@ -44,27 +45,27 @@ from streams.progress import EMPTY
 log = logging.getLogger(__name__)
 
 HEARD = 10_000
-"""How many responses are kept after they were heard."""
+"""Number of responses that are kept after they were read."""
 
 
 def command_topic(namespace: str, instance: str) -> Topic:
-    """Where an instance's commands stand."""
+    """Return the topic of an instance's commands."""
     return Topic(f"{namespace}.compute.{instance}.commands")
 
 
 def response_topic(namespace: str, instance: str) -> Topic:
-    """Where an instance's replicas answer."""
+    """Return the topic of the responses of an instance's replicas."""
     return Topic(f"{namespace}.compute.{instance}.responses")
 
 
 def create_topics(topics: Topics, namespace: str, instance: str) -> None:
-    """Make the instance's topics, if they are missing."""
+    """Create the instance's topics if they are missing."""
     names = (command_topic(namespace, instance), response_topic(namespace, instance))
     topics.create([TopicSpec(name, 1, TopicKind.LOG) for name in names])
 
 
 class Controller:
-    """One instance. Commands may come from any thread; `poll` belongs to one."""
+    """The controller of one instance. Any thread may call commands; `poll` belongs to one."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class Controller:
 
     @property
     def observed(self) -> Observed:
-        """What the replicas have said so far, as of the last `poll`."""
+        """The state that replicas have reported, as of the last `poll`."""
         return self._observed
 
     def start(
@@ -108,9 +109,9 @@ class Controller:
                 self._write([AllowCompaction(each, EMPTY) for each in dropping])
 
     def create(self, dataflow: DataflowDescription) -> None:
-        """Maintain one more dataflow; durable on return. May be repeated.
+        """Maintain one more dataflow; durable on return. Idempotent.
 
-        Errors: Determinate; Indeterminate: it will be said as soon as brokers let us.
+        Errors: Determinate; Indeterminate: it will be sent as soon as brokers answer.
         """
         with self._lock:
             if CreateDataflow(dataflow) in reduce(self._history):
@@ -120,7 +121,7 @@ class Controller:
             self._write([CreateDataflow(dataflow), Schedule(dataflow.export)])
 
     def drop(self, export: CollectionId) -> None:
-        """Maintain it no more. `observed.dropped` names it when a replica has let go.
+        """Stop maintaining a dataflow. `observed.dropped` names it once a replica confirms.
 
         Errors: as `create`.
         """
@@ -128,12 +129,12 @@ class Controller:
             self._write([AllowCompaction(export, EMPTY)])
 
     def forget(self, export: CollectionId) -> None:
-        """Nobody asks for a dropped export any more."""
+        """Forget a dropped export that no caller waits for any more."""
         with self._lock:
             self._observed = self._observed.forget(export)
 
     def poll(self, wait_ms: int) -> bool:
-        """Hear what the replicas say; whether anything came."""
+        """Read the replicas' responses; return whether there were any."""
         with self._lock:
             self._write([])
         messages = self._responses.poll(wait_ms)
@@ -147,24 +148,24 @@ class Controller:
         return bool(messages)
 
     def _note(self, response: Response) -> None:
-        """A replica tells of a command that it passed over under the name of the topic."""
+        """Log a replica's report of a command that it skipped (named after the topic)."""
         if isinstance(response, Status) and response.id == CollectionId(self._commands):
-            log.error("a replica passed over a command", extra={"why": response.message})
+            log.error("a replica skipped a command", extra={"why": response.message})
 
     def close(self) -> None:
-        """Say and hear nothing more."""
+        """Stop writing and reading."""
         self._responses.close()
 
     def _truncate_responses(self) -> None:
-        """Delete what was heard, now and then: a later controller asks everybody anew."""
+        """Delete read responses from time to time; a later controller asks replicas again."""
         if self._responses.position - self._forgotten >= HEARD:
             self._forgotten = self._responses.position
             self._logs.truncate(self._response_topic, self._forgotten)
 
     def _write(self, commands: Sequence[Command]) -> None:
-        """Say something more; all of it again if what was said before is in doubt.
+        """Write commands; or a new iteration with all of them if an earlier write is in doubt.
 
-        Errors: Determinate, Indeterminate; after a doubt the commands are said later.
+        Errors: Determinate, Indeterminate; in the latter case the commands are sent later.
         """
         self._history += commands
         if self._writer.is_in_doubt:
@@ -180,7 +181,7 @@ class Controller:
             self._begin_reduced()
 
     def _begin_reduced(self) -> None:
-        # A drop that nobody has confirmed yet would be lost with the old history.
+        # A drop that no replica has confirmed yet would be lost with the old history.
         awaited = [
             each
             for each in self._history
@@ -208,12 +209,12 @@ class Controller:
 
 
 def last_hello(logs: Logs, commands: Topic) -> Offset | None:
-    """Where the newest iteration on the topic begins; None when there is none."""
+    """Return the offset of the newest iteration on the topic; None if there is none."""
     low, end = logs.bounds(commands)
     found: Offset | None = None
     tail = logs.tail({commands: low})
     for entry in records_until(logs, tail, commands, (low, end)):
-        with suppress(Corrupt):  # replicas pass over it too, and say so
+        with suppress(Corrupt):  # replicas skip it too, and report it
             if isinstance(decode_command(entry.value).command, Hello):
                 found = entry.offset
     tail.close()

@@ -1,8 +1,8 @@
-"""What a dataflow is, as the controller tells it to a replica: plan, rights and ends.
+"""The description of a dataflow that the controller sends: plan, capabilities, endpoints.
 
-A description is all that a replica needs to maintain one exported collection: it holds no name
-that has to be looked up and no setting of a process. Two descriptions that are equal describe
-the same dataflow, so that a replica keeps what it runs when it is told the same again
+A description is all that a replica needs to maintain one exported collection: it has no name
+that has to be looked up and no setting of a process. Equal descriptions describe the same
+dataflow, so a replica that receives an equal one keeps what it runs
 (`streams.compute.session`).
 """
 
@@ -21,7 +21,7 @@ NO_CAPABILITY = CapabilityId("")
 
 @dataclass(frozen=True, slots=True)
 class ImportDescription:
-    """A collection that the dataflow reads, the group it lies in, and the hold upon it.
+    """A collection that the dataflow reads, its group, and the hold on it.
 
     `hold` is a critical read capability that the dataflow alone moves, never past what its
     oldest needed checkpoint still reads (rules 5 and 17).
@@ -34,7 +34,7 @@ class ImportDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestionDescription:
-    """The raw topic of a source. `topic_id` is the broker's: a re-created topic is another.
+    """The raw topic of a source. `topic_id` is the broker's: a re-created topic has another.
 
     `keys` name columns, and are empty unless the envelope is `upsert`.
     """
@@ -56,7 +56,7 @@ class SinkDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataflowDescription:
-    """One dataflow: what it exports, from what, and by which rights.
+    """One dataflow: its export, its imports, and its capabilities.
 
     `columns` are the export's. `plan` is the JSON of a `streams.plan.physical.Dataflow`; it is
     empty for a sink, and for an ingestion, whose plan follows from `source` and `columns`.
@@ -79,5 +79,5 @@ class DataflowDescription:
 
     @property
     def holds(self) -> Mapping[CollectionId, CapabilityId]:
-        """The read capability on each import."""
+        """Return the read capability on each import."""
         return {each.collection: each.hold for each in self.imports}

@@ -1,13 +1,13 @@
-"""History reduction: the shortest commands that lead a replica to the same state.
+"""Reduces a command history to the shortest one that leads a replica to the same state.
 
     reduce(reduce(h)) = reduce(h)
-    a session that is told reduce(h) runs what a session that is told h runs
+    a session that receives reduce(h) runs what a session that receives h runs
     len(reduce(h)) is bounded by the number of live dataflows
 
-A frontier of compaction only moves forward, and the empty one is the end: a dataflow that was
-dropped vanishes with all its commands; of the others' AllowCompactions the furthest stays. The
-order is kept: creation, dataflows in the order in which they were created (so that imports come
-before those who import them), schedules, compactions, InitializationComplete, AllowWrites.
+A compaction frontier only moves forward, and the empty one is the end: all commands of a
+dropped dataflow are removed; for the others only the furthest AllowCompaction stays. The order
+is: creation, dataflows in the order of their creation (so that imports come before the
+dataflows that import them), schedules, compactions, InitializationComplete, AllowWrites.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 
 
-def reduce(  # noqa: C901, PLR0912  one arm a kind of command
+def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     history: Sequence[Command],
 ) -> tuple[Command, ...]:
-    """The reduced history, without Hello: each iteration has its own.
+    """Return the reduced history, without Hello: each iteration has its own.
 
-    Errors: InvalidUsage when two instances are created.
+    Errors: InvalidUsage if two instances are created.
     """
     instance: CreateInstance | None = None
     dataflows: dict[CollectionId, CreateDataflow] = {}
@@ -70,5 +70,5 @@ def reduce(  # noqa: C901, PLR0912  one arm a kind of command
 
 
 def is_long(history: Sequence[Command], reduced_to: int) -> bool:
-    """Whether it is time to reduce: the history has doubled since it was last reduced."""
+    """Whether to reduce now: the history has doubled since the last reduction."""
     return len(history) > max(2 * reduced_to, 32)

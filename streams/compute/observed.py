@@ -1,12 +1,12 @@
-"""What replicas have said of their dataflows, folded. Pure.
+"""The fold of the replicas' responses: frontiers, statuses, live replicas. Pure.
 
 Several replicas may serve one instance: a dataflow's frontier is the furthest that any of them
-reported, and a report of less changes nothing. Statuses are for people; the last one counts.
+reported, and an earlier one changes nothing. Statuses are for display; the last one counts.
 
-A replica is there while its last response is less than `SILENCE_S` old. Its successor, another
+A replica is live while its last response is less than `SILENCE_S` old. Its successor, another
 process of the same name, replaces it at once.
 
-Times are seconds of the clock of whoever listens, which never goes back.
+Times are seconds of the controller's monotonic clock.
 """
 
 import math
@@ -31,15 +31,15 @@ HYDRATING = "hydrating"
 """The state of a `Status` to which a `Hydration` belongs."""
 
 SILENCE_S = 10.0
-"""A replica that was not heard for so long is taken to be gone; it writes more often."""
+"""A replica without a response for this long counts as gone; it writes more often."""
 
 REPLACED = -math.inf
-"""When a process was last heard whose successor has spoken."""
+"""The last response time of a process whose successor has responded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One dataflow as the replicas see it; None where none has spoken.
+    """The condition of one dataflow; fields are None if no replica has reported them.
 
     There is a `hydration` only while the dataflow is hydrating.
     """
@@ -52,10 +52,10 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """All dataflows. `dropped` are the exports of which a replica has confirmed the end.
+    """All dataflows. `dropped` are the exports whose end a replica has confirmed.
 
-    `heard` says when each replica process spoke last in the current iteration, which began at
-    `since`; all that was said until `now` is known.
+    `heard` maps each replica process to the time of its last response in the current iteration,
+    which began at `since`; all responses until `now` are folded.
     """
 
     conditions: Mapping[CollectionId, Condition] = field(default_factory=dict)
@@ -66,16 +66,16 @@ class Observed:
 
     @property
     def replicas(self) -> frozenset[str]:
-        """The replica processes that live."""
+        """Return the live replica processes."""
         return frozenset(each for each, at in self.heard.items() if self.now - at < SILENCE_S)
 
     @property
     def is_deserted(self) -> bool:
-        """Whether no replica lives; not before they had the time to answer."""
+        """Whether no replica is live; False before they had the time to answer."""
         return not self.replicas and self.now - self.since >= SILENCE_S
 
     def step(self, message: ResponseMessage, now: float) -> "Observed":
-        """What is known after a response that is heard now."""
+        """Return the state after a response that is read now."""
         heard = _heard(self.heard, message.replica, now)
         return replace(self._said(message.response), heard=heard, now=now)
 
@@ -96,15 +96,15 @@ class Observed:
                 assert_never(response)
 
     def at(self, now: float) -> "Observed":
-        """What is known when all responses until now were heard."""
+        """Return the state when all responses until now are read."""
         return replace(self, now=now)
 
     def begin(self, now: float) -> "Observed":
-        """What is known when a new iteration begins: replicas have to answer again."""
+        """Return the state at the start of an iteration: replicas have to respond again."""
         return replace(self, heard={}, since=now, now=now)
 
     def forget(self, key: CollectionId) -> "Observed":
-        """What is known when nobody asks for an export any more."""
+        """Return the state without an export that no caller asks for."""
         conditions = {each: value for each, value in self.conditions.items() if each != key}
         return replace(self, conditions=conditions, dropped=self.dropped - {key})
 
@@ -126,9 +126,9 @@ class Observed:
 
 
 def _heard(before: Mapping[str, float], process: str, now: float) -> Mapping[str, float]:
-    """A process has spoken: at its first word it replaces those of the same name.
+    """Record a response of a process: its first one replaces processes of the same name.
 
-    Should two of one name live, against the rules, both are listed from their next words on.
+    If two of one name live, against the rules, both are listed from their next responses on.
     """
     if process in before:
         return {**before, process: now}

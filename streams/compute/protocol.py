@@ -13,15 +13,15 @@ iteration and a sequence number, which counts over all iterations of an epoch. A
 messages of another nonce, copies of a sequence number, and iterations of an epoch lower than
 one it has seen: a zombie's (`streams.compute.reader`).
 
-**Order.** The command topic has one partition: commands take effect in the order in which they
-stand there. Effects are eventual, and both sides bear messages that cross.
+**Order.** The command topic has one partition: commands take effect in the order of their
+offsets. Effects are eventual, and both sides tolerate messages that cross.
 
 **Duties of a replica.** `CreateDataflow` answers with `Frontiers`, at or beyond the as_of, each
 kind monotone; nothing is written to a shard or a topic before `AllowWrites`.
 `InitializationComplete` answers with `Reconciled`: from then on the replica runs exactly what
 the iteration asked for. `AllowCompaction` with the empty frontier drops the dataflow, and is
-answered with empty `Frontiers` when it no longer runs, also when it never did. A replica that
-has nothing else to say for some seconds writes `Alive`.
+answered with empty `Frontiers` once it no longer runs, also if it never did. A replica without
+other responses for some seconds writes `Alive`.
 
 Bytes are in `streams.compute.codec`.
 """
@@ -43,7 +43,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class CreateInstance:
-    """What all dataflows share: the namespace of our topics and the number of buckets."""
+    """Settings that all dataflows share: the namespace of topics, the number of buckets."""
 
     namespace: str
     buckets: int
@@ -65,7 +65,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class AllowCompaction:
-    """Nobody outside reads the export below the frontier any more; empty: drop the dataflow."""
+    """No external reader reads the export before the frontier; empty: drop the dataflow."""
 
     id: CollectionId
     frontier: Antichain
@@ -78,7 +78,7 @@ class InitializationComplete:
 
 @dataclass(frozen=True, slots=True)
 class AllowWrites:
-    """The replica may write to shards and output topics, for good in this iteration."""
+    """The replica may write to shards and output topics for the rest of the iteration."""
 
 
 Command = (
@@ -94,7 +94,7 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The replica runs what was asked for: so many kept as they were, created, dropped."""
+    """The replica runs what was requested: how many were kept, created and dropped."""
 
     kept: int
     created: int
@@ -103,10 +103,10 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Frontiers:
-    """How far a dataflow has come; None is unchanged.
+    """The progress of a dataflow; None is unchanged.
 
-    `write`: the contents below it are sealed in the shard (or in the output topic, for a
-    sink). `output`: the replica's own state has come this far.
+    `write`: the contents before it are final in the shard (or in the output topic, for a sink).
+    `output`: the frontier of the replica's own state.
     """
 
     id: CollectionId
@@ -116,7 +116,7 @@ class Frontiers:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The condition of a dataflow, for people; may be lost.
+    """The condition of a dataflow, for display; may be lost.
 
     `state` is one of starting, hydrating, running, stalled, failed; `progress` is free text,
     such as `3 of 8 slices`.
@@ -130,10 +130,10 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Hydration:
-    """How far a dataflow's hydration has come, for people; may be lost.
+    """The progress of a dataflow's hydration, for display; may be lost.
 
-    Units: rows as they are stored, of a source messages. `seconds_left` is at the pace so far,
-    None before the first slice is done.
+    Units: stored rows, or messages of a source. `seconds_left` is extrapolated, None before the
+    first slice is done.
     """
 
     id: CollectionId
@@ -144,7 +144,7 @@ class Hydration:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The process that writes it lives. Every response says so; this one says nothing else."""
+    """The process that writes it is live. Every response says so; this one says only that."""
 
 
 Response = Reconciled | Frontiers | Status | Hydration | Alive
@@ -152,7 +152,7 @@ Response = Reconciled | Frontiers | Status | Hydration | Alive
 
 @dataclass(frozen=True, slots=True)
 class CommandMessage:
-    """A command as it stands on the topic."""
+    """A command as encoded on the topic."""
 
     nonce: str
     sequence: int
@@ -161,7 +161,7 @@ class CommandMessage:
 
 @dataclass(frozen=True, slots=True)
 class ResponseMessage:
-    """A response as it stands on the topic; `replica` names the process that wrote it."""
+    """A response as encoded on the topic; `replica` names the process that wrote it."""
 
     nonce: str
     replica: str
@@ -170,10 +170,10 @@ class ResponseMessage:
 
 
 def process_name(replica: str, start: str) -> str:
-    """How a process of a replica signs; `start` tells its starts apart and has no hyphen."""
+    """The name of a replica's process; `start` identifies its start and has no hyphen."""
     return f"{replica}-{start}"
 
 
 def replica_of(process: str) -> str:
-    """The replica that a process belongs to, by the name that it signs with."""
+    """Return the replica of a process name."""
     return process.rpartition("-")[0] or process

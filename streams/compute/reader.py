@@ -1,15 +1,15 @@
-"""Reading the command topic: once each, in order, from the newest iteration on.
+"""Reads the command topic: each command once, in order, from the newest iteration on.
 
 `Reading` is the pure part. It holds the epoch and nonce of the iteration and the sequence
 number that comes next, and says of each message whether it counts. Messages older than the
 first Hello seen, of another nonce, of a lower epoch, and copies do not count; a gap in the
 numbers is `Corrupt`.
 
-`CommandReader` is the edge: it opens the topic, skips to the last Hello that stands there, and
-follows. What it cannot read it hands on as `Unread` and passes over: whoever may write to the
-topic could otherwise end every replica for ever, for a new process reads the same.
-`ResponseReader` does the same job for the controller over the response topic, where
-each replica process counts for itself.
+`CommandReader` does the I/O: it opens the topic, skips to the last Hello there, and follows. It
+skips a record that it cannot read and reports it as `Unread`: otherwise one bad record would
+stop every replica permanently, because a new process reads it again. `ResponseReader` does the
+same for the controller over the response topic, where each replica process has its own sequence
+numbers.
 """
 
 import logging
@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Why a record of the command topic is no command, or what is missing before it."""
+    """Why a record of the command topic is not a command, or what is missing before it."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What stands at an offset of the command topic, if it counts or cannot be read."""
+    """A record of the topic at an offset that counts or cannot be read."""
 
     offset: Offset
     command: Command | Unread
@@ -42,16 +42,16 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reader of commands remembers. `next` is the next sequence number that counts."""
+    """The state of a reader of commands. `next` is the sequence number expected next."""
 
     epoch: int = -1
     nonce: str = ""
     next: int = 0
 
     def step(self, message: CommandMessage) -> tuple["Reading", Command | None]:
-        """The reading after the message, and its command if it counts.
+        """Return the reading after the message, and its command if it counts.
 
-        Errors: Corrupt when a message is missing.
+        Errors: Corrupt if a message is missing.
         """
         match message.command:
             case Hello(nonce, epoch) if self._begins(message, epoch):
@@ -69,16 +69,16 @@ class Reading:
                 return replace(self, next=self.next + 1), command
 
     def past_gap(self, message: CommandMessage) -> "Reading":
-        """The reading that takes the message to come next, whatever is missing before it."""
+        """The reading that accepts the message as next, whatever is missing before it."""
         return replace(self, next=message.sequence)
 
     def _begins(self, message: CommandMessage, epoch: int) -> bool:
-        """Whether a Hello begins an iteration: no zombie's, no late copy of an older one."""
+        """Whether a Hello begins an iteration: not a zombie's, not a copy of an older one."""
         return epoch > self.epoch or (epoch == self.epoch and message.sequence >= self.next)
 
 
 class CommandReader:
-    """The commands of the newest iteration, then whatever follows. Single-threaded."""
+    """The commands of the newest iteration, then later ones. Single-threaded."""
 
     def __init__(self, logs: Logs, topic: Topic) -> None:
         self._logs, self._topic = logs, topic
@@ -91,7 +91,7 @@ class CommandReader:
         return self._reading.nonce
 
     def poll(self, wait_ms: int) -> tuple[Heard, ...]:
-        """The commands that have come, in order; empty after `wait_ms` of nothing.
+        """Return new commands in order; none after `wait_ms` without any.
 
         The first call reads to the end of the topic and begins with the last Hello there.
         """
@@ -132,7 +132,7 @@ class CommandReader:
                 self._caught_up_at = None
 
     def _commands(self, value: bytes) -> Iterator[Command | Unread]:
-        """The command of a record, if it counts, and what is wrong with it or before it."""
+        """Return the command of a record, if it counts, and the errors with it or before it."""
         try:
             message = decode_command(value)
         except Corrupt as wrong:
@@ -149,13 +149,13 @@ class CommandReader:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What a reader of responses remembers: the last number heard of each replica process."""
+    """The state of a reader of responses: the last sequence number of each replica process."""
 
     nonce: str
     heard: Mapping[str, int] = field(default_factory=dict)
 
     def step(self, message: ResponseMessage) -> tuple["Hearing", ResponseMessage | None]:
-        """The hearing after the message, and the message if it counts."""
+        """Return the hearing after the message, and the message if it counts."""
         if message.nonce != self.nonce:
             return self, None
         if message.sequence <= self.heard.get(message.replica, -1):
@@ -167,7 +167,7 @@ class Hearing:
 class ResponseReader:
     """Responses to one iteration, from the topic's end at its opening on.
 
-    `position` is the offset of the next record: what lies before it was heard.
+    `position` is the offset of the next record to read.
     """
 
     def __init__(self, logs: Logs, topic: Topic, nonce: str) -> None:
@@ -176,11 +176,11 @@ class ResponseReader:
         self._tail = logs.tail({topic: self.position})
 
     def restart(self, nonce: str) -> None:
-        """From here on only responses to the iteration `nonce` count."""
+        """Accept only responses to the iteration `nonce` from here on."""
         self._hearing = Hearing(nonce)
 
     def poll(self, wait_ms: int) -> tuple[ResponseMessage, ...]:
-        """The responses that have come and count; what is no response is passed over."""
+        """Return new responses that count; other records are skipped."""
         heard: list[ResponseMessage] = []
         for entry in self._tail.poll(wait_ms):
             self.position = Offset(entry.offset + 1)

@@ -1,28 +1,28 @@
-"""What an ingestion does next: bind offsets of a raw topic to a time. Pure decisions.
+"""Reclocking: decides how an ingestion binds offsets of a raw topic to times. Pure.
 
-The shard of the source carries its *binding*: for each partition the offset before which
-everything is in. An interval takes the messages from the binding to some later offsets, all
-at one time, and its Append names both ends. It counts only if its lower is the shard's upper
-and its from-offsets are the shard's binding (rule 18): intervals join without gap or overlap
-in time *and* in offsets, whoever wrote them.
+The shard of the source carries its *binding*: for each partition the offset before which all
+messages are ingested. An interval takes the messages from the binding to some later offsets,
+all at one time, and its Append names both ends. It counts only if its lower is the shard's
+upper and its from-offsets are the shard's binding (rule 18): intervals join without gap or
+overlap in time *and* in offsets, whoever wrote them.
 
     time of an interval [lower, upper)   =  max(now, lower);  upper = time + 1
     hence upper > lower, whatever the wall clock did (rule 27)
     time of the first one                =  lower, which is the source's since
 
-So what stood in the topic when the source was made is there at each time that can be read of
-it: nobody sees an empty or a half-read source, and a read waits for the first interval.
+So all messages that were in the topic when the source was created are there at each readable
+time: a reader never sees an empty or half-loaded source, and waits for the first interval.
 
-Now is by the earlier of two clocks, ours and the broker's: a time once taken is not given back,
-and of a source that is ahead of the others every join waits. While it is not known how far the
-two differ nothing is bound to a time at all.
+Now is the earlier of two clocks, ours and the broker's: a time cannot be taken back, and every
+join waits for the other inputs of a source that is ahead. While their difference is unknown
+nothing is bound to a time.
 
-Ingestion is not a deterministic dataflow: two replicas read the same topic at other moments
-and bind it otherwise. So nothing is clipped and nothing linked again. The loser throws away
-its chunks and its keyed state, for these were computed against a binding that never was, and
-rebuilds the state from the shard itself, which at `upper - 1` holds exactly what was read up
-to the binding. For the same reason a checkpoint record of an ingestion is written after its
-Append was read back as counted, never before.
+Ingestion is not a deterministic dataflow: two replicas read the same topic at different moments
+and bind it differently. So a loser's chunks are neither clipped nor linked again: it discards
+them and its keyed state, because they were computed against a binding that did not count, and
+rebuilds the state from the shard, which at `upper - 1` holds exactly the messages up to the
+binding. For the same reason a checkpoint record of an ingestion is written after its Append was
+read back as counted, never before.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ MAX_SKEW_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far an ingestion has come: a frontier, and the offsets bound before it."""
+    """The position of an ingestion: a frontier, and the offsets bound before it."""
 
     frontier: Antichain
     offsets: Offsets
@@ -47,7 +47,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """What a partition holds: the first offset still there, and the last stable offset."""
+    """The offsets of a partition: the first one still there, and the last stable offset."""
 
     low: int
     high: int
@@ -55,10 +55,10 @@ class Ends:
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The wall clock as this writer sees it.
+    """The clocks that this writer knows.
 
-    An idle source ticks every `tick_ms`; `skew_ms` is our clock less the broker's, None while
-    it is not known.
+    An idle source ticks every `tick_ms`; `skew_ms` is our clock less the broker's, None if
+    unknown.
     """
 
     now_ms: int
@@ -67,7 +67,7 @@ class Clock:
 
     @property
     def earlier_ms(self) -> int:
-        """The time by the earlier of the two clocks, as far as it is known."""
+        """The time by the earlier of the two clocks, as far as known."""
         return self.now_ms - max(0, self.skew_ms or 0)
 
 
@@ -88,7 +88,7 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Nothing came: append the empty `[lower, upper)`; the binding stays."""
+    """No messages: append the empty `[lower, upper)`; the binding stays."""
 
     lower: Antichain
     upper: Antichain
@@ -97,31 +97,31 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """Drop the keyed state and build it from the shard at `at`, where another has led it."""
+    """Drop the keyed state; rebuild it from the shard at `at`, which another replica wrote."""
 
     at: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """Only time has moved: go on from `at` with the state as it is."""
+    """Only time has moved: continue at `at` with the same state."""
 
     at: Position
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to do until messages come or `until_ms`; None: until the clock is right."""
+    """Nothing to do until messages arrive or `until_ms`; None: until the clock is right."""
 
     until_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The topic no longer holds what the binding promises; a person must decide.
+    """The topic no longer holds the messages after the binding; an operator must decide.
 
     Either retention overtook the ingestion (`low` is past `expected`) or the topic was
-    truncated or made anew (`high` is before it).
+    truncated or created again (`high` is before it).
     """
 
     partition: int
@@ -139,10 +139,11 @@ def next_interval(
     clock: Clock,
     budget: int | None = None,
 ) -> Ingestion:
-    """What to do now, `own` being where the ingestion's own state stands.
+    """Return the next action, `own` being the position of the ingestion's own state.
 
-    Units: `budget` counts messages. The very first interval takes all there is, whatever
-    the budget: what stood in the topic when the source was made is one snapshot at one time.
+    Units: `budget` counts messages. The very first interval takes all there is, whatever the
+    budget: the messages in the topic at the creation of the source are one snapshot at one
+    time.
     """
     if own != shard:
         return decide_lost(own, shard)
@@ -166,10 +167,10 @@ def next_interval(
 
 
 def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:
-    """What a replica does when the shard is not where its own state is.
+    """Return what a replica does if the shard is not at the position of its own state.
 
-    An equal binding means that the other merely ticked: `own` is the position *before* the
-    attempt that lost, so its state is still that of the binding.
+    An equal binding means that the other replica only ticked: `own` is the position *before*
+    the attempt that lost, so its state is still that of the binding.
     """
     if dict(own.offsets) == dict(shard.offsets):
         return Follow(shard)
@@ -177,7 +178,7 @@ def decide_lost(own: Position, shard: Position) -> Rebuild | Follow:
 
 
 def ranges(step: Ingest, topic: Mapping[int, Ends]) -> dict[int, tuple[int, int]]:
-    """For each partition with messages to read: the first offset, and the one to stop at."""
+    """For each partition with messages to read: the first offset, and the end."""
     found = {}
     for partition, stop in step.to_offsets.items():
         start = step.from_offsets.get(partition, topic[partition].low)
@@ -195,7 +196,7 @@ def _broken(offsets: Offsets, topic: Mapping[int, Ends]) -> Broken | None:
 
 
 def _reached(offsets: Offsets, topic: Mapping[int, Ends], limit: int | None) -> dict[int, int]:
-    """Where to read up to: fairly divided among the partitions that have something."""
+    """Return the end offsets to read to: fairly divided among the partitions with messages."""
     starts = {p: offsets.get(p, ends.low) for p, ends in topic.items()}
     waiting = [p for p, ends in topic.items() if ends.high > starts[p]]
     share = None if limit is None else max(1, limit // max(1, len(waiting)))

@@ -1,15 +1,15 @@
-"""The replica's side of the protocol, as a pure machine: commands in, actions out.
+"""The replica's side of the protocol as a pure state machine: commands in, actions out.
 
     WAITING --Hello--> GREETED --CreateInstance--> INITIALIZING --InitializationComplete-->
     READ_ONLY --AllowWrites--> READ_WRITE;    Hello leads from every stage to GREETED
 
-What runs keeps running, with the rights it has, while a new iteration is being told. On
-InitializationComplete the session compares: a dataflow stays exactly when the iteration names
-one with the same export and an equal description; every other one is dropped *first*, then the
-missing ones are created. So a replica that reconnects to an unchanged history does nothing.
+Running dataflows keep running, with the rights they have, while a new iteration is received. On
+InitializationComplete the session reconciles: a dataflow stays if and only if the iteration
+names one with the same export and an equal description; all others are dropped *first*, then
+the missing ones are created. So a replica that reconnects to an unchanged history does nothing.
 
-A dataflow whose AllowCompaction is empty does not exist. Commands on unknown exports are no
-mistake of anybody: they may cross, and a drop of an unknown export is confirmed.
+A dataflow with an empty AllowCompaction does not exist. Commands on unknown exports are not
+errors: messages may cross, and a drop of an unknown export is confirmed.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ class Stage(Enum):
 
 COMPUTING = frozenset({Stage.INITIALIZING, Stage.READ_ONLY, Stage.READ_WRITE})
 
-# Which command may come in which stage. A Hello may come in any.
+# The commands that are legal in each stage. A Hello is legal in any.
 LEGAL: Mapping[type[Command], frozenset[Stage]] = {
     Hello: frozenset(Stage),
     CreateInstance: frozenset({Stage.GREETED}),
@@ -59,14 +59,14 @@ LEGAL: Mapping[type[Command], frozenset[Stage]] = {
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """Action: the instance's settings are these (sent once)."""
+    """Action: set the instance's settings (sent once)."""
 
     instance: CreateInstance
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Action: end this process, for only a new one can take these settings."""
+    """Action: exit this process, because only a new one can take these settings."""
 
     reason: str
 
@@ -91,7 +91,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Compact:
-    """Action: nobody outside reads the export below this frontier."""
+    """Action: no external reader reads the export before this frontier."""
 
     export: CollectionId
     frontier: Antichain
@@ -99,7 +99,7 @@ class Compact:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Action: answer Reconciled, and report the frontiers of everything kept anew."""
+    """Action: answer Reconciled, and report the frontiers of all kept dataflows again."""
 
     kept: tuple[CollectionId, ...]
     created: int
@@ -116,7 +116,7 @@ Action = Configure | Restart | Create | Drop | Compact | Reconcile | Write
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Where the protocol stands and what runs because of it."""
+    """The stage of the protocol and the dataflows that it has asked for."""
 
     stage: Stage = Stage.WAITING
     nonce: str = ""
@@ -125,12 +125,12 @@ class Session:
     told: Mapping[CollectionId, DataflowDescription] = field(default_factory=dict)
     compactions: Mapping[CollectionId, Antichain] = field(default_factory=dict)
 
-    def step(  # noqa: C901, PLR0911, PLR0912  one arm a kind of command
+    def step(  # noqa: C901, PLR0911, PLR0912  one arm per kind of command
         self, command: Command
     ) -> tuple["Session", tuple[Action, ...]]:
-        """The session after the command, and what to do, in order.
+        """Return the session after the command, and the actions in order.
 
-        Errors: InvalidUsage when the stage forbids the command; the session is unchanged.
+        Errors: InvalidUsage if the stage forbids the command; the session is unchanged.
         """
         if self.stage not in LEGAL[type(command)]:
             raise InvalidUsage(
@@ -147,7 +147,7 @@ class Session:
             case AllowCompaction(export, frontier):
                 return self._compact(export, frontier)
             case Schedule():
-                return self, ()  # a dataflow waits for its inputs by itself
+                return self, ()  # a dataflow itself waits for its inputs
             case InitializationComplete():
                 return self._reconcile()
             case AllowWrites():
@@ -182,7 +182,7 @@ class Session:
     def _compact(
         self, key: CollectionId, frontier: Antichain
     ) -> tuple["Session", tuple[Action, ...]]:
-        frontier = self.compactions.get(key, frontier).join(frontier)  # only ever forward
+        frontier = self.compactions.get(key, frontier).join(frontier)  # forward only
         compactions = {**self.compactions, key: frontier}
         session = replace(self, compactions=compactions)
         if self.stage is Stage.INITIALIZING:

@@ -1,4 +1,4 @@
-"""From the description of a sink's dataflow to what its runner is told."""
+"""Converts the description of a sink's dataflow to the spec of its runner."""
 
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Frontiers, Response, Status
@@ -9,9 +9,9 @@ from streams.storage.sink_runner import SinkSpec, SinkStatus
 
 
 def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:
-    """What the runner of a described sink is told.
+    """Return the spec of a described sink.
 
-    Errors: InvalidUsage when the dataflow is no sink.
+    Errors: InvalidUsage if the dataflow is not a sink.
     """
     if description.sink is None or len(description.imports) != 1:
         raise InvalidUsage(f"dataflow {description.export} is no sink of one collection")
@@ -29,7 +29,7 @@ def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:
 
 
 def sink_responses(export: CollectionId, status: SinkStatus) -> tuple[Response, ...]:
-    """What a replica says when a sink's status changed."""
+    """Return a replica's responses to a change of a sink's status."""
     said = Status(export, status.state, status.message)
     if status.frontier is None:
         return (said,)

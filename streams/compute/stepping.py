@@ -1,25 +1,25 @@
-"""What a replica does next for one dataflow: pure decisions over frontiers.
+"""Decides the next step of a dataflow on a replica, from frontiers alone. Pure.
 
-A dataflow's *state* on a replica holds everything its imports said before a frontier `s`. A
+A dataflow's *state* on a replica reflects all updates of its imports before a frontier `s`. A
 *step* takes the imports' updates of `[s, u)`, derives the output's updates of `[s, u)` and
-leaves state at `u`. What counts is appended to the output's shard, whose upper `U` other
+leaves state at `u`. The output is appended to the output's shard, whose upper `U` other
 replicas of the dataflow move as well. The invariants that make every interleaving exact:
 
-    s is the replica's own, U is everybody's       a step starts at s, never at U (rule 16)
+    s is the replica's own, U is shared             a step starts at s, never at U (rule 16)
     appended = [max(s, U), u), or nothing          the step is whole, the append is clipped
     u <= meet of the imports' uppers               what is read is final
     since of every import <= s - 1                 history stays apart from change (rule 5)
     restart at a checkpoint f <= U                 nothing above U is known to be appended
 
-An import whose since stood at `s` would have its history advanced onto `s`, where the next
-step reads it a second time as change: hence `s - 1`.
+If an import's since were `s`, its history would be advanced to `s`, where the next step would
+read it again as changes: hence `s - 1`.
 
 Times are ordered totally, so frontiers are compared through their one element. The empty
 frontier stands for "complete": of an upper, that all is final; of a since, that nothing can
 be read; of `scheduled`, that nothing is due.
 
-What this module does not do: it reads no shard, runs no step, knows no clock. Ingestion,
-whose input is a raw topic and not a shard, has its own decisions in `reclocking`.
+This module reads no shard, runs no step and has no clock. Ingestion, whose input is a raw topic
+and not a shard, has its own decisions in `reclocking`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from streams.compute.checkpoints import Checkpoint, Hydration, newest
+from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint, newest
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import EMPTY, Antichain, frontier, meet_all
 from streams.storage.read import LAST
@@ -37,7 +37,7 @@ _END = frontier(LAST)
 
 @dataclass(frozen=True, slots=True)
 class InputBatch:
-    """One batch of an import as its shard describes it; `size` is in bytes, 0 when empty."""
+    """One batch of an import as in its shard; `size` is in bytes, 0 if empty."""
 
     lower: Antichain
     upper: Antichain
@@ -48,8 +48,8 @@ class InputBatch:
 class Input:
     """An import as far as this replica has folded its log.
 
-    `batches` holds at least every batch with updates that overlaps `[s, upper)`; older ones
-    and empty ones may be left out. `since` is that of the very state which `batches` are of.
+    `batches` holds at least every batch with updates that overlaps `[s, upper)`; older ones and
+    empty ones may be left out. `since` is from the same state as `batches`.
     """
 
     collection: CollectionId
@@ -68,7 +68,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing changes in `[lower, upper)`: move state and output there without running."""
+    """Nothing changes in `[lower, upper)`: move state and output there without a step."""
 
     lower: Antichain
     upper: Antichain
@@ -76,7 +76,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done; `blocked_by` names the imports that stand in the way, if any."""
+    """Nothing can be done; `blocked_by` names the imports that block it, if any."""
 
     blocked_by: tuple[CollectionId, ...] = ()
 
@@ -85,11 +85,11 @@ class Wait:
 class Overtaken:
     """Some import can no longer be read at `as_of`: its since is beyond it.
 
-    From `next_step`: a hold was lost, say by a lease that ran out while this process slept;
-    state is of no use any more, so resume as after a restart. From `resume`: the output's
-    upper as known here is older than what the others have appended since, so fold its log to
-    the end and ask again; if that does not help, the dataflow's own hold on its imports was
-    broken, which is an error to report.
+    From `next_step`: a hold was lost, for example because a lease expired while this process
+    was suspended; the state is useless, so resume as after a restart. From `resume`: the
+    output's upper as folded here is older than the other replicas' Appends, so fold its log to
+    the end and retry; if that does not help, the dataflow's own hold on its imports was lost,
+    which is an error to report.
     """
 
     as_of: Timestamp
@@ -101,17 +101,17 @@ Next = Step | Idle | Wait | Overtaken
 
 @dataclass(frozen=True, slots=True)
 class FromCheckpoint:
-    """Go on from the stored state at this frontier."""
+    """Continue from the stored state at this frontier."""
 
     frontier: Timestamp
 
 
 @dataclass(frozen=True, slots=True)
 class Hydrate:
-    """Drop what state there is, and build it from the imports' snapshot at `as_of`.
+    """Drop any state, and build it from the imports' snapshots at `as_of`.
 
-    `done` slices of the stored plan are in state already (rule 20); 0 starts from nothing.
-    State then stands at `as_of + 1`.
+    `done` slices of the stored plan are in state already (rule 20); 0 starts from nothing. The
+    state is then at `as_of + 1`.
     """
 
     as_of: Timestamp
@@ -129,11 +129,11 @@ def next_step(
     in_flight: bool = False,
     budget: int | None = None,
 ) -> Next:
-    """The next interval of a dataflow whose state stands at `own`.
+    """Return the next action of a dataflow whose state is at `own`.
 
-    `scheduled` is the earliest time at which the output may change by itself (rule 44).
-    While a step is in flight there is nothing to decide, above all no idle append
-    (rule 22): its state would overtake the step's.
+    `scheduled` is the earliest time at which the output may change without input (rule 44).
+    While a step is in flight there is nothing to decide, above all no idle append (rule 22):
+    its state would overtake the step's.
 
     Units: `budget` is in bytes of import batches to read; None reads all there is.
     """
@@ -148,19 +148,19 @@ def next_step(
     news = [b for each in inputs for b in each.batches if _has_news(b, own, target)]
     if not news and not scheduled.strictly_precedes(target):
         return Idle(own, target)
-    end = _END if target.is_empty else target  # whatever happens has a time
+    end = _END if target.is_empty else target  # every change has a time
     return Step(own, _within_budget(end, news, budget))
 
 
 def can_hydrate(as_of: Timestamp, inputs: Iterable[Input]) -> bool:
-    """Whether every import is final at `as_of`: the snapshot there can be read."""
+    """Whether every import is final at `as_of`, so that the snapshot can be read."""
     return not any(each.upper.less_equal(as_of) for each in inputs)
 
 
 def clip(step: Step | Idle, shard_upper: Antichain) -> tuple[Antichain, Antichain] | None:
-    """The part of a step that is still open in the output's shard: None when none is.
+    """Return the part of a step that is still open in the output's shard; None if none is.
 
-    The step as a whole was computed, and its state is kept, whatever is appended (rule 16).
+    The whole step was computed, and its state is kept, whatever part is appended (rule 16).
     """
     lower = step.lower.join(shard_upper)
     return (lower, step.upper) if lower.strictly_precedes(step.upper) else None
@@ -171,14 +171,14 @@ def resume(
     shard_upper: Antichain,
     input_sinces: Iterable[Antichain],
     birth_as_of: Timestamp,
-    hydration: Hydration | None = None,
+    hydration: HydrationCheckpoint | None = None,
 ) -> Resume:
-    """Where a replica that has just started finds its state (rule 17).
+    """Return where a replica that has just started finds its state (rule 17).
 
-    `checkpoints` are those of the dataflow's present fingerprint. The greatest one at or
-    below the shard's upper serves, unless some import's since has reached it. Otherwise
-    state is rebuilt at the last time that is already appended, at birth at the first one;
-    `hydration` is the stored progress of such a rebuilding, or None.
+    `checkpoints` are those of the dataflow's present fingerprint. The greatest one at or below
+    the shard's upper is used, unless some import's since has reached it. Otherwise state is
+    rebuilt at the last time that is already appended, or at the first one if nothing is;
+    `hydration` is the stored progress of such a rebuild, or None.
     """
     since = _join_all(input_sinces)
     best = newest(checkpoints, shard_upper)
@@ -191,14 +191,14 @@ def resume(
 
 
 def hydration_time(shard_upper: Antichain, birth_as_of: Timestamp) -> Timestamp:
-    """The as_of to build state at: the last appended time, at birth the first ever."""
+    """Return the as_of to build state at: the last appended time, or the first time ever."""
     if shard_upper.is_empty:
         return birth_as_of
     return max(birth_as_of, Timestamp(shard_upper.time - 1))
 
 
 def hold_at(consumed: Antichain) -> Antichain:
-    """What to hold after all times before `consumed` were taken: one time less (rule 5)."""
+    """Return the hold after all times before `consumed` were consumed: one less (rule 5)."""
     if consumed.is_empty:
         return consumed
     return frontier(max(MINIMUM_TIME, consumed.time - 1))
@@ -207,13 +207,13 @@ def hold_at(consumed: Antichain) -> Antichain:
 def holds(
     checkpoints: Iterable[Checkpoint],
     shard_upper: Antichain,
-    hydration: Hydration | None = None,
+    hydration: HydrationCheckpoint | None = None,
 ) -> Antichain | None:
-    """What this replica holds on each of its imports; None: leave the hold where it is.
+    """Return this replica's hold on each of its imports; None: leave it unchanged.
 
-    It is one less than the oldest state that a restart could still need, that is the
-    greatest checkpoint at or below the shard's upper *as read back* (rules 17 and 21), and
-    not beyond the as_of of a hydration under way.
+    It is one less than the oldest state that a restart could still need, which is the greatest
+    checkpoint at or below the shard's upper *as read back* (rules 17 and 21), and not beyond
+    the as_of of a hydration in progress.
     """
     held = [] if hydration is None else [frontier(hydration.as_of)]
     needed = newest(checkpoints, shard_upper)
@@ -234,11 +234,11 @@ def _has_news(batch: InputBatch, own: Antichain, target: Antichain) -> bool:
 def _within_budget(
     target: Antichain, news: Sequence[InputBatch], budget: int | None
 ) -> Antichain:
-    """The greatest upper of a batch up to which the news fits, else the least (rule 26).
+    """Return the last batch upper up to which the input fits the budget (rule 26).
 
-    Only uppers of batches are cut points, so that a step takes a batch whole, and at least
-    one batch, however large. A cut through the middle of a merged batch of another import
-    is exact all the same: its times are kept apart from since on.
+    Steps end at uppers of batches, so that a step takes whole batches, at least one, however
+    large. A cut through a merged batch of another import is still exact: its times from since
+    on are distinct.
     """
     if budget is None or not news:
         return target

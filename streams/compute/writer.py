@@ -1,11 +1,10 @@
-"""Writing to the protocol's topics: numbered, in order, and never a number twice.
+"""Writes messages to the protocol's topics, in order, each sequence number once.
 
 An indeterminate append is repeated with the same bytes, and readers drop the copies. After a
-determinate failure a number is given again. After one that stays indeterminate it is not known
-which number comes next: it may be used up, or not. So numbers go on beyond it, which readers of
-responses take as it is; readers of commands take a gap only where an iteration begins, so
-nothing but a new one is written then. One lock an object, so that the order of numbers is the
-order on the topic.
+determinate failure the number is reused. After a failure that stays indeterminate the number
+may or may not be used up. So numbers continue beyond it, which readers of responses accept;
+readers of commands accept a gap only at the start of an iteration, so a new iteration is
+written then. One lock per object makes the order of numbers the order on the topic.
 """
 
 import threading
@@ -18,11 +17,11 @@ from streams.ids import Offset, Topic
 from streams.kafka.log import Logs
 
 ATTEMPTS = 10
-"""How often an indeterminate append is repeated before its error is passed on."""
+"""Number of attempts of an indeterminate append before its error is raised."""
 
 
 class CommandWriter:
-    """The controller's pen on one command topic, for one epoch."""
+    """Appends the commands of one epoch to a command topic."""
 
     def __init__(self, logs: Logs, topic: Topic, epoch: int) -> None:
         self._logs, self._topic, self._epoch = logs, topic, epoch
@@ -32,11 +31,11 @@ class CommandWriter:
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether only a new iteration can be written: one that was begun is not sure to be."""
+        """Whether only a new iteration can be written: an earlier append is in doubt."""
         return self._is_in_doubt
 
     def begin(self, nonce: str, commands: Sequence[Command]) -> Offset:
-        """Begin an iteration with a Hello and the given commands; the Hello's offset.
+        """Begin an iteration with a Hello and the given commands; return the Hello's offset.
 
         Errors: Determinate, Indeterminate; then the iteration before it may be over.
         """
@@ -74,7 +73,7 @@ class CommandWriter:
 
 
 class ResponseWriter:
-    """A replica process's pen on the response topic. `replica` names process and start."""
+    """Appends a replica process's responses. `replica` names the process and its start."""
 
     def __init__(self, logs: Logs, topic: Topic, replica: str) -> None:
         self._logs, self._topic, self._replica = logs, topic, replica
@@ -102,7 +101,7 @@ class ResponseWriter:
 
 
 def _append_surely(logs: Logs, records: Sequence[tuple[Topic, bytes]]) -> Offset:
-    """Append, again and again while the result is unknown; the first record's offset."""
+    """Append, retrying while the result is unknown; return the first record's offset."""
     doubt: Indeterminate | None = None
     for _ in range(ATTEMPTS):
         try:

@@ -1,4 +1,4 @@
-"""A Kafka cluster as storage sees it: logs, chunks and topics behind shared connections."""
+"""A Kafka cluster for storage: logs, chunks and topics behind shared connections."""
 
 from streams.ids import Offset, Topic
 from streams.kafka import clients
@@ -13,9 +13,9 @@ from streams.kafka.topics import Topics
 
 
 class KafkaBroker:
-    """The connections of one process. Tails are the caller's to close.
+    """The connections of one process. The caller closes the tails.
 
-    `choices` are what new topics are made with; old ones must be as durable.
+    New topics are created with `choices`; existing ones must be as durable.
     """
 
     def __init__(self, settings: ClientSettings, choices: TopicChoices = DEFAULTS) -> None:
@@ -26,10 +26,12 @@ class KafkaBroker:
         self._chunks = KafkaChunks(settings, self._sender)
         self.logs: Logs = self._logs
         self.chunks: Chunks = self._chunks
-        self.topics: Topics = KafkaTopics(admin, choices)
+        self.topics: Topics = KafkaTopics(
+            admin, choices, another=lambda: clients.admin(settings)
+        )
 
     def committed(self, topic: Topic, start: Offset) -> Tail:
-        """One reader of a topic that others write: of what they have committed."""
+        """Return a reader of the committed records of a topic that others write."""
         return self._logs.committed(topic, start)
 
     def close(self) -> None:

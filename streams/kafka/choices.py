@@ -1,19 +1,19 @@
-"""What a user may choose of the topics that we make: copies, partitions, broker settings.
+"""User options for the topics that we create: replication, partitions, broker settings.
 
-Chosen as NAME=VALUE pairs:
+The options are NAME=VALUE pairs:
 
-    replication.factor     copies of each record; 3, or 1 on a single broker
-    min.insync.replicas    how many must have it before it counts; 2, or 1 on a single broker
+    replication.factor     replicas of each record; 3, or 1 on a single broker
+    min.insync.replicas    how many must have it before an ack; 2, or 1 on a single broker
     data.partitions        partitions that data topics made from now on begin with; 1. They get
                            more as what they hold asks for it (`streams.compaction.partitions`)
     KIND.SETTING           a broker's setting for new topics of a kind (log, data, output),
                            as data.segment.bytes or output.delete.retention.ms; the other
                            kinds are commands and responses
 
-What a guarantee hangs on cannot be chosen: logs and data are kept for ever until we delete,
-logs have one partition and the broker's append time, output is compacted, no leader is
-elected that lacks records (rules 11 to 13), and responses are kept for twice as long as the
-commands that they answer, or longer, and for ever if commands are.
+Settings on which a guarantee depends cannot be chosen: logs and data are kept until we delete
+them, logs have one partition and the broker's append time, output is compacted, unclean leader
+election is off (rules 11 to 13), and responses are kept at least twice as long as the commands
+that they answer, and forever if commands are.
 """
 
 from collections.abc import Mapping
@@ -53,10 +53,10 @@ _OURS: Mapping[TopicKind, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChoices:
-    """What was chosen.
+    """The chosen options.
 
-    Without a `durability` it is three copies with two in sync, or what a single broker can
-    give. `settings` go to the broker when a topic of the kind is made.
+    The default `durability` is three replicas with two in sync, or one replica on a single
+    broker. `settings` go to the broker when a topic of the kind is created.
     """
 
     durability: Durability | None = None
@@ -68,9 +68,9 @@ DEFAULTS = TopicChoices()
 
 
 def topic_choices(pairs: Mapping[str, str]) -> TopicChoices:
-    """The choices that NAME=VALUE pairs say.
+    """Parse NAME=VALUE pairs.
 
-    Errors: InvalidUsage, naming what was expected and what came.
+    Errors: InvalidUsage, with the expected and the actual value.
     """
     settings: dict[TopicKind, dict[str, str]] = {}
     for name in sorted(pairs.keys() - {REPLICATION, MIN_INSYNC, DATA_PARTITIONS}):
@@ -85,7 +85,7 @@ def topic_choices(pairs: Mapping[str, str]) -> TopicChoices:
 
 
 def _check_memory(settings: Mapping[TopicKind, Mapping[str, str]]) -> None:
-    """Errors: InvalidUsage when responses would be gone before what they answer."""
+    """Errors: InvalidUsage if responses would expire before their commands."""
     kept = {
         kind: _retention_ms(kind, settings.get(kind, {}))
         for kind in (TopicKind.COMMANDS, TopicKind.RESPONSES)
@@ -99,14 +99,14 @@ def _retention_ms(kind: TopicKind, chosen: Mapping[str, str]) -> int:
     text = chosen.get(RETENTION_MS, retention_of(kind))
     if text != "-1" and not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise InvalidUsage(
-            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 for ever, got"
+            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 (forever), got"
             f" {text!r}"
         )
     return int(text)
 
 
 def _durability(pairs: Mapping[str, str]) -> Durability | None:
-    """The copies that were chosen; what is not said of them is as safe as it can be."""
+    """Return the chosen durability; options that are not given have the safest value."""
     if REPLICATION not in pairs and MIN_INSYNC not in pairs:
         return None
     copies = _number(pairs, REPLICATION, _COPIES.replication)
@@ -121,7 +121,7 @@ def _number(pairs: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _setting(name: str) -> tuple[TopicKind, str]:
-    """The kind of topic and the broker's setting that a name stands for."""
+    """Return the kind of topic and the broker's setting of a name."""
     prefix, _, setting = name.partition(".")
     kind = next((each for each in _OURS if each.value == prefix), None)
     if kind is None or not setting:
@@ -132,6 +132,6 @@ def _setting(name: str) -> tuple[TopicKind, str]:
     if setting in _OURS[kind]:
         hint = f"; {MIN_INSYNC} is chosen for all topics" if setting == MIN_INSYNC else ""
         raise InvalidUsage(
-            f"topic setting {name} cannot be chosen: a guarantee hangs on it{hint}"
+            f"topic setting {name} cannot be chosen: a guarantee depends on it{hint}"
         )
     return kind, setting

@@ -1,7 +1,7 @@
-"""Chunks on a broker: written under fresh keys, found again by offset, checked by key and CRC.
+"""Chunks on a broker: written under fresh keys, read by offset, checked by key and CRC.
 
-All bodies of one write go to one partition, chosen by the first key: their offsets follow one
-another, and whoever reads the write back reads it in one sweep.
+All bodies of one write go to one partition, chosen by the first key: their offsets are
+consecutive, so a reader fetches them in one sweep.
 """
 
 import threading
@@ -40,33 +40,34 @@ _PACE: Mapping[str, clients.Setting] = {
     "queued.min.messages": 1000,
     "queued.max.messages.kbytes": 16 << 10,  # per partition: reading on beyond what was asked
 }
-_FEW_OF_EACH = {"fetch.message.max.bytes": 64 << 10}  # a larger record comes all the same
-_SWEEP = 8  # unwanted records in a row that cost less to read over than a seek
+# a larger record is delivered all the same
+_FEW_OF_EACH = {"fetch.message.max.bytes": 64 << 10}
+_SWEEP = 8  # reading over this many unwanted records costs less than a seek
 _AT_ONCE = 500
 _POLL_S = 1.0
 _AGAIN_S = 2.0
-"""A fetch that brings nothing for so long is begun anew, and again ever more rarely.
+"""A fetch without any record for this long is restarted, with growing timeouts.
 
-Once in a thousand rounds of `torture input` a consumer read nothing of what it was assigned for
-30 s, though brokers answered; one cause was a reference to partition -1 (`_check_places`).
+Once in a thousand rounds of `torture input` a consumer read nothing from its assignment for 30
+s, although brokers answered; one cause was a reference to partition -1 (`_check_places`).
 """
-_READERS = 4  # sweeps at once of one isolation level
-_COUNTED_S = 300.0  # how long a writer may go without the partitions that a topic has got
-_NAMED = 4  # topics that an error names, at most
+_READERS = 4  # concurrent sweeps per isolation level
+_COUNTED_S = 300.0  # how long a writer may miss new partitions of a topic
+_NAMED = 4  # most topics that an error names
 
 
 class Counted(NamedTuple):
-    """The partitions of a topic, and when that was so. Units: monotonic seconds."""
+    """The number of partitions of a topic, and when it was read. Units: monotonic seconds."""
 
     partitions: int
     at: float
 
 
 class KafkaChunks:
-    """Chunk bodies in compacted topics. Clients are made by the first call.
+    """Chunk bodies in compacted topics. Clients are created by the first call.
 
-    A few readers go on at once; a writer waits for no reader. An Append decides what counts,
-    and no transaction, so what counts is read uncommitted.
+    A few readers run concurrently; a writer waits for no reader. Chunks count by an Append, not
+    by a transaction, so they are read uncommitted.
     """
 
     def __init__(self, settings: ClientSettings, sender: Sender | None = None) -> None:
@@ -80,11 +81,11 @@ class KafkaChunks:
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
-        """Store bodies side by side; one confirmed without an offset is written anew."""
+        """Write bodies in a row; one that is confirmed without an offset is written again."""
         return self.write_all([ChunkWrite(topic, bodies, headers)])[0]
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """Store the bodies of many topics in one flush."""
+        """Write the bodies of many topics with one flush."""
         count = self._readers["read_uncommitted"].count
         partitions = [uuid.uuid4().int % count(each.topic) for each in wanted]
         missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
@@ -107,11 +108,11 @@ class KafkaChunks:
         ]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
-        """Bodies by reference, all partitions at once."""
+        """Fetch bodies by reference, from all partitions at once."""
         return [body for body, _ in self._fetch("read_uncommitted", topic, refs)]
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
-        """Bodies with their headers, below the last stable offset."""
+        """Fetch bodies with their headers, below the last stable offset."""
         return self._fetch("read_committed", topic, refs)
 
     def _fetch(
@@ -125,7 +126,7 @@ class KafkaChunks:
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
-        """Bodies of many topics in one sweep, by a reader that reads little beyond them."""
+        """Fetch bodies of many topics in one sweep, with a consumer that prefetches little."""
         meaning = {**_MEANING, "isolation.level": "read_uncommitted"}
         consumer = clients.consumer(self._settings, meaning, {**_PACE, **_FEW_OF_EACH})
         try:
@@ -141,9 +142,9 @@ class KafkaChunks:
         }
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """Write a tombstone for each; where no record can be there is nothing to forget.
+        """Write a tombstone for each chunk; places where no record can be are ignored.
 
-        The client takes a partition below zero for any, and would delete what is not meant.
+        The client treats a negative partition as any, and would delete other chunks.
         """
         there = [ref for ref in refs if _is_place(ref)]
         last = max((ref.partition for ref in there), default=-1)
@@ -165,16 +166,16 @@ class KafkaChunks:
 
 @dataclass(frozen=True, slots=True)
 class _Client:
-    """A consumer, and how many partitions of each topic it has learnt of."""
+    """A consumer, and the number of partitions of each topic it knows."""
 
     consumer: Consumer
     partitions: dict[Topic, int] = field(default_factory=dict)
 
 
 class _Reader:
-    """A few consumers, each for one sweep at a time. Looking up partitions waits for none.
+    """A few consumers, each for one sweep at a time. Partition lookups wait for none.
 
-    One whose sweep failed is not used again: it may be the reason.
+    A consumer whose sweep failed is discarded: it may be the cause.
     """
 
     def __init__(self, settings: ClientSettings, isolation: _Isolation) -> None:
@@ -190,8 +191,8 @@ class _Reader:
     def sweep(
         self, topic: Topic, refs: Sequence[ChunkRef]
     ) -> dict[tuple[Topic, int, int], ChunkRecord]:
-        """The records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
-        # a topic or a partition that does not exist would be waited for
+        """Return the records of a topic by partition and offset. Errors: as `Chunks.fetch`."""
+        # a consumer would wait for a topic or partition that does not exist
         _check_places(topic, refs)
         last = max(refs, key=_place)
         if self.count_beyond(topic, last.partition) <= last.partition:
@@ -227,19 +228,19 @@ class _Reader:
         return clients.consumer(self._settings, self._meaning, _PACE)
 
     def count(self, topic: Topic) -> int:
-        """The partitions of a topic; it may have got more in the last few minutes."""
+        """The number of partitions of the topic; it may have grown in the last few minutes."""
         known = self._partitions.get(topic)
         if known is None or time.monotonic() - known.at > _COUNTED_S:
             return self._look_up(topic, self._asker())
         return known.partitions
 
     def count_beyond(self, topic: Topic, partition: int) -> int:
-        """As `count`, asked anew if this partition is not among those that are known."""
+        """Like `count`, looked up again if this partition is not among the known ones."""
         count = self.count(topic)
         return count if partition < count else self._look_up(topic, self._asker())
 
     def _look_up(self, topic: Topic, consumer: Consumer) -> int:
-        """Errors: Determinate, also when there is no such topic."""
+        """Look up the partitions. Errors: Determinate, also if the topic does not exist."""
         try:
             found = consumer.list_topics(topic, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
@@ -251,14 +252,14 @@ class _Reader:
         return count
 
     def _asker(self) -> Consumer:
-        """A consumer that reads nothing, only asks; any number of threads at once."""
+        """Return a consumer for metadata requests only, usable by any number of threads."""
         with self._lock:
             if self._asking is None:
                 self._asking = self._made()
             return self._asking
 
     def close(self) -> None:
-        """Release the connections, once no sweep is under way."""
+        """Release the connections once no sweep is running."""
         with ExitStack() as stack:
             for _ in range(_READERS):
                 stack.enter_context(self._turns)
@@ -287,8 +288,8 @@ def _ref(record: Outgoing, delivered: Delivered, rows: int) -> ChunkRef | None:
 class _Sweep:
     """One fetch: forward through the wanted offsets of each partition, seeking over gaps.
 
-    Invariant: each partition's queue holds, in offset order, what is still wanted of it; a
-    partition without any is no longer assigned.
+    Invariant: each partition's queue holds its remaining offsets in order; a partition without
+    any is no longer assigned.
     """
 
     def __init__(self, consumer: Consumer, wanted: Mapping[Topic, Iterable[ChunkRef]]) -> None:
@@ -337,7 +338,7 @@ class _Sweep:
         partition = message.partition()
         place = Topic(message.topic() or ""), -1 if partition is None else partition
         queue = self._wanted.get(place)
-        if queue is None:  # a partition that is done, or an event of the whole client
+        if queue is None:  # a finished partition, or an event of the whole client
             return
         wanted, error, offset = queue[0], message.error(), message.offset() or 0
         if error is not None:
@@ -361,7 +362,7 @@ class _Sweep:
 
 
 def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-    """Errors: Corrupt for a chunk at or beyond the last stable offset: no event tells of it."""
+    """Errors: Corrupt for a chunk at or beyond the last stable offset: it is not delivered."""
     for last in {ref.partition: ref for ref in sorted(refs, key=_place)}.values():
         place = TopicPartition(topic, last.partition)
         try:
@@ -373,9 +374,9 @@ def _check_stable(consumer: Consumer, topic: Topic, refs: Sequence[ChunkRef]) ->
 
 
 def _check_places(topic: Topic, refs: Iterable[ChunkRef]) -> None:
-    """Errors: Corrupt for a place where no record can be; a log may name any.
+    """Errors: Corrupt for a place where no record can be; a log may name any place.
 
-    The client has meanings of its own for what is below zero, and brings nothing.
+    The client gives negative numbers a special meaning, and delivers nothing.
     """
     for ref in refs:
         if not _is_place(ref):
@@ -391,7 +392,7 @@ def _missing(topic: Topic, wanted: ChunkRef, why: str) -> Corrupt:
 
 
 def _require(consumer: Consumer, topics: Collection[Topic]) -> None:
-    """Errors: Determinate for a topic that does not exist; it would be waited for."""
+    """Errors: Determinate for a topic that does not exist; a consumer would wait for it."""
     try:
         there = consumer.list_topics(timeout=clients.ANSWER_TIMEOUT_S).topics
     except KafkaException as error:
@@ -410,7 +411,7 @@ def _name(topic: Topic, ref: ChunkRef) -> str:
 
 
 def headers_of(found: Message) -> Sequence[tuple[str, bytes | None]]:
-    """The headers of a record, in their order."""
+    """Return the headers of a record, in order."""
     headers = found.headers() or []
     pairs = headers.items() if isinstance(headers, dict) else headers
     return [
@@ -419,7 +420,7 @@ def headers_of(found: Message) -> Sequence[tuple[str, bytes | None]]:
 
 
 def checked(topic: Topic, ref: ChunkRef, found: Message) -> bytes:
-    """The body of a record that must be the chunk referred to. Errors: Corrupt."""
+    """Return the body of a record that must be the given chunk. Errors: Corrupt."""
     if found.key() != ref.key.encode():
         raise Corrupt(
             f"chunk {_name(topic, ref)}: expected key {ref.key}, found {found.key()!r}"

@@ -1,8 +1,8 @@
-"""Producers, consumers and admin clients of librdkafka, made with what our guarantees need.
+"""Creates librdkafka producers, consumers and admin clients with the settings we rely on.
 
-Latency comes from what is *not* waited for: no linger on the way in; on the way out the broker
-answers a fetch as soon as it has one byte, so the longest wait only bounds how often an idle
-reader asks, and how long a newly followed topic may have to wait its turn.
+For latency, producers do not linger and the broker answers a fetch as soon as it has one byte;
+so `fetch.wait.max.ms` only bounds how often an idle consumer polls, and how long a newly
+assigned topic may have to wait.
 """
 
 import gc
@@ -20,7 +20,7 @@ from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 
 ANSWER_TIMEOUT_S = 30.0
-"""How long the cluster may take to answer before a call fails."""
+"""Timeout of requests to the cluster, in seconds."""
 
 _log = logging.getLogger("streams.kafka.librdkafka")
 
@@ -31,8 +31,8 @@ _CONNECTION: Mapping[str, Setting] = {
     "socket.nagle.disable": True,
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1000,
-    "topic.metadata.refresh.fast.interval.ms": 20,  # a topic made a moment ago
-    # what matters comes back as an error of ours; a broker that is away would fill the log
+    "topic.metadata.refresh.fast.interval.ms": 20,  # a topic that was just created
+    # relevant errors are raised by us; an unreachable broker would fill the log
     "log_level": 2,
 }
 
@@ -41,9 +41,9 @@ _MARGIN_BYTES = 1 << 16  # headers and framing on top of the greatest record
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without the cyclic collector, where the client makes or takes an object a message.
+    """Disable the cyclic garbage collector while the client handles one object per message.
 
-    None of them is in a cycle, and looking for cycles took a quarter of the time.
+    None of them is in a cycle, and the search for cycles took a quarter of the time.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -67,7 +67,7 @@ def producer(
         "queue.buffering.max.kbytes": 1 << 20,
         "delivery.timeout.ms": int(ANSWER_TIMEOUT_S * 1000),
         "retry.backoff.ms": 20,
-        "topic.metadata.propagation.max.ms": 5000,  # our topics exist before they are written
+        "topic.metadata.propagation.max.ms": 5000,  # topics are created before they are written
         **choices,
     }
     sure: dict[str, Setting] = {"acks": "all", "enable.idempotence": True, **guarantees}
@@ -79,7 +79,7 @@ def consumer(
     guarantees: Mapping[str, Setting],
     choices: Mapping[str, Setting],
 ) -> Consumer:
-    """A consumer without a group: positions are the caller's, and a lost one is an error."""
+    """A consumer without group management: the caller keeps positions, a lost one raises."""
     defaults: dict[str, Setting] = {
         **_CONNECTION,
         "fetch.queue.backoff.ms": 2,
@@ -90,7 +90,7 @@ def consumer(
         **choices,
     }
     sure: dict[str, Setting] = {
-        "group.id": "slackwater",  # asked for by the client, never joined
+        "group.id": "slackwater",  # the client requires one; the group is never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "error",
@@ -100,17 +100,17 @@ def consumer(
 
 
 def admin(settings: ClientSettings) -> AdminClient:
-    """A client that makes and describes topics."""
+    """Return a client that creates and describes topics."""
     return _made(
         settings, lambda: AdminClient(dict(settings.client(_CONNECTION, {})), logger=_log)
     )
 
 
 def _made(settings: ClientSettings, make: Callable[[], T]) -> T:
-    """A client. Errors: InvalidUsage when librdkafka refuses the settings."""
+    """Create a client. Errors: InvalidUsage if librdkafka rejects the settings."""
     try:
         return make()
     except KafkaException as error:
         told = settings.masked(cause_of(error).str())
     # raised here, not above: the cause may show a secret
-    raise InvalidUsage(f"client settings are refused: {told}")
+    raise InvalidUsage(f"client settings are invalid: {told}")

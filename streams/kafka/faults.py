@@ -1,8 +1,8 @@
-"""What Kafka's errors mean for the caller: was there an effect, was there none, who knows.
+"""Maps Kafka's errors to ours: the call had an effect, had none, or it is unknown.
 
-An error is Determinate only where it proves that nothing was stored: the record itself was
-refused, or never left. Everything else may hide a first attempt whose answer was lost, and is
-Indeterminate; saying so too often costs a read, saying it too seldom costs a wrong answer.
+An error is Determinate only if it proves that nothing was stored: the record itself was
+refused, or was never sent. Every other error may hide a first attempt whose answer was lost,
+and is Indeterminate. A false Indeterminate costs a read, a false Determinate a wrong answer.
 """
 
 from confluent_kafka import KafkaError, KafkaException
@@ -45,7 +45,7 @@ OUT_OF_RANGE = frozenset(
         KafkaError._LOG_TRUNCATION,  # noqa: SLF001 -- as above
     }
 )
-"""The partition does not hold the offset asked for."""
+"""The partition does not hold the requested offset."""
 
 UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 -- as above
 
@@ -66,7 +66,7 @@ UNANSWERED = frozenset(
         KafkaError.KAFKA_STORAGE_ERROR,
     }
 )
-"""Nobody answered, or somebody who cannot now: another time may be better."""
+"""No broker answered, or one that cannot serve now: a retry may succeed."""
 
 _MISUSE = frozenset(
     {
@@ -81,7 +81,7 @@ _MISUSE = frozenset(
 
 _HINTS = {
     KafkaError.INVALID_REPLICATION_FACTOR: (
-        ": choose replication.factor and min.insync.replicas as the cluster can give them"
+        ": choose replication.factor and min.insync.replicas that the cluster can satisfy"
     ),
     KafkaError.TOPIC_AUTHORIZATION_FAILED: (
         ": grant this client's user READ, WRITE and DESCRIBE on the topic"
@@ -90,7 +90,7 @@ _HINTS = {
 
 
 def cause_of(error: KafkaException) -> KafkaError:
-    """The KafkaError that an exception of the client carries."""
+    """Return the KafkaError that an exception of the client carries."""
     cause = error.args[0] if error.args else None
     return (
         cause if isinstance(cause, KafkaError) else KafkaError(KafkaError.UNKNOWN, str(error))
@@ -98,27 +98,27 @@ def cause_of(error: KafkaException) -> KafkaError:
 
 
 def write_fault(doing: str, error: KafkaError) -> Determinate | Indeterminate:
-    """What a failed write means."""
+    """Return our error for a failed write."""
     kind = Determinate if error.code() in _REFUSED else Indeterminate
     return kind(_said(doing, error))
 
 
 def read_fault(doing: str, error: KafkaError | KafkaException) -> Determinate:
-    """What a failed read means: it had no effect."""
+    """Return our error for a failed read, which had no effect."""
     cause = cause_of(error) if isinstance(error, KafkaException) else error
     kind = Unanswered if cause.code() in UNANSWERED else Determinate
     return kind(_said(doing, cause))
 
 
 def admin_fault(doing: str, error: KafkaException) -> SlackwaterError:
-    """What a refused or failed change of topics means; all of ours may be repeated."""
+    """Return our error for a failed change of topics; all changes may be repeated."""
     cause = cause_of(error)
     text = _said(doing, cause)
     return InvalidUsage(text) if cause.code() in _MISUSE else Indeterminate(text)
 
 
 def _said(doing: str, cause: KafkaError) -> str:
-    """What failed of what, and what to do where that is known."""
+    """Return the text: what failed, where, and what to do if that is known."""
     is_alike = cause.code() == KafkaError.TOPIC_EXCEPTION and "collide" in cause.str()
     hint = ALIKE if is_alike else _HINTS.get(cause.code(), "")
     return f"{doing}: {cause.str()} ({cause.name()}){hint}"

@@ -1,8 +1,8 @@
-"""Faults on demand: logs and chunks that fail before, after and instead of answering.
+"""Fault injection: logs and chunks that fail before, after or instead of a write.
 
-What a network, a broker or the death of a process can do to one write, at will and repeatably.
-The wrappers take one `Fault` of a plan for each write; tests give the plan, the soak command
-draws it from a seed. A caller that follows rule 1 never notices more than that it took longer.
+Reproduces what a network, a broker or the death of a process can do to a write. The wrappers
+take one `Fault` of a plan for each write; tests give the plan, the soak command draws it from a
+seed. A caller that follows rule 1 only sees that the write took longer.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,33 +25,33 @@ from streams.kafka.topics import Topics
 
 
 class Fault(Enum):
-    """What becomes of one write."""
+    """The fault of one write."""
 
     NONE = auto()
     BEFORE = auto()
-    """Nothing is written, and the caller is told so."""
+    """Nothing is written, and the caller gets Determinate."""
     AFTER = auto()
     """Written, but the answer is lost."""
     INSTEAD = auto()
-    """Not written, and the caller cannot know. A log's record may surface later."""
+    """Not written, and the caller gets Indeterminate. A log's record may appear later."""
     TWICE = auto()
-    """Written twice, and the answer is lost: a retry whose first attempt came through."""
+    """Written twice, and the answer is lost: a retry whose first attempt succeeded."""
     PARTLY = auto()
-    """The first record is written, the rest is not, and the caller cannot know."""
+    """The first record is written, the rest is not, and the caller gets Indeterminate."""
 
 
 UNKNOWN = frozenset({Fault.AFTER, Fault.INSTEAD, Fault.TWICE, Fault.PARTLY})
-"""The faults after which the caller does not know whether there was an effect."""
+"""The faults after which the caller does not know whether the write had an effect."""
 
 Records = Sequence[tuple[Topic, bytes]]
 
 
 class FaultyLogs:
-    """Takes one fault of `plan` for each append; passes on what comes after the plan's end.
+    """Takes one fault of `plan` for each append; passes appends on after the plan's end.
 
-    Appends that failed INSTEAD wait in `pending` until `surface` writes them: a produce that
-    shows up late. While `silent` is set nobody answers at all. Logs in `unwritable` cannot be
-    written, and nobody knows whether they were.
+    Appends that failed INSTEAD wait in `pending` until `surface` writes them: a late produce.
+    While `silent` is set no call is answered. Appends to logs in `unwritable` are
+    Indeterminate.
     """
 
     def __init__(self, inner: Logs, plan: Iterable[Fault] = ()) -> None:
@@ -62,7 +62,7 @@ class FaultyLogs:
         self._plan: Iterator[Fault] = iter(plan)
 
     def plan(self, faults: Iterable[Fault]) -> None:
-        """What the next appends meet."""
+        """The faults of the next appends."""
         self._plan = iter(faults)
 
     def append(self, records: Records) -> tuple[Offset, ...]:
@@ -84,7 +84,7 @@ class FaultyLogs:
         return offsets
 
     def append_each(self, records: Records, stragglers_ms: int) -> tuple[Stored, ...]:
-        """Append, or fail as planned: then all of them."""
+        """Append, or fail as planned, with the same fault for all logs."""
         there = [each for each in records if each[0] not in self.unwritable]
         try:
             offsets = iter(self.append(there) if there else ())
@@ -96,34 +96,34 @@ class FaultyLogs:
         )
 
     def surface(self, most: int | None = None) -> None:
-        """Write what waits, `most` of it, the oldest first."""
+        """Write up to `most` of the pending appends, the oldest first."""
         count = len(self.pending) if most is None else most
         found, self.pending = self.pending[:count], self.pending[count:]
         for records in found:
             self.inner.append(records)
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
-        """The bounds, if anybody answers."""
+        """Return the bounds, unless silent."""
         if self.silent:
             raise Unanswered("injected silence")
         return self.inner.bounds(topic)
 
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
-        """The bounds, if anybody answers."""
+        """Return the bounds, unless silent."""
         if self.silent:
             raise Unanswered("injected silence")
         return self.inner.bounds_all(topics)
 
     def is_bare(self, topic: Topic, start: Offset) -> bool:
-        """Passed on."""
+        """Pass on."""
         return self.inner.is_bare(topic, start)
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
-        """The inner tail."""
+        """Return the inner tail."""
         return self.inner.tail(starts)
 
     def truncate(self, topic: Topic, before: Offset) -> None:
-        """Passed on."""
+        """Pass on."""
         self.inner.truncate(topic, before)
 
 
@@ -137,7 +137,7 @@ class FaultyChunks:
         self._plan: Iterator[Fault] = iter(plan)
 
     def plan(self, faults: Iterable[Fault]) -> None:
-        """What the next writes meet."""
+        """The faults of the next writes."""
         self._plan = iter(faults)
 
     def write(
@@ -156,11 +156,11 @@ class FaultyChunks:
         return refs
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """As `write`, one after the other: each may fail."""
+        """Like `write`, one after the other: each may fail."""
         return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
-        """The bodies, if anybody answers."""
+        """Return the bodies, unless silent."""
         if self.silent:
             raise Unanswered("injected silence")
         return self.inner.fetch(topic, refs)
@@ -168,27 +168,27 @@ class FaultyChunks:
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
-        """The bodies, if anybody answers."""
+        """Return the bodies, unless silent."""
         if self.silent:
             raise Unanswered("injected silence")
         return self.inner.fetch_all(wanted)
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
-        """The records, if anybody answers."""
+        """Return the records, unless silent."""
         if self.silent:
             raise Unanswered("injected silence")
         return self.inner.fetch_committed(topic, refs)
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """Passed on."""
+        """Pass on."""
         self.inner.forget(topic, refs)
 
 
 class FaultyBroker:
-    """A client's way to a broker in memory: other clients go other ways to the same one.
+    """One client's access to a broker in memory that several clients share.
 
-    `between` is called before and after everything that is asked of the broker: there others
-    may take their turn, or the caller may die.
+    `between` is called before and after each call: there other clients may take their turn, or
+    the caller may die.
     """
 
     def __init__(self, inner: MemoryBroker, between: Callable[[], None] = lambda: None) -> None:
@@ -198,7 +198,7 @@ class FaultyBroker:
 
 
 class _CutLogs:
-    """Logs with a stop before and after each call. Tails are not cut: they only read on."""
+    """Logs with a stop before and after each call. Tails are not wrapped: they only read."""
 
     def __init__(self, inner: Logs, between: Callable[[], None]) -> None:
         self._inner, self._between = inner, between
@@ -249,7 +249,7 @@ class _CutChunks:
         return refs
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """As `write`, one after the other: each may fail."""
+        """Like `write`, one after the other: each may fail."""
         return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:

@@ -1,7 +1,6 @@
-"""A producer as any client of the cluster may have one: for tests of what others may send.
+"""A producer that writes arbitrary records, for tests of what other clients may send.
 
-Nothing of ours is in what it writes: keys, headers, partitions and transactions are whatever
-the caller says.
+Keys, headers, partitions and transactions are whatever the caller gives.
 """
 
 from collections.abc import Sequence
@@ -41,11 +40,11 @@ class ForeignProducer:
         partition: int | None = None,
         commits: bool = True,
     ) -> tuple[int, int]:
-        """Write one record, durably; the partition and offset it has.
+        """Write one record, durably; return its partition and offset.
 
         `commits` says how a transactional producer ends the record's transaction.
 
-        Errors: Determinate when the broker refuses it, Indeterminate when it does not answer.
+        Errors: Determinate if the broker refuses it, Indeterminate if it does not answer.
         """
         placed: list[tuple[KafkaError | None, Message]] = []
         try:

@@ -1,12 +1,12 @@
-"""What storage asks of Kafka: logs that decide an order, and chunks found again by reference.
+"""The ports to Kafka: logs, which decide an order, and chunks, which are read by reference.
 
 Two implementations of each: in memory (`streams.kafka.memory`, the strict one, used by tests
 and by the in-process kit) and on a broker (`streams.kafka.broker`). Both pass
 `tests/contract`.
 
-A *log* is a topic with one partition. A record is durable when `append` returns; when it
-raises `Indeterminate` the record may or may not be there, and may still surface later. The
-order of offsets is the only order there is.
+A *log* is a topic with one partition. A record is durable when `append` returns; when it raises
+`Indeterminate` the record may or may not be there, and may still surface later. The order of
+offsets is the only order.
 """
 
 import zlib
@@ -21,10 +21,10 @@ from streams.values import value
 
 @value(frozen=True, slots=True)
 class Entry:
-    """One record of a log as read back. `at_ms` is the broker's append time, never ours.
+    """One record of a log as read. `at_ms` is the broker's append time, never our clock.
 
-    Without `is_append_time` it is the time that the record's writer chose, or none: a log's
-    clock cannot be told by it, and whoever keeps one halts there (rule 11).
+    Without `is_append_time` it is the time that the producer chose, or none: a log's clock
+    cannot be derived from it, and a fold halts there (rule 11).
     """
 
     topic: Topic
@@ -35,14 +35,14 @@ class Entry:
 
 
 KEY_ERRORS = "surrogateescape"
-"""How a key that is no UTF-8 is text and bytes again: found in a topic, it can be forgotten."""
+"""Error handler for keys that are not UTF-8, so that they round-trip as text."""
 
 Limit = int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """No value of the column is below `low` or above `high`; NULL and NaN may be there too."""
+    """Every value of the column is between `low` and `high`, or is NULL or NaN."""
 
     low: Limit
     high: Limit
@@ -50,13 +50,13 @@ class Range:
 
 @value(frozen=True, slots=True)
 class ChunkRef:
-    """Where a chunk lies and what must be found there.
+    """The place of a chunk, and what must be found there.
 
     `key` is the record's key (a fresh UUID, rule 6), `checksum` the CRC-32 of its value (the
-    IEEE polynomial, as in zlib, gzip and `java.util.zip.CRC32`: at hand in every language); a
+    IEEE polynomial, as in zlib, gzip and `java.util.zip.CRC32`: available in every language); a
     reader checks both. `rows` counts updates, errors included; `size` is in bytes. `ranges`, if
-    they are known, bound the values of each column, so that a reader may leave the chunk where
-    it is; they are no part of its identity.
+    known, bound the values of each column, so that a reader may skip the chunk; they are not
+    part of its identity.
     """
 
     partition: int
@@ -71,7 +71,7 @@ class ChunkRef:
 class Truncated(Determinate):
     """A log does not hold the position that a reader needs (rule 12).
 
-    With `is_lost` it does not hold any more what was folded of it: nothing heals that.
+    With `is_lost` it no longer holds records that were folded: this cannot heal.
     """
 
     is_lost = False
@@ -85,11 +85,11 @@ class Truncated(Determinate):
 
 
 class Unanswered(Determinate):
-    """No broker answers, or none that may: nothing was done, and asking again may help."""
+    """No broker answers, or none with permission: nothing was done, and a retry may help."""
 
 
 class WronglyTimed(Corrupt):
-    """A record has its writer's time, not the broker's: it halts its group (rule 11)."""
+    """A record has its producer's timestamp, not the broker's: it halts its group (rule 11)."""
 
     def __init__(self, topic: Topic, offset: int) -> None:
         super().__init__(topic, offset)
@@ -104,40 +104,40 @@ class WronglyTimed(Corrupt):
 
 
 class Tail(Protocol):
-    """One reader that follows many logs at once, each from its own offset."""
+    """A reader that follows many logs at once, each from its own offset."""
 
     def add(self, starts: Mapping[Topic, Offset]) -> None:
-        """Follow more logs, each from its start on.
+        """Follow more logs, each from its given offset.
 
-        Errors: InvalidUsage when one is already followed, Determinate when one does not exist;
-        then none of them is.
+        Errors: InvalidUsage if one is already followed, Determinate if one does not exist; then
+        none of them is added.
         """
 
     def remove(self, topic: Topic) -> None:
-        """Stop following `topic`; what was read of it but not yet polled is discarded."""
+        """Stop following `topic`; its records that were read but not polled are discarded."""
 
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
-        """Whatever has come, in offset order for each topic; empty after `wait_ms` of nothing.
+        """Return new records, in offset order for each topic; none after `wait_ms` without any.
 
-        Errors: `Truncated` when the log no longer holds the position, or the topic is gone
-        (rule 12); that topic is followed no more, the others are.
+        Errors: `Truncated` if the log no longer holds the position, or the topic is gone (rule
+        12); that topic is no longer followed, the others are.
         """
 
     def silent_ms(self) -> int:
-        """For how long no broker has answered, as the last poll saw it; 0 when one does."""
+        """Return for how long no broker has answered, as of the last poll; 0 if one does."""
 
     def close(self) -> None:
         """Release the connection."""
 
 
 Stored = Offset | Determinate | Indeterminate
-"""What became of one record: where it is, or why it is not or may not be there."""
+"""The result for one record: its offset, or the error."""
 
 
 def all_stored(results: Sequence[Stored]) -> tuple[Offset, ...]:
-    """The offsets of records that were stored together.
+    """Return the offsets of records that were stored together.
 
-    Errors: Determinate when none was stored, else Indeterminate, of the first failure.
+    Errors: Determinate if none was stored, else Indeterminate, with the first failure as cause.
     """
     offsets = tuple(each for each in results if isinstance(each, int))
     failed = [each for each in results if not isinstance(each, int)]
@@ -162,32 +162,32 @@ class Logs(Protocol):
     def append_each(
         self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int, /
     ) -> tuple[Stored, ...]:
-        """As `append`, but what fails of one log is said of its records alone.
+        """Like `append`, but a failure of one log affects only its own records.
 
-        What is not stored `stragglers_ms` after the first that is counts as Indeterminate.
+        Records that are not stored `stragglers_ms` after the first one are Indeterminate.
         """
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
-        """The first offset still held and the offset the next record will get."""
+        """Return the first offset still held and the offset of the next record."""
 
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
-        """The bounds of many logs, by a few questions however many they are."""
+        """Return the bounds of many logs with a constant number of requests."""
 
     def is_bare(self, topic: Topic, start: Offset) -> bool:
-        """Whether a log holds no record at `start` or beyond, though offsets are given away.
+        """Whether a log holds no record at `start` or beyond, though its end offset is higher.
 
-        What lies there are the marks of transactions.
+        Those offsets are transaction markers.
         """
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
-        """A reader that follows the given logs."""
+        """Return a reader that follows the given logs."""
 
     def truncate(self, topic: Topic, before: Offset) -> None:
-        """Delete the records below `before` for good (DeleteRecords)."""
+        """Delete the records below `before` permanently (DeleteRecords)."""
 
 
 class ChunkWrite(NamedTuple):
-    """Bodies, given with their row counts, and where they go."""
+    """Bodies with their row counts, and the topic they go to."""
 
     topic: Topic
     bodies: Sequence[tuple[bytes, int]]
@@ -195,12 +195,12 @@ class ChunkWrite(NamedTuple):
 
 
 def described(headers: Mapping[str, bytes], body: bytes, rows: int) -> dict[str, bytes]:
-    """The headers of a chunk: those of its collection, and what is said of this body."""
+    """Return the headers of a chunk: those of its collection, and those of this body."""
     return {**headers, "rows": b"%d" % rows, "crc32": b"%08x" % zlib.crc32(body)}
 
 
 class ChunkRecord(NamedTuple):
-    """A chunk's record as it lies there. A header that is there twice has all its values."""
+    """A chunk's record as stored. A header that occurs twice has both values."""
 
     body: bytes
     headers: Sequence[tuple[str, bytes | None]]
@@ -212,39 +212,39 @@ class Chunks(Protocol):
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
-        """Write bodies, given with their row counts, each under a fresh key; durable on return.
+        """Write bodies with their row counts, each under a fresh key; durable on return.
 
         Errors: Determinate, Indeterminate. A body without a delivered offset is written again
-        under a new key (rule 6), so that an error leaves at worst orphans.
+        under a new key (rule 6), so an error leaves at worst orphans.
         """
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
-        """Write the bodies of many topics in one flush; the references of each, in order.
+        """Write the bodies of many topics with one flush; return their references in order.
 
         Errors: as `write`; then any of them may have been stored, as orphans.
         """
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
-        """The bodies, in the order asked for.
+        """Return the bodies, in the order of the references.
 
-        Errors: Corrupt when a record is missing, or is not the one that was written: key and
-        checksum are checked, and a higher offset in its place means missing.
+        Errors: Corrupt if a record is missing, or is not the one that was written: key and
+        checksum are checked, and a record at a higher offset means that it is missing.
         """
 
     def fetch_all(
         self, wanted: Mapping[Topic, Sequence[ChunkRef]]
     ) -> Mapping[Topic, list[bytes]]:
-        """A few chunks of each of many topics at once. Errors: as `fetch`."""
+        """Fetch a few chunks of each of many topics at once. Errors: as `fetch`."""
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
-        """The records as whoever reads committed data sees them, in the order asked for.
+        """Return the records visible with read_committed, in the order of the references.
 
-        Errors: as `fetch`; a record is missing also when a transaction holds it that is open or
-        was aborted, or when one is open that began before it in its partition.
+        Errors: as `fetch`; a record is missing also if its transaction is open or was aborted,
+        or if an earlier transaction of its partition is still open.
         """
 
     def forget(self, topic: Topic, refs: Sequence[ChunkRef]) -> None:
-        """Write a tombstone for each chunk: the broker reclaims it in its own time.
+        """Write a tombstone for each chunk: the broker deletes it at the next compaction.
 
-        A reference to a place where no record can be is passed over.
+        A reference to a place where no record can be is ignored.
         """

@@ -1,4 +1,4 @@
-"""Logs on a broker: single-partition topics, appended to in one flush, read by one tail."""
+"""Logs on a broker: single-partition topics, appended to with one flush, read by one tail."""
 
 import contextlib
 import threading
@@ -27,12 +27,12 @@ T = TypeVar("T")
 _SETTLING_S, _SETTLING_MOST_S = 0.02, 0.5
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-_MANY = 8  # logs, from which on asking for all at once costs less than asking for each
+_MANY = 8  # number of logs from which on one request for all costs less
 _UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class KafkaLogs:
-    """Many logs behind one producer and one consumer, each made when first needed."""
+    """Many logs behind one producer and one consumer, each created when first needed."""
 
     def __init__(self, settings: ClientSettings, sender: Sender, admin: AdminClient) -> None:
         self._settings = settings
@@ -43,13 +43,13 @@ class KafkaLogs:
         self._asker = Asker(settings)
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
-        """Store all values at once."""
+        """Append all values with one flush."""
         return all_stored(self._append(records, None))
 
     def append_each(
         self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
     ) -> tuple[Stored, ...]:
-        """Store all values at once, and say of each what became of it."""
+        """Append all values with one flush; return the result for each."""
         return self._append(records, stragglers_ms / 1000)
 
     def _append(
@@ -59,7 +59,7 @@ class KafkaLogs:
         return tuple(_stored(each) for each in self._sender.send_each(outgoing, stragglers_s))
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
-        """First offset held, next offset given."""
+        """Return the first offset held and the next offset."""
         with self._lock:
             consumer = self._lookup()
             _require_logs(consumer, [topic])
@@ -67,7 +67,7 @@ class KafkaLogs:
         return Offset(low), Offset(high)
 
     def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
-        """Bounds of many logs: a look at all topics, then two questions to their leaders."""
+        """The bounds of many logs: metadata of all topics, then two requests per leader."""
         if len(topics) < _MANY:
             return {topic: self.bounds(topic) for topic in topics}
         self._require(topics)
@@ -92,13 +92,13 @@ class KafkaLogs:
             _require_logs(self._lookup(), topics)
 
     def _lookup(self) -> Consumer:
-        """A consumer that reads nothing, only asks. The caller holds the lock."""
+        """Return a consumer for metadata requests only. The caller holds the lock."""
         if self._consumer is None:
             self._consumer = clients.consumer(self._settings, MEANING, {})
         return self._consumer
 
     def is_bare(self, topic: Topic, start: Offset) -> bool:
-        """Whether a reader who begins at `start` comes to the end without a record."""
+        """Whether a reader that begins at `start` reaches the end without a record."""
         meaning = {**MEANING, "enable.partition.eof": True}
         consumer = clients.consumer(self._settings, meaning, {"fetch.wait.max.ms": 5})
         try:
@@ -108,9 +108,9 @@ class KafkaLogs:
         finally:
             consumer.close()
         if message is None:
-            raise Unanswered(f"look at log {topic} from offset {start}: no answer")
+            raise Unanswered(f"read log {topic} from offset {start}: no answer")
         if error is not None and error.code() != END_OF_PARTITION:
-            raise read_fault(f"look at log {topic} from offset {start}", error)
+            raise read_fault(f"read log {topic} from offset {start}", error)
         return error is not None
 
     def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
@@ -118,7 +118,7 @@ class KafkaLogs:
         return KafkaTail(self._settings, starts, self._require, self._asker)
 
     def committed(self, topic: Topic, start: Offset) -> Tail:
-        """Follow a topic that others write, without what they take back."""
+        """Follow a topic that others write, without aborted records."""
         return KafkaTail(self._settings, {topic: start}, self._require, self._asker, COMMITTED)
 
     def truncate(self, topic: Topic, before: Offset) -> None:
@@ -159,10 +159,10 @@ def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
 
 
 def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T:
-    """What is answered. A topic made a moment ago has a leader that does not know it yet.
+    """Return the answers. The leader of a new topic may not know it yet.
 
-    That there is no such partition is said, too, when nobody has told the client yet, as after
-    a broker's silence: `require` asks the brokers, and raises when it is so.
+    An unknown partition is also reported while the client has no metadata, as after an outage:
+    `require` asks the brokers, and raises if it does not exist.
     """
     deadline, pause_s = time.monotonic() + clients.ANSWER_TIMEOUT_S, _SETTLING_S
     while True:
@@ -177,11 +177,12 @@ def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T
             if time.monotonic() > deadline:
                 raise Unanswered(f"{doing}: {cause_of(error).str()}") from error
             time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _SETTLING_MOST_S)  # it has much to do, so ask less
+            # the leader is busy, so ask less often
+            pause_s = min(2 * pause_s, _SETTLING_MOST_S)
 
 
 def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:
-    """Errors: Determinate for a topic that does not exist, InvalidUsage for one of many."""
+    """Errors: Determinate for a topic that does not exist, InvalidUsage for more partitions."""
     try:
         one = next(iter(topics)) if len(topics) == 1 else None
         found = consumer.list_topics(one, timeout=clients.ANSWER_TIMEOUT_S).topics

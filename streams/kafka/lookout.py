@@ -1,8 +1,8 @@
-"""Notices what a consumer does not report: deleted topics, and brokers that do not answer.
+"""Detects what a consumer does not report: deleted topics, and brokers that do not answer.
 
-Questions go by a client of their own: on one connection answers come in the order of the
-questions, so behind a fetch that waits for seconds. Which topics there are is asked rarely, for
-the answer has all of a cluster; whether anybody answers is asked often, by one topic.
+Requests go through a separate client: on one connection responses come in the order of the
+requests, so behind a fetch that waits for seconds. The list of topics is requested rarely,
+because the response has all topics of a cluster; liveness is checked often, with one topic.
 """
 
 import contextlib
@@ -17,18 +17,18 @@ from streams.kafka import clients
 from streams.kafka.faults import GONE
 from streams.kafka.settings import ClientSettings
 
-_LOOK_EVERY_S = 3.0  # how often it is asked whether anybody answers
-_LOOK_AT_ALL_EVERY_S = 20.0  # how often it is asked which topics there are
-_LOOK_SHARE = 100  # a look whose answer takes long comes so much more rarely
-_LOOK_AT_MOST_S = 20.0  # yet before who waits for an answer gives up, not knowing of a silence
+_LOOK_EVERY_S = 3.0  # interval of liveness checks
+_LOOK_AT_ALL_EVERY_S = 20.0  # interval of topic listings
+_LOOK_SHARE = 100  # slow requests are repeated less often, by this factor
+_LOOK_AT_MOST_S = 20.0  # but before a waiting caller gives up without knowing of the outage
 _LOOK_TIMEOUT_S = 1.0
 
 Answers = Mapping[str, KafkaError | None]
-"""Topics that brokers tell of, and what is wrong with each."""
+"""Topics that brokers report, with the error of each, if any."""
 
 
 class Asker:
-    """Asks brokers which topics there are; many tails share one. It never makes a topic."""
+    """Requests the topics from brokers; shared by many tails. It never creates a topic."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -36,9 +36,9 @@ class Asker:
         self._consumer: Consumer | None = None
 
     def topics(self, topic: Topic | None = None) -> Answers | None:
-        """This topic, or all there are; None when nobody answers in time."""
+        """Return this topic, or all topics; None if no broker answers in time."""
         if not self._lock.acquire(timeout=_LOOK_TIMEOUT_S):
-            return None  # somebody else waits for an answer as well
+            return None  # another thread waits for an answer as well
         try:
             if self._consumer is None:
                 self._consumer = clients.consumer(self._settings, {}, {})
@@ -57,9 +57,9 @@ class Asker:
 
 
 class Lookout:
-    """Looks from time to time; one thread.
+    """Checks topics and brokers from time to time; one thread.
 
-    `note` is told what a broker says of a topic that seems to be gone, and may not be.
+    `note` is called with a broker's error for a topic that seems to be gone, and may not be.
     """
 
     def __init__(self, asker: Asker, note: Callable[[Topic, KafkaError], None]) -> None:
@@ -71,19 +71,19 @@ class Lookout:
         self._silent_since: float | None = None
 
     def suspect(self, topic: Topic) -> None:
-        """A broker does not know this topic; it may be there all the same: look soon."""
+        """Check soon: a broker does not know this topic, which may still exist."""
         self._unseen |= {topic}
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for a look."""
+        """Whether a check is due."""
         return time.monotonic() >= self._look_at
 
     def look(self, followed: frozenset[Topic]) -> list[Topic]:
-        """Those of the topics that are gone.
+        """Return the topics that are gone.
 
-        One answer may be of a broker that lags, and does not tell of topics that we have no
-        right to: what is missing twice is gone if asked for by its name it is, too.
+        A broker may lag, and does not list topics without permission: a topic that is missing
+        twice is gone if a request by its name confirms it.
         """
         began = time.monotonic()
         one, before = next(iter(followed), None), self._unseen
@@ -106,7 +106,7 @@ class Lookout:
         return there is not None and _is_gone(there, topic)
 
     def _named(self, topic: Topic) -> Answers | None:
-        """What is said of this one topic; what is wrong with it is noted."""
+        """Return the broker's answer for one topic; an error of the topic is noted."""
         there = self._asker.topics(topic)
         error = None if there is None else there.get(topic)
         if error is not None:
@@ -114,10 +114,10 @@ class Lookout:
         return there
 
     def _plan(self, began: float, *, at_all: bool) -> None:
-        """When to look again, after the look that began then.
+        """Schedule the next check after one that began at the given time.
 
-        One that nobody answered took as long as it waits: the end of a silence is not to go
-        unnoticed for a hundred times that.
+        An unanswered check counts only its own duration, so that the end of an outage is
+        noticed soon.
         """
         now = time.monotonic()
         took = 0.0 if self._silent_since is not None else now - began
@@ -126,13 +126,13 @@ class Lookout:
             self._look_at_all_at = now + max(_LOOK_AT_ALL_EVERY_S, took * _LOOK_SHARE)
 
     def silent_ms(self) -> int:
-        """For how long no look was answered."""
+        """Return for how long no check was answered."""
         since = self._silent_since
         return 0 if since is None else int((time.monotonic() - since) * 1000) + 1
 
 
 def _is_gone(there: Answers, topic: Topic) -> bool:
-    """Whether brokers do not tell of a topic, or say that there is none."""
+    """Whether brokers do not list the topic, or report that it does not exist."""
     if topic not in there:
         return True
     error = there[topic]

@@ -1,7 +1,7 @@
-"""Logs, chunks and topics in memory: the strict implementation, for tests and in-process use.
+"""In-memory logs, chunks and topics: the strict implementation, for tests and in-process use.
 
-What a broker merely allows itself to do late, this does at once: a chunk that is forgotten is
-gone. What a broker refuses, this refuses with the same error (`tests/contract`).
+What a broker may do late, this does at once: a forgotten chunk is gone. What a broker refuses,
+this refuses with the same error (`tests/contract`).
 """
 
 import uuid
@@ -51,12 +51,12 @@ class MemoryTail:
             self._next.update(starts)
 
     def remove(self, topic: Topic) -> None:
-        """Follow one log less; passed over when it is not followed."""
+        """Stop following a log; ignored if it is not followed."""
         with self._store.changed:
             self._next.pop(topic, None)
 
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
-        """Everything appended since the last poll; waits only while there is nothing."""
+        """Return everything appended since the last poll; wait only if there is nothing."""
         with self._store.changed:
             entries = self._take()
             if not entries and wait_ms > 0:
@@ -69,7 +69,7 @@ class MemoryTail:
         for topic, position in list(self._next.items()):
             if failure := self._failure(topic, position):
                 if entries:
-                    break  # hand out what was read first; the next poll raises
+                    break  # return what was read before; the next poll raises
                 self.remove(topic)
                 raise failure
             records = self._store.log(topic).since(position)
@@ -104,11 +104,11 @@ class MemoryTail:
         return ""
 
     def silent_ms(self) -> int:
-        """Memory always answers."""
+        """Return 0: memory always answers."""
         return 0
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following."""
         self._next.clear()
 
 
@@ -120,13 +120,13 @@ class MemoryLogs:
         self.store = store or Store()
 
     def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
-        """Append what can be appended, and raise when that is not all, as a broker would."""
+        """Append what can be appended; raise if that is not all, as a broker would."""
         return all_stored(self.append_each(records))
 
     def append_each(
         self, records: Sequence[tuple[Topic, bytes]], _stragglers_ms: int = 0, /
     ) -> tuple[Stored, ...]:
-        """Append what can be appended; of each what became of it."""
+        """Append what can be appended; return the result for each."""
         with self.store.changed:
             results = tuple(self._append(topic, value) for topic, value in records)
             self.store.changed.notify_all()
@@ -141,7 +141,7 @@ class MemoryLogs:
         return log.append(self._now_ms(), None, value, {})
 
     def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
-        """First offset held, next offset given."""
+        """Return the first offset held and the next offset."""
         with self.store.changed:
             log = self.store.log(topic)
             return Offset(log.low), Offset(log.end)
@@ -183,7 +183,7 @@ class MemoryChunks:
     def write(
         self, topic: Topic, bodies: Sequence[tuple[bytes, int]], headers: Mapping[str, bytes]
     ) -> tuple[ChunkRef, ...]:
-        """Append the bodies side by side to one partition."""
+        """Append the bodies in a row to one partition."""
         with self.store.changed:
             number = self._fresh().int % len(self.store.topic(topic).partitions)
             partition = self.store.partition(topic, number)
@@ -200,12 +200,12 @@ class MemoryChunks:
         return [self.write(*each) for each in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
-        """Bodies by reference, checked as on a broker."""
+        """Return bodies by reference, checked as on a broker."""
         with self.store.changed:
             return [self._fetch(topic, ref).body for ref in refs]
 
     def fetch_committed(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[ChunkRecord]:
-        """The same with their headers: in memory every transaction is committed at once."""
+        """Like `fetch`, with headers: in memory every transaction is committed at once."""
         with self.store.changed:
             return [self._fetch(topic, ref) for ref in refs]
 
@@ -249,7 +249,7 @@ class MemoryChunks:
 class MemoryBroker:
     """A whole broker in memory: logs, chunks and topics over one store.
 
-    With a `fresh` that is seeded everything about it is repeatable.
+    With a seeded `fresh` it is deterministic.
     """
 
     def __init__(
@@ -261,4 +261,4 @@ class MemoryBroker:
         self.topics: Topics = self.store
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there are no connections."""

@@ -1,7 +1,7 @@
-"""Raw topics and transactions in memory: the twins of `raw` and `transactions`.
+"""In-memory raw topics and transactions: the twins of `raw` and `transactions`.
 
-Markers are there too: a transaction takes one offset more in each partition it wrote to than it
-has records, as on a broker, so that whoever counts records instead of positions is found out.
+Transaction markers take offsets, as on a broker: one in each partition that a transaction wrote
+to. So code that counts records instead of positions fails.
 """
 
 import zlib
@@ -14,7 +14,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.log import Truncated
 from streams.kafka.memory_store import Partition, Store
 from streams.kafka.positions import Mark, Position
-from streams.kafka.raw import RAW_SCHEMA, Range
+from streams.kafka.raw import RAW_SCHEMA, OffsetRange
 from streams.kafka.transactions import Fenced, OutRecord
 
 
@@ -24,19 +24,19 @@ class MemoryRawReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def ends(self, topic: Topic) -> dict[int, Range]:
-        """What can be read of each partition now."""
+    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+        """Return the readable range of each partition."""
         with self._store.changed:
             partitions = self._store.topic(topic).partitions
             return {
-                number: Range(Offset(each.low), Offset(each.end))
+                number: OffsetRange(Offset(each.low), Offset(each.end))
                 for number, each in enumerate(partitions)
             }
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
     ) -> pa.Table:
-        """The records of `[lo, hi)`, the first `limit` of them."""
+        """Return the first `limit` records of `[lo, hi)`."""
         if hi < lo or (limit is not None and limit < 1):
             raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
         with self._store.changed:
@@ -59,35 +59,35 @@ class MemoryRawReader:
         )
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class MemoryPositions:
-    """How far topics were read, for who begins again; the twin of `positions`."""
+    """Read positions for restarts; the twin of `positions`."""
 
     def __init__(self) -> None:
         self._noted: dict[Topic, dict[int, Position]] = {}
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
-        """What was noted of a topic's partitions."""
+        """Return the saved positions of a topic's partitions."""
         return {n: each for n, each in self._noted.get(topic, {}).items() if n < partitions}
 
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
-        """Note positions."""
+        """Save positions."""
         self._noted.setdefault(topic, {}).update(positions)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class MemoryMarks:
-    """What was begun; the twin of `positions.KafkaMarks`."""
+    """Crash marks; the twin of `positions.KafkaMarks`."""
 
     def __init__(self) -> None:
         self._marks: dict[Topic, Mark] = {}
 
     def load(self, topic: Topic) -> Mark | None:
-        """The newest mark of a topic."""
+        """Return the newest mark of a topic."""
         return self._marks.get(topic)
 
     def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:  # noqa: ARG002  all are kept
@@ -95,7 +95,7 @@ class MemoryMarks:
         self._marks[topic] = mark
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""
 
 
 class MemoryTransactions:
@@ -109,7 +109,7 @@ class MemoryTransactions:
         self._reader = MemoryRawReader(store)
 
     def init(self) -> None:
-        """Begin, or begin anew: older sessions are fenced."""
+        """Begin or restart the session: older sessions are fenced."""
         with self._store.changed:
             self._epoch = self._store.sessions.get(self._id, 0) + 1
             self._store.sessions[self._id] = self._epoch
@@ -145,10 +145,10 @@ class MemoryTransactions:
         return record.topic, self._number(record)
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
-        """The newest value of `key` in a partition; None when there is none."""
+        """Return the newest value of `key` in a partition; None if there is none."""
         with self._store.changed:
             records = self._store.partition(topic, partition).records
             return next((each.value for each in reversed(records) if each.key == key), None)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing."""

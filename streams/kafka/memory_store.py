@@ -1,9 +1,9 @@
-"""Partitions of records in memory, as strict as a broker: what a broker refuses, this refuses.
+"""In-memory partitions of records, as strict as a broker: what it refuses, this refuses.
 
-Invariant: offsets of a partition only grow and are never given twice; a record is found at its
-offset or nowhere; below `low` nothing is held. Deleting a topic and making it again gives it
-another id and empty partitions. All methods may be called from many threads; a reader may wait
-on `changed`.
+Invariant: offsets of a partition only grow and are never reused; a record is at its offset or
+nowhere; below `low` nothing is held. Deleting a topic and creating it again gives it another id
+and empty partitions. All methods may be called from many threads; a reader may wait on
+`changed`.
 """
 
 import threading
@@ -33,7 +33,7 @@ _APPEND_TIMED = frozenset(TopicKind) - {TopicKind.OUTPUT, TopicKind.RAW}
 
 
 def are_one(one: Topic, other: Topic) -> bool:
-    """Whether a broker takes two names for one: its metrics have no dots."""
+    """Whether a broker treats two names as one: its metrics have no dots."""
     return len(one) == len(other) and one.replace(".", "_") == other.replace(".", "_")
 
 
@@ -54,7 +54,7 @@ class Partition:
     """Records in offset order; `end` is the offset of the next one.
 
     Records that are appended from now on have the broker's time if the partition
-    `is_append_timed`; what is there keeps the kind of time that it has.
+    `is_append_timed`; existing records keep theirs.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -77,18 +77,18 @@ class Partition:
         return offset
 
     def since(self, start: int, end: int | None = None) -> Sequence[Record]:
-        """The records at or beyond `start`, below `end`."""
+        """Return the records from `start` on, below `end`."""
         first = bisect_left(self.records, start, key=_offset)
         last = None if end is None else bisect_left(self.records, end, key=_offset)
         return self.records[first:last]
 
     def truncate(self, before: int) -> None:
-        """Hold nothing below `before`; the end stays where it is."""
+        """Drop the records below `before`; the end stays."""
         self.records = list(self.since(before))
         self.low = max(self.low, before)
 
     def compact(self) -> None:
-        """Keep the newest record of each key; a tombstone takes its older ones and stays."""
+        """Keep the newest record of each key; a tombstone removes older ones and stays."""
         newest = {record.key: record.offset for record in self.records}
         self.records = [each for each in self.records if newest[each.key] == each.offset]
 
@@ -116,7 +116,7 @@ class Store:
         self.sessions: dict[str, int] = {}  # transactional id -> epoch of its newest session
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Make all or nothing. Errors: InvalidUsage."""
+        """Create all or none. Errors: InvalidUsage."""
         with self.changed:
             refuse({spec.name: self._problems(spec) for spec in specs})
             for spec in specs:
@@ -140,7 +140,7 @@ class Store:
         return differences(spec, SINGLE_BROKER, found)
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Add what is missing."""
+        """Add missing partitions."""
         with self.changed:
             stored = self.topic(topic)
             timed = stored.spec.kind in _APPEND_TIMED
@@ -149,20 +149,20 @@ class Store:
             self._topics[topic] = replace(stored, partitions=stored.partitions + more)
 
     def delete(self, topics: Sequence[Topic]) -> None:
-        """Forget topics and their records; readers that wait are woken."""
+        """Delete topics and their records; waiting readers are woken."""
         with self.changed:
             for topic in topics:
                 self._topics.pop(topic, None)
             self.changed.notify_all()
 
     def describe(self, topic: Topic) -> TopicInfo | None:
-        """Identity and partitions of a topic, if it exists."""
+        """Return the id and partitions of a topic; None if it does not exist."""
         with self.changed:
             stored = self._topics.get(topic)
             return None if stored is None else TopicInfo(stored.id, len(stored.partitions))
 
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
-        """Identity and partitions of those that exist."""
+        """Return the ids and partitions of the topics that exist."""
         found = {topic: self.describe(topic) for topic in topics}
         return {topic: info for topic, info in found.items() if info is not None}
 
@@ -172,14 +172,14 @@ class Store:
             return frozenset(self._topics)
 
     def topic(self, topic: Topic) -> StoredTopic:
-        """Errors: Determinate when there is none."""
+        """Return a topic. Errors: Determinate if it does not exist."""
         stored = self._topics.get(topic)
         if stored is None:
             raise Determinate(f"topic {topic} does not exist")
         return stored
 
     def log(self, topic: Topic) -> Partition:
-        """The one partition of a log. Errors: InvalidUsage when there are more."""
+        """Return the one partition of a log. Errors: InvalidUsage if there are more."""
         stored = self.topic(topic)
         if len(stored.partitions) != 1:
             raise InvalidUsage(
@@ -188,14 +188,14 @@ class Store:
         return stored.partitions[0]
 
     def partition(self, topic: Topic, partition: int) -> Partition:
-        """Errors: Determinate when there is none."""
+        """Return a partition. Errors: Determinate if it does not exist."""
         stored = self.topic(topic)
         if not 0 <= partition < len(stored.partitions):
             raise Determinate(f"topic {topic} has no partition {partition}")
         return stored.partitions[partition]
 
     def check(self, topic: Topic, key: bytes | None, value: bytes | None) -> None:
-        """Refuse a record that a broker would refuse. Errors: Determinate."""
+        """Errors: Determinate for a record that a broker would refuse."""
         kind = self.topic(topic).spec.kind
         if kind in {TopicKind.DATA, TopicKind.OUTPUT} and key is None:
             raise Determinate(f"topic {topic} is compacted: a record needs a key")

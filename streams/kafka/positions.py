@@ -1,8 +1,8 @@
-"""How far a topic was read, kept by the brokers as the offsets of a consumer group.
+"""Read positions of topics, stored as the committed offsets of a consumer group.
 
-Nobody joins the group: a position is a note that outlives its process. The brokers drop it
-with its topic, and when nothing was noted for a while (`offsets.retention.minutes`, a week);
-then the reader begins again. So a position may save work, and nothing may hang on it.
+No consumer joins the group: a position is data that outlives its process. The brokers drop it
+with its topic, and if nothing was committed for a while (`offsets.retention.minutes`, a week);
+then the reader starts over. So a position may save work, but correctness may not depend on it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from streams.kafka.settings import ClientSettings
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A partition was read up to `offset`, by a reading that began at its start at `since_ms`.
+    """A partition was read up to `offset`, by a scan that started at `since_ms`.
 
     Units: milliseconds since the epoch.
     """
@@ -28,20 +28,20 @@ class Position:
 
 
 class KafkaPositions:
-    """Positions of one group. One thread; the client is made by the first call."""
+    """Positions in one group. One thread; the client is created by the first call."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
         self._client = _Client(settings, group)
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
-        """What was noted of a topic's partitions. Errors: Determinate."""
+        """Return the saved positions of a topic's partitions. Errors: Determinate."""
         asked = [TopicPartition(topic, number) for number in range(partitions)]
         found = self._client.committed(asked, f"positions in {topic}")
         noted = {each.partition: position_of(each) for each in found if each.error is None}
         return {number: each for number, each in noted.items() if each is not None}
 
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
-        """Note positions. Errors: Determinate."""
+        """Save positions. Errors: Determinate."""
         offsets = [
             TopicPartition(topic, number, each.offset, metadata=str(each.since_ms))
             for number, each in positions.items()
@@ -55,7 +55,7 @@ class KafkaPositions:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`[lo, hi)` was begun `starts` times by who has not said what came of it."""
+    """`[lo, hi)` was begun `starts` times without a recorded end."""
 
     lo: Offset
     hi: Offset
@@ -63,18 +63,18 @@ class Mark:
 
 
 class KafkaMarks:
-    """Marks of one group in the first partition of topics. One thread, as `KafkaPositions`."""
+    """Crash marks in a group's offset of the first partition of a topic. One thread."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
         self._client = _Client(settings, group)
 
     def load(self, topic: Topic) -> Mark | None:
-        """The newest mark of a topic. Errors: Determinate."""
+        """Return the newest mark of a topic. Errors: Determinate."""
         (found,) = self._client.committed([TopicPartition(topic, 0)], f"mark in {topic}")
         return None if found.error is not None else mark_of(found)
 
     def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:
-        """Replace a mark; one that is not waited for may be lost. Errors: Determinate."""
+        """Replace a mark; without waiting it may be lost. Errors: Determinate."""
         text = f"{mark.hi} {mark.starts}"
         offset = TopicPartition(topic, 0, mark.lo, metadata=text)
         self._client.commit([offset], f"mark in {topic}", is_waited_for=is_waited_for)
@@ -85,7 +85,7 @@ class KafkaMarks:
 
 
 class _Client:
-    """Reads and writes the offsets of a group; made by the first call."""
+    """Reads and writes the offsets of a group; created by the first call."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
         self._settings = settings
@@ -93,7 +93,7 @@ class _Client:
         self._made: Consumer | None = None
 
     def committed(self, asked: list[TopicPartition], what: str) -> list[TopicPartition]:
-        """The offsets of the group. Errors: Determinate."""
+        """Return the offsets of the group. Errors: Determinate."""
         try:
             return self._consumer().committed(asked, timeout=clients.ANSWER_TIMEOUT_S)
         except KafkaException as error:
@@ -109,7 +109,7 @@ class _Client:
             else:
                 self._consumer().commit(offsets=offsets, asynchronous=True)
         except KafkaException as error:
-            raise read_fault(f"note {what}", error) from error
+            raise read_fault(f"save {what}", error) from error
 
     def _consumer(self) -> Consumer:
         if self._made is None:
@@ -124,7 +124,7 @@ class _Client:
 
 
 def position_of(noted: TopicPartition) -> Position | None:
-    """The position in a group's offset; None when there is none, or somebody else's."""
+    """Parse the position in a group's offset; None if there is none, or a foreign one."""
     text = noted.metadata or ""
     if noted.offset < 0 or not text.isdecimal():
         return None
@@ -132,7 +132,7 @@ def position_of(noted: TopicPartition) -> Position | None:
 
 
 def mark_of(noted: TopicPartition) -> Mark | None:
-    """The mark in a group's offset; None when there is none, or somebody else's."""
+    """Parse the mark in a group's offset; None if there is none, or a foreign one."""
     words = (noted.metadata or "").split()
     if noted.offset < 0 or len(words) != len(("hi", "starts")):
         return None

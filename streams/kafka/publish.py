@@ -1,4 +1,4 @@
-"""Messages into raw topics, as a producer of the user's would send them, in bulk."""
+"""Bulk producer into raw topics, writing messages as a user's producer would."""
 
 import pyarrow as pa
 from confluent_kafka import KafkaError, Message
@@ -19,14 +19,14 @@ _FLUSH_TIMEOUT_S = 60
 
 
 class Publisher:
-    """One producer; `flush` says when everything before it is stored."""
+    """One producer; `flush` waits until everything before it is stored."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._producer = clients.producer(settings, {}, BULK)
         self._failed: list[str] = []
 
     def publish(self, topic: Topic, keys: pa.Array | None, values: pa.Array) -> None:
-        """Queue one message for each value; those of one key stay in order.
+        """Queue one message for each value; messages with one key stay in order.
 
         Shape: `keys` and `values` are utf8 or binary, of the same length; null is absent.
         """
@@ -52,9 +52,9 @@ class Publisher:
             self._failed.append(error.str())
 
     def flush(self) -> None:
-        """Return when every message queued so far is stored.
+        """Wait until every message queued so far is stored.
 
-        Errors: Indeterminate when one was not confirmed.
+        Errors: Indeterminate if one was not confirmed.
         """
         left = self._producer.flush(_FLUSH_TIMEOUT_S)
         if left or self._failed:

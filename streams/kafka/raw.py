@@ -1,12 +1,11 @@
-"""Reading the users' topics: exact ranges of offsets, as columns.
+"""Reads users' topics: exact ranges of offsets, as columns.
 
-Positions are the caller's; there is no group and nothing is committed. The end of a topic is
-its last stable offset (rule 30): what an open transaction may still take back is not there yet.
-A range may hold fewer records than offsets (transaction markers, aborted records, compaction),
-so reading stops by position, never by count.
+The caller keeps positions; there is no group and no offset commit. The end of a topic is its
+last stable offset (rule 30): records of an open transaction are not visible yet. A range may
+hold fewer records than offsets (transaction markers, aborted records, compaction), so reading
+stops by position, never by count.
 
-Rows stay columns: the client hands out one object a record, and maps right at this door
-turn them into Arrow.
+The client returns one object per record; they are converted to Arrow columns here.
 """
 
 import time
@@ -50,9 +49,9 @@ RAW_SCHEMA = pa.schema(
         ("offset", pa.int64()),
     ]
 )
-"""What `fetch` returns: a record's key and value are null where it has none."""
+"""The schema of `fetch`: key and value of a record may be null."""
 
-_AT_ONCE = 5_000  # enough to spread the cost of a call, few enough for the cache
+_AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
 _WAIT_S = 0.05
 _PASSING_S = 0.02
 
@@ -68,15 +67,15 @@ _PACE: Mapping[str, clients.Setting] = {
 }
 
 
-class Range(NamedTuple):
-    """The offsets of a partition that can be read now: `[low, high)`."""
+class OffsetRange(NamedTuple):
+    """The offsets of a partition that are readable now: `[low, high)`."""
 
     low: Offset
     high: Offset
 
 
 class RawReader:
-    """Reads raw topics. One thread; clients are made by the first call that needs them."""
+    """Reads raw topics. One thread; clients are created by the first call that needs them."""
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
@@ -84,10 +83,10 @@ class RawReader:
         self._consumer: Consumer | None = None
         self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
 
-    def ends(self, topic: Topic) -> dict[int, Range]:
-        """What can be read of each partition now.
+    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+        """Return the readable range of each partition.
 
-        Errors: Determinate, also when there is no such topic.
+        Errors: Determinate, also if the topic does not exist.
         """
         if self._admin is None:
             self._admin = clients.admin(self._settings)
@@ -103,12 +102,12 @@ class RawReader:
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
     ) -> pa.Table:
-        """The committed records of `[lo, hi)`, `hi` being at most what `ends` gave.
+        """Return the committed records of `[lo, hi)`; `hi` is at most the end by `ends`.
 
-        With a `limit` at most so many, the first ones: what was read is then `[lo, last offset
-        + 1)`. Columns as in `RAW_SCHEMA`, in offset order.
+        With a `limit`, the first records up to that number: the range read is then `[lo, last
+        offset + 1)`. Columns as in `RAW_SCHEMA`, in offset order.
 
-        Errors: Truncated when retention took `lo` away; Determinate.
+        Errors: Truncated if retention deleted `lo`; Determinate.
         """
         if hi < lo or (limit is not None and limit < 1):
             raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
@@ -144,7 +143,7 @@ class RawReader:
         return batches
 
     def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
-        """The consumer, with `lo` next; reading on keeps what it prefetched."""
+        """The consumer, positioned at `lo`; if it is there already its prefetch is kept."""
         if self._consumer is None:
             self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
         if self._at != (topic, partition, lo):
@@ -153,7 +152,7 @@ class RawReader:
         return self._consumer
 
     def _rest(self, consumer: Consumer, at: TopicPartition, hi: Offset) -> None:
-        """Prefetch while there is more to come; at the end ask for nothing any more."""
+        """Prefetch while more is to come; pause at the end."""
         _, end = consumer.get_watermark_offsets(at, cached=True)
         if at.offset <= hi and at.offset < end:
             self._at = (Topic(at.topic), at.partition, at.offset)
@@ -168,14 +167,14 @@ class RawReader:
             self._at = None
 
 
-def _ends(admin: AdminClient, topic: Topic) -> dict[int, Range]:
+def _ends(admin: AdminClient, topic: Topic) -> dict[int, OffsetRange]:
     asked = admin.describe_topics(
         TopicCollection([topic]), request_timeout=clients.ANSWER_TIMEOUT_S
     )
     partitions = [TopicPartition(topic, each.id) for each in asked[topic].result().partitions]
     lows = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client leaves it untyped
     highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
-    return {number: Range(lows[number], highs[number]) for number in sorted(lows)}
+    return {number: OffsetRange(lows[number], highs[number]) for number in sorted(lows)}
 
 
 def _offsets(
@@ -190,7 +189,7 @@ def _offsets(
 
 
 def _passes(cause: KafkaError) -> bool:
-    """Whether a moment later the answer may be another: an election, a topic just made."""
+    """Whether a retry may succeed: an election, a topic that was just created."""
     return cause.code() in {
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -200,7 +199,7 @@ def _passes(cause: KafkaError) -> bool:
 def _records(
     messages: Sequence[Message], topic: Topic, partition: int, position: int
 ) -> Sequence[Message]:
-    """Those that are records. Errors: Truncated, Determinate when one of them is an error."""
+    """The records among the messages. Errors: Truncated, Determinate for an error message."""
     errors = list(map(Message.error, messages))
     if not any(errors):
         return messages
@@ -211,9 +210,9 @@ def _records(
 
 
 def behind(message: Message) -> int:
-    """The position behind a record, or the end of the partition if that is what it tells.
+    """The position after a record, or the end of the partition if the event reports that.
 
-    Markers and aborted records are passed without a message: the end alone shows it.
+    Markers and aborted records are skipped silently: only the end event shows it.
     """
     offset, error = message.offset() or 0, message.error()
     if error is None:
@@ -222,12 +221,12 @@ def behind(message: Message) -> int:
 
 
 def check(told: Message, topic: Topic, partition: int, position: int) -> None:
-    """Pass over what ends no read. Errors: Truncated, Determinate for all else."""
+    """Ignore events that do not end a read. Errors: Truncated, Determinate for all others."""
     error = told.error()
     assert error is not None
     if error.code() in OUT_OF_RANGE:
         raise Truncated(topic, position, f"partition {partition}: {error.str()}")
-    # what brokers cannot answer now they may later; a damaged batch would be passed in silence
+    # transient errors are retried; a damaged batch would be skipped silently
     if error.code() not in UNANSWERED | {END_OF_PARTITION}:
         raise read_fault(f"fetch {topic}/{partition}", error)
 

@@ -1,4 +1,4 @@
-"""A log's records up to an end, however few of its offsets have one."""
+"""Reads a log's records up to an end offset, even if its last offsets hold none."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,10 +12,10 @@ _WAIT_MS = 1000
 def records_until(
     logs: Logs, tail: Tail, topic: Topic, bounds: tuple[Offset, Offset]
 ) -> Iterator[Entry]:
-    """The records in [position, end) of a log that the tail follows alone.
+    """Return the records in [position, end) of a log that the tail follows alone.
 
-    At the last offsets there may be none: transactions leave marks, which nobody is shown.
-    Waits for as long as no broker answers. Errors: as `Tail.poll`.
+    The last offsets may hold no record: transaction markers are not delivered. Waits for as
+    long as no broker answers. Errors: as `Tail.poll`.
     """
     position, end = bounds
     while position < end:

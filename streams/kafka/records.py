@@ -1,7 +1,7 @@
-"""Records as they come, with all that Kafka keeps of them: for people who look at a topic.
+"""Records of a topic with all their Kafka metadata, for display.
 
-Dataflows read columns (`raw`); here a record is an object. As there, what is not committed is
-not there yet, and there is no group.
+Dataflows read columns (`raw`); here a record is an object. As there, only committed records are
+read, without a group.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ _WAIT_S = 0.1
 
 
 class TopicRecord(NamedTuple):
-    """A record. Units: `timestamp` in milliseconds since 1970, -1 where there is none."""
+    """A record. Units: `timestamp` in milliseconds since 1970, -1 if there is none."""
 
     partition: int
     offset: int
@@ -36,10 +36,10 @@ def records(
     starts: Mapping[int, Offset],
     ends: Mapping[int, Offset] | None = None,
 ) -> Iterator[Sequence[TopicRecord]]:
-    """The committed records of some partitions, as they come; for ever without `ends`.
+    """Yield the committed records of some partitions in batches; endless without `ends`.
 
-    Nothing within a tenth of a second gives an empty batch, so that the caller may stop.
-    Errors: Truncated when retention was faster; Determinate.
+    A tenth of a second without records gives an empty batch, so that the caller may stop.
+    Errors: Truncated if retention deleted records before they were read; Determinate.
     """
     consumer = clients.consumer(settings, COMMITTED, {})
     positions = dict(starts)
@@ -58,7 +58,7 @@ def records(
 
 
 def _is_record(message: Message, topic: Topic, positions: dict[int, Offset]) -> bool:
-    """Whether it is none of the client's own; takes note of how far it leads."""
+    """Whether the message is a record, not an event of the client; records its position."""
     partition = message.partition()
     if partition is not None:
         position = positions[partition]

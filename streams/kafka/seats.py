@@ -1,20 +1,22 @@
-"""Which of a tail's two consumers reads which log. Pure.
+"""Assigns each log of a tail to one of its two consumers. Pure.
 
-A fetch names every log that its consumer follows, and the broker looks at each of them: many
-logs that nobody writes to cost little only when they are asked about rarely, and a log that was
-just added is read soon only when its consumer asks often. So there are two.
+A fetch names every log of its consumer, and the broker checks each of them: many idle logs are
+cheap only if they are fetched rarely, and a log that was just added is read soon only if its
+consumer fetches often. So there are two consumers.
 
-    IDLE    asks every few seconds. A record ends the wait at once, so nothing is late; but a
-            log that is added to it has to wait until the fetch under way is over
-    BUSY    asks twenty times a second, about the few logs that have just been added or that
-            records keep coming to
+    IDLE    polls every few seconds. A record ends the wait at once, so nothing is late; but a
+            log that is added to it has to wait until the current fetch is over
+    BUSY    polls twenty times a second: the few logs that have just been added or that
+            receive records
 
-Invariant: at any time one consumer at least follows each log from the next offset or before, so
+Invariant: at any time at least one consumer follows each log from the next offset or before, so
 nothing is missed. A log that moves is followed by both until the consumer that takes it over
-has shown, by a record or by reaching the end, that it reads it. What both read is told once:
-each consumer gives a log's records in order, and those below the next offset are passed over.
+has shown, by a record or by reaching the end, that it reads it. Records that both read are
+delivered once: each consumer returns a log's records in order, and those below the next offset
+are dropped.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -23,10 +25,18 @@ from streams.errors import InvalidUsage
 from streams.ids import Offset, Topic
 
 REST_S = 5.0
-"""A log without a record for so long is idle; two records within it make it busy."""
+"""A log without a record for this long is idle; records of two polls within it make it busy.
+
+Records of one poll count as one arrival: they are old history, or one burst. If a thousand logs
+are opened and each gets a record, none of them is reassigned.
+"""
 
 FEW = 16
-"""An idle consumer of so few logs is as cheap to ask as a busy one: its logs stay."""
+"""With at most this many logs the idle consumer is as cheap as the busy one: logs stay there.
+"""
+
+NEVER = -math.inf
+"""The time of the last record of a log without any."""
 
 
 class Seat(Enum):
@@ -38,9 +48,10 @@ class Seat(Enum):
 
 @dataclass(slots=True)
 class Followed:
-    """A log: its next offset, who reads it, and who is to take it over.
+    """A log: its next offset, its consumer, and the one that takes it over.
 
-    `at` is when its last record came, or when it was added. Units: monotonic seconds.
+    `at` is when its last record came; before the first one, when the busy consumer got the log,
+    or `NEVER` with the idle one. Units: monotonic seconds.
     """
 
     next: int
@@ -50,7 +61,7 @@ class Followed:
 
 
 class Seats:
-    """The logs of a tail; `taken` says what each consumer is to be assigned or relieved of."""
+    """The logs of a tail; `taken` returns the assignments of each consumer."""
 
     def __init__(self) -> None:
         self._logs: dict[Topic, Followed] = {}
@@ -60,43 +71,47 @@ class Seats:
 
     @property
     def topics(self) -> frozenset[Topic]:
-        """What is followed."""
+        """The followed topics."""
         return frozenset(self._logs)
 
     @property
     def is_busy(self) -> bool:
-        """Whether the busy consumer has anything to read."""
+        """Whether the busy consumer has any log."""
         return bool(self._busy)
 
     def next(self, topic: Topic) -> int | None:
-        """The offset that is read next; None when the log is not followed."""
+        """Return the next offset to read; None if the log is not followed."""
         followed = self._logs.get(topic)
         return None if followed is None else followed.next
 
     def add(self, starts: Mapping[Topic, Offset], now: float) -> None:
-        """Follow logs from their starts.
+        """Follow logs from their start offsets.
 
-        The first ones are the idle consumer's: it has no fetch under way.
-        Errors: InvalidUsage when one is followed already; then none is added.
+        The first ones go to the idle consumer, which has no fetch in progress. Errors:
+        InvalidUsage if one is followed already; then none is added.
         """
         for topic in starts:
             if topic in self._logs:
                 raise InvalidUsage(f"log {topic} is already followed")
         seat = Seat.BUSY if self._idle_has_begun else Seat.IDLE
         self._idle_has_begun = self._idle_has_begun or bool(starts)
+        at = now if seat is Seat.BUSY else NEVER
         for topic, start in starts.items():
-            self._logs[topic] = Followed(start, seat, now)
+            self._logs[topic] = Followed(start, seat, at)
             self._assign(seat, topic, start)
 
     def remove(self, topic: Topic) -> None:
-        """Follow a log no more; one that is not followed is passed over."""
+        """Stop following a log; ignored if it is not followed."""
         followed = self._logs.pop(topic, None)
         if followed is not None:
             for seat in {followed.seat, followed.heir or followed.seat}:
                 self._unassign(seat, topic)
 
     def record(self, seat: Seat, topic: Topic, offset: int, now: float) -> bool:
-        """Note a record that a consumer gave; whether it is new."""
+        """Record that a consumer returned a record; return whether it is new.
+
+        All records of one poll are given with the same `now`.
+        """
         followed = self._logs.get(topic)
         if followed is None:
             return False
@@ -104,29 +119,29 @@ class Seats:
         if offset < followed.next:
             return False
         followed.next = offset + 1
-        is_frequent = now - followed.at < REST_S
+        is_frequent = 0 < now - followed.at < REST_S
         followed.at = now
-        if followed.heir is Seat.IDLE:  # not so idle after all
+        if followed.heir is Seat.IDLE:  # it is not idle
             self._give_up(topic, followed)
         elif is_frequent and followed.seat is Seat.IDLE and len(self._logs) > FEW:
             self._begin(topic, followed, Seat.BUSY)
         return True
 
     def reached_end(self, seat: Seat, topic: Topic) -> None:
-        """Note that a consumer has read all that a log holds."""
+        """Record that a consumer has read all that a log holds."""
         followed = self._logs.get(topic)
         if followed is not None:
             self._shown(topic, followed, seat)
 
     def rest(self, now: float) -> None:
-        """Let the idle consumer take over the logs that nothing has come to."""
+        """Let the idle consumer take over the logs without recent records."""
         for topic in self._busy:
             followed = self._logs[topic]
             if followed.seat is Seat.BUSY and now - followed.at >= REST_S:
                 self._begin(topic, followed, Seat.IDLE)
 
     def taken(self, seat: Seat) -> Iterable[tuple[Topic, Offset | None]]:
-        """What a consumer is to be assigned (a start) or relieved of (None) now, in order."""
+        """Return what to assign to a consumer (a start) or to unassign (None) now, in order."""
         moves, self._moves[seat] = self._moves[seat], []
         return moves
 
@@ -141,7 +156,7 @@ class Seats:
         followed.heir = None
 
     def _shown(self, topic: Topic, followed: Followed, seat: Seat) -> None:
-        """A consumer reads the log: if it was to take it over, it has."""
+        """A consumer reads the log: a pending takeover by it is complete."""
         if followed.heir is seat:
             self._unassign(followed.seat, topic)
             followed.seat, followed.heir = seat, None

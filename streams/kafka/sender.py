@@ -1,4 +1,4 @@
-"""One idempotent producer: records go out together and come back as offsets.
+"""An idempotent producer that sends lists of records and returns their offsets.
 
 Invariant: when `send` returns, every record is stored on as many brokers as the topic asks
 for; when it raises, the error says whether any may be.
@@ -25,7 +25,7 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A record to be stored."""
+    """A record to store."""
 
     topic: Topic
     value: bytes | None
@@ -36,35 +36,35 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Where a record was stored. The broker may confirm without saying where: offset None."""
+    """The place of a stored record. If the broker confirms without a place, offset is None."""
 
     partition: int
     offset: Offset | None
 
 
 Sent = Delivered | Determinate | Indeterminate
-"""What became of a record."""
+"""The result for one record."""
 
 
 class Sender:
-    """Sends lists of records; calls from several threads go out side by side.
+    """Sends lists of records; calls from several threads run concurrently.
 
-    The client behind it is made by the first `send` and made anew after a fatal error. Delivery
-    reports are handed out by one of the threads that wait for theirs; who waits for a partition
-    that cannot be written keeps none of the others waiting.
+    The client is created by the first `send` and again after a fatal error. One of the waiting
+    threads dispatches the delivery reports of all; a thread that waits for a partition that
+    cannot be written delays no other.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._lock = threading.Lock()  # guards _producer
         self._producer: Producer | None = None
-        self._polling = threading.Lock()  # whoever holds it hands out reports
+        self._polling = threading.Lock()  # its holder dispatches reports
         self._reported = threading.Condition()
 
     def send(self, records: Sequence[Outgoing]) -> list[Delivered]:
         """Store all records, in the order given for each partition.
 
-        Errors: Determinate when none was stored, else Indeterminate; the first failure is the
+        Errors: Determinate if none was stored, else Indeterminate; the first failure is the
         cause.
         """
         results = self.send_each(records)
@@ -76,9 +76,9 @@ class Sender:
     def send_each(
         self, records: Sequence[Outgoing], stragglers_s: float | None = None
     ) -> list[Sent]:
-        """As `send`, and say of each what became of it.
+        """Like `send`, with a result for each record.
 
-        What is not reported `stragglers_s` after the first that was stored is in doubt.
+        Records without a report `stragglers_s` after the first stored one are in doubt.
         """
         if not records:
             return []
@@ -97,7 +97,7 @@ class Sender:
         ]
 
     def _hand_out(self, producer: Producer, batch: "_Batch") -> None:
-        """Hand out reports until the batch is over, or wait for who does."""
+        """Dispatch reports until the batch is done, or wait for the thread that does."""
         if not self._polling.acquire(blocking=False):
             with self._reported:
                 if not batch.is_over() and self._polling.locked():
@@ -133,7 +133,7 @@ class Sender:
 
 
 class _Batch:
-    """How many records of a call are not reported yet."""
+    """The number of records of a call without a report."""
 
     __slots__ = ("_deadline", "_missing", "_stragglers_s")
 
@@ -142,20 +142,20 @@ class _Batch:
         self._deadline: float | None = None
 
     def reported(self, *, is_stored: bool) -> None:
-        """One record more is reported."""
+        """Count one more report."""
         self._missing -= 1
         if is_stored and self._deadline is None and self._stragglers_s is not None:
             self._deadline = time.monotonic() + self._stragglers_s
 
     def is_over(self) -> bool:
-        """Whether nothing is waited for any more."""
+        """Whether nothing is awaited any more."""
         if not self._missing:
             return True
         return self._deadline is not None and time.monotonic() > self._deadline
 
 
 class _Report:
-    """What became of one record; filled in by the client's delivery report."""
+    """The result for one record, set by the client's delivery report."""
 
     __slots__ = ("_batch", "delivered", "error")
 
@@ -174,12 +174,12 @@ class _Report:
         self._batch.reported(is_stored=True)
 
     def failed(self, error: KafkaError) -> None:
-        """The record was not stored, or perhaps not."""
+        """Record a failure: the record was not stored, or may not be."""
         self.error = error
         self._batch.reported(is_stored=False)
 
     def result(self, doing: str) -> Sent:
-        """What became of the record, as far as it is known now."""
+        """Return the result, as far as it is known now."""
         if self.delivered is not None:
             return self.delivered
         if self.error is not None:
@@ -188,7 +188,7 @@ class _Report:
 
 
 def header_list(headers: Headers) -> list[tuple[str, str | bytes | None]] | None:
-    """Headers as the client wants them."""
+    """Return headers in the form of the client."""
     return [(name, value) for name, value in headers] or None
 
 
@@ -216,7 +216,7 @@ def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:
 
 
 def _has_grown(producer: Producer, record: Outgoing, cause: KafkaError) -> bool:
-    """Whether the topic got the partition after the client looked; by asking, it knows it."""
+    """Whether the topic has grown since the client's last metadata; asking refreshes it."""
     if cause.code() != UNKNOWN_PARTITION:
         return False
     try:
@@ -227,7 +227,7 @@ def _has_grown(producer: Producer, record: Outgoing, cause: KafkaError) -> bool:
 
 
 def _failure(results: Sequence[Sent]) -> Determinate | Indeterminate:
-    """What to raise for records of which some were not stored."""
+    """Return the error for records of which some were not stored."""
     failed = [each for each in results if not isinstance(each, Delivered)]
     stored = len(results) - len(failed)
     certain = stored == 0 and all(isinstance(each, Determinate) for each in failed)

@@ -1,8 +1,7 @@
-"""How to reach a Kafka cluster: one value that travels to every process that talks to it.
+"""Connection settings of a Kafka cluster: one value for every process that connects.
 
-Whatever librdkafka knows may stand in `extra` (TLS, SASL, timeouts); it wins over our own
-choices except where those carry a guarantee. Secrets never show in a repr, a log line or an
-error.
+Any librdkafka setting may be in `extra` (TLS, SASL, timeouts); it overrides our defaults except
+those on which a guarantee depends. Secrets never appear in a repr, a log line or an error.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ _SECRET = (
     "oauthbearer.config",
 )
 
-# A guarantee hangs on each of these: nobody may pass another value.
+# A guarantee depends on each of these: they cannot be overridden.
 _OURS = frozenset(
     {
         "acks",
@@ -45,7 +44,7 @@ _OURS = frozenset(
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of this setting must not be shown."""
+    """Whether the value of this setting must be masked."""
     return any(part in name for part in _SECRET)
 
 
@@ -67,7 +66,7 @@ class ClientSettings:
         return f"ClientSettings(bootstrap={self.bootstrap!r}, extra={shown!r})"
 
     def masked(self, text: str) -> str:
-        """The text without the secrets among these settings."""
+        """Return the text with the secrets of these settings masked."""
         secrets = {value for name, value in self.extra if is_secret(name) and value}
         for secret in sorted(secrets, key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
@@ -78,7 +77,7 @@ class ClientSettings:
         defaults: Mapping[str, str | int | bool],
         guarantees: Mapping[str, str | int | bool],
     ) -> dict[str, str | int | bool]:
-        """A librdkafka configuration: `extra` wins over `defaults`, `guarantees` over both."""
+        """A librdkafka configuration: `extra` overrides `defaults`, `guarantees` both."""
         return {
             "client.id": "slackwater",
             **defaults,

@@ -1,16 +1,15 @@
-"""Many logs followed by two consumers, as `streams.kafka.seats` seats them.
+"""Follows many logs with two consumers, assigned by `streams.kafka.seats`.
 
-Invariant: the consumers are touched by the polling thread alone. A client lets one thread in at
-a time and is not fair about it: beside a thread that polls in a loop, another one's call may
-never come through. So `add` and `remove` leave word, and the poll, which never sleeps for long,
-sees to it.
+Invariant: only the polling thread uses the consumers. A client serialises threads unfairly:
+while one polls in a loop, another's call may starve. So `add` and `remove` queue requests, and
+the poll, which never sleeps for long, executes them.
 
-What brokers are asked besides is asked by another client: an answer comes in the order of the
-questions of a connection, so behind a fetch that waits for seconds.
+Other requests to brokers use another client: responses come in the order of the requests of a
+connection, so behind a fetch that waits for seconds.
 
-Readers of logs are `read_uncommitted`: the order of offsets alone decides (rule 1), and
-nobody's abandoned transaction may hold up a log. What others write for us to act on is read
-`COMMITTED`: what they take back was never said (rule 30).
+Logs are read with `read_uncommitted`: the order of offsets alone decides (rule 1), and an
+abandoned transaction may not block a log. Topics that clients write are read with `COMMITTED`:
+aborted records do not count (rule 30).
 """
 
 import contextlib
@@ -44,24 +43,25 @@ log = logging.getLogger(__name__)
 MEANING: Mapping[str, clients.Setting] = {"isolation.level": "read_uncommitted"}
 COMMITTED: Mapping[str, clients.Setting] = {"isolation.level": "read_committed"}
 PACE: Mapping[Seat, Mapping[str, clients.Setting]] = {
-    # A fetch names every log that is followed: a thousand cost us 4 ms, the broker 20. A record
+    # A fetch names every log that is followed: a thousand cost us 4 ms, 20 the broker. A record
     # ends the wait at once; only the first look at a log that is added waits for its end.
     Seat.IDLE: {"fetch.wait.max.ms": 10_000, "fetch.message.max.bytes": 1 << 20},
     Seat.BUSY: {"fetch.wait.max.ms": 50, "fetch.message.max.bytes": 1 << 20},
 }
-_ENDS: Mapping[str, clients.Setting] = {"enable.partition.eof": True}  # who took a log over?
+# which consumer took a log over?
+_ENDS: Mapping[str, clients.Setting] = {"enable.partition.eof": True}
 
-_AT_ONCE = 10_000  # entries handed out by one poll
-_NAP_S = 0.05  # how long word of `add` and `remove` may lie unread; who polls wakes so often
-_TURN_S = 0.01  # how long the busy consumer may keep the idle one's records waiting
-_REST_EVERY_S = 1.0  # how often it is looked for logs that have become idle
-_LEARN_S = 1.0  # how long to wait for the leader of a log; the consumer goes on asking
+_AT_ONCE = 10_000  # most entries returned by one poll
+_NAP_S = 0.05  # longest delay of `add` and `remove`; the polling thread wakes this often
+_TURN_S = 0.01  # longest delay of the idle consumer's records by the busy one
+_REST_EVERY_S = 1.0  # how often busy logs are checked for idleness
+_LEARN_S = 1.0  # how long to wait for the leader of a log; the consumer keeps asking
 
 
 class KafkaTail:
-    """Follows logs. `poll` and `close` take turns; `add` and `remove` may come from anywhere.
+    """Follows logs. `poll` and `close` are serialised; any thread may call `add` and `remove`.
 
-    `require` raises unless all topics given are logs that exist.
+    `require` raises unless all given topics are existing logs.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KafkaTail:
         self._settings, self._meaning = settings, {**meaning, **_ENDS}
         self._require = require
         self._consumers: dict[Seat, Consumer] = {}
-        self._polling = threading.Lock()  # whoever holds it may use the consumers
+        self._polling = threading.Lock()  # its holder may use the consumers
         self._lock = threading.Lock()  # guards _seats
         self._seats = Seats()
         self._rest_at = 0.0
@@ -95,12 +95,12 @@ class KafkaTail:
             self._seats.add(starts, time.monotonic())
 
     def remove(self, topic: Topic) -> None:
-        """Follow one log less; passed over when it is not followed."""
+        """Stop following a log; ignored if it is not followed."""
         with self._lock:
             self._seats.remove(topic)
 
     def poll(self, wait_ms: int) -> tuple[Entry, ...]:
-        """What has come; the first entry ends the wait. A failure waits for its own poll."""
+        """New entries; the first one ends the wait. A failure is raised by a later poll."""
         deadline = time.monotonic() + wait_ms / 1000
         entries: tuple[Entry, ...] = ()
         while not entries and not self._closed:
@@ -125,7 +125,7 @@ class KafkaTail:
         return entries
 
     def _read(self, wait_s: float) -> tuple[Entry, ...]:
-        """What has come: of the busy logs, then of the idle ones."""
+        """Return new records: of the busy logs, then of the idle ones."""
         entries: tuple[Entry, ...] = ()
         if self._seats.is_busy:
             entries = self._take(Seat.BUSY, min(wait_s, _TURN_S))
@@ -146,7 +146,7 @@ class KafkaTail:
         return self._consumers[seat]
 
     def _move(self) -> None:
-        """Assign to the consumers what is theirs now, and relieve them of what is not."""
+        """Apply the pending assignments of both consumers."""
         now = time.monotonic()
         with self._lock:
             if now >= self._rest_at:
@@ -162,10 +162,10 @@ class KafkaTail:
                     self._assign(seat, places)
 
     def _assign(self, seat: Seat, places: list[TopicPartition]) -> None:
-        """Assign logs, their leaders looked up first: by itself a consumer looks once a second.
+        """Assign logs after looking up their leaders: a consumer itself looks once a second.
 
-        Behind a fetch of the idle consumer the question would wait; but what that one takes
-        over is read meanwhile.
+        Behind a fetch of the idle consumer the lookup would wait; but the logs that it takes
+        over are read meanwhile.
         """
         consumer = self._consumer(seat)
         if seat is Seat.BUSY or not self._idle_has_begun:
@@ -192,10 +192,10 @@ class KafkaTail:
         return tuple(entries)
 
     def _note(self, topic: Topic, error: KafkaError) -> None:
-        """Keep what cannot heal for the next poll; the client itself sees to the rest.
+        """Keep errors that cannot heal for the next poll; the client handles the others.
 
-        A topic that a broker does not know may be there all the same: the next look decides. A
-        right that was taken away may be given back.
+        A topic that a broker does not know may still exist: the next check decides. A
+        permission that was revoked may be granted again.
         """
         position = self._seats.next(topic)
         if position is not None and error.code() in OUT_OF_RANGE:
@@ -209,7 +209,7 @@ class KafkaTail:
             log.warning("log reader is waiting", extra={"topic": topic, "cause": cause})
 
     def _leave(self, topic: Topic, failure: SlackwaterError) -> None:
-        """The caller holds the lock."""
+        """Stop following a log. The caller holds the lock."""
         self._failures.append(failure)
         self._seats.remove(topic)
 
@@ -224,7 +224,7 @@ class KafkaTail:
                     self._leave(topic, Truncated(topic, position, "the topic is gone"))
 
     def silent_ms(self) -> int:
-        """For how long no look was answered; one is made every few seconds."""
+        """Return for how long no liveness check was answered; one runs every few seconds."""
         return self._lookout.silent_ms()
 
     def close(self) -> None:
@@ -236,12 +236,12 @@ class KafkaTail:
 
 
 def entry_of(topic: Topic, offset: int, message: Message) -> Entry:
-    """A record as it was read."""
+    """Convert a record."""
     kind, at_ms = message.timestamp()
     is_append_time = kind == TIMESTAMP_LOG_APPEND_TIME
     return Entry(topic, Offset(offset), at_ms, message.value() or b"", is_append_time)
 
 
 def _is_end(move: tuple[Topic, Offset | None]) -> bool:
-    """Whether a log is to be left."""
+    """Whether the request is to leave a log."""
     return move[1] is None

@@ -1,8 +1,8 @@
-"""Topics by kind: what each must be configured as, how to make them and how to check them.
+"""Kinds of topics: their required configuration, creation and verification.
 
-Invariant: after `create` every topic named exists with the partitions, the durability and the
-settings that its kind asks for, whoever made it (rules 11 to 13). A topic found otherwise is
-refused with what was expected and what is there; nothing is altered behind anybody's back.
+Invariant: after `create` every named topic exists with the partitions, the durability and the
+settings of its kind, whoever created it (rules 11 to 13). A topic with other settings is
+refused with the expected and the actual values; existing topics are never altered.
 """
 
 import re
@@ -15,11 +15,11 @@ from streams.errors import InvalidUsage
 from streams.ids import Topic
 
 MAXIMUM_RECORD_BYTES = 8 << 20
-"""The greatest record of a log or data topic; chunks aim far lower, at about 900 KiB."""
+"""Largest record of a log or data topic, in bytes; chunks aim far lower, at about 900 KiB."""
 
 
 class TopicKind(StrEnum):
-    """What a topic is for."""
+    """The purpose of a topic."""
 
     LOG = "log"
     DATA = "data"
@@ -30,16 +30,16 @@ class TopicKind(StrEnum):
 
 
 ORDERED = frozenset({TopicKind.LOG, TopicKind.COMMANDS, TopicKind.RESPONSES})
-"""The kinds whose order is the truth: they have one partition."""
+"""The kinds whose record order matters: they have one partition."""
 
 
 EXCHANGED = frozenset({TopicKind.COMMANDS, TopicKind.RESPONSES})
-"""The kinds that answer each other."""
+"""Commands and responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """A topic as it has to be."""
+    """The required form of a topic."""
 
     name: Topic
     partitions: int
@@ -56,7 +56,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is. A re-created topic has another `id`."""
+    """The actual form of a topic. A re-created topic has another `id`."""
 
     id: str
     partitions: int
@@ -64,7 +64,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """How many copies a record has, and how many must have it before it counts.
+    """The number of replicas, and how many must have a record before it is acknowledged.
 
     `SINGLE_BROKER` survives the kill of every process, not the loss of power or of a disk.
     """
@@ -102,29 +102,29 @@ class Topics(Protocol):
     """The topics of a cluster."""
 
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Make what is missing, all in one request, and verify what was there (rule 12).
+        """Create missing topics, all in one request, and verify the existing ones (rule 12).
 
-        Errors: InvalidUsage when a topic exists otherwise than asked for; Determinate,
-        Indeterminate (calling again is safe).
+        Errors: InvalidUsage if a topic exists with other settings; Determinate, Indeterminate
+        (calling again is safe).
         """
 
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Give a topic so many partitions; one that has as many, or more, stays as it is.
+        """Extend a topic to this number of partitions; one that has as many, or more, stays.
 
-        Errors: Determinate when there is no such topic, or we may not; Indeterminate.
+        Errors: Determinate if the topic does not exist or permission is missing; Indeterminate.
         """
 
     def delete(self, topics: Sequence[Topic]) -> None:
-        """Delete the topics for good; those that do not exist are passed over."""
+        """Delete the topics permanently; missing ones are ignored."""
 
     def describe(self, topic: Topic) -> TopicInfo | None:
-        """What a topic is; None when there is none."""
+        """Describe a topic; None if it does not exist."""
 
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
-        """What each topic is, by one question; those that there are not are left out."""
+        """Describe topics with one request; missing ones are left out."""
 
     def names(self) -> frozenset[Topic]:
-        """All topics but Kafka's own."""
+        """Return the names of all topics but Kafka's internal ones."""
 
 
 RETENTION_MS = "retention.ms"
@@ -167,11 +167,11 @@ _BY_KIND: Mapping[TopicKind, Mapping[str, str]] = {
     TopicKind.OUTPUT: _COMPACTED,
     TopicKind.RAW: {},
     TopicKind.COMMANDS: {**_EXCHANGED, "retention.ms": str(7 * 24 * _HOUR_MS)},
-    # what was answered is known from the responses: they outlive what they answer
+    # responses say which commands were executed: they outlive the commands
     TopicKind.RESPONSES: {**_EXCHANGED, "retention.ms": str(14 * 24 * _HOUR_MS)},
 }
 
-# What an existing topic must agree in; segment sizes and lags are the operator's to tune.
+# Settings that an existing topic must have; operators may tune segment sizes and lags.
 _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
     TopicKind.LOG: (
         "cleanup.policy",
@@ -189,18 +189,18 @@ _VERIFIED: Mapping[TopicKind, tuple[str, ...]] = {
 
 
 def retention_of(kind: TopicKind) -> str:
-    """How long the records of a kind are kept unless chosen otherwise; ms, -1 for ever."""
+    """Return the default retention of a kind, in ms; -1 for unlimited."""
     return _BY_KIND[kind][RETENTION_MS]
 
 
 def short_memory(commands_ms: int, responses_ms: int) -> str:
-    """What is wrong with how long commands and responses are kept; empty when nothing is.
+    """Return the problem with the retention of commands and responses; empty if none.
 
-    The responses are all that is known of which commands were carried out: a command that is
-    still there when its response is gone would be carried out again. Records go by whole
-    segments, and a response is younger than its command, so twice as long is enough.
+    Only the responses say which commands were executed: a command that outlives its response
+    would be executed again. Records are deleted by whole segments, and a response is newer than
+    its command, so twice the retention is enough.
 
-    Units: milliseconds, -1 for ever.
+    Units: milliseconds, -1 for unlimited.
     """
     if responses_ms == -1:
         return ""
@@ -208,13 +208,13 @@ def short_memory(commands_ms: int, responses_ms: int) -> str:
         return ""
     least = "-1" if commands_ms == -1 else f"at least {2 * commands_ms}"
     return (
-        f"expected {least}, twice what commands are kept (or -1, for ever), found"
-        f" {responses_ms}: a command whose response is gone would be carried out again"
+        f"expected {least}, twice the retention of commands (or -1, unlimited), found"
+        f" {responses_ms}: a command whose response is gone would be executed again"
     )
 
 
 def exchange_problems(found: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, str]:
-    """How existing topics of commands and of responses, both given, do not fit each other."""
+    """Return how the existing topics of commands and responses do not fit each other."""
     commands, responses = found[TopicKind.COMMANDS], found[TopicKind.RESPONSES]
     wrong = short_memory(
         int(commands.settings[RETENTION_MS]), int(responses.settings[RETENTION_MS])
@@ -225,7 +225,7 @@ def exchange_problems(found: Mapping[TopicKind, "Found"]) -> Mapping[TopicKind, 
 def settings_of(
     kind: TopicKind, durability: Durability, chosen: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The settings a topic of this kind is made with; what was `chosen` wins over ours."""
+    """The settings to create a topic of this kind with; `chosen` overrides the defaults."""
     safety = {
         "unclean.leader.election.enable": "false",
         "min.insync.replicas": str(durability.min_insync),
@@ -235,7 +235,7 @@ def settings_of(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An existing topic, as far as it is verified."""
+    """An existing topic, with the settings that are verified."""
 
     partitions: int
     replication: int
@@ -243,10 +243,10 @@ class Found:
 
 
 def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[str, ...]:
-    """How an existing topic falls short of what is asked for, one phrase each.
+    """Return how an existing topic differs from the required one, one phrase each.
 
-    A raw topic is the user's: whatever it is configured as, we only read it. A data topic may
-    have any number of partitions: a chunk is found again by the one it was written to.
+    A raw topic is the user's: it is only read, whatever its settings. A data topic may have any
+    number of partitions: a chunk reference has its partition.
     """
     if spec.kind is TopicKind.RAW:
         return ()
@@ -273,7 +273,7 @@ def differences(spec: TopicSpec, durability: Durability, found: Found) -> tuple[
 
 
 def refuse(problems: Mapping[Topic, Sequence[str]]) -> None:
-    """Raise when any topic falls short. Errors: InvalidUsage, naming all of them."""
+    """Raise if any topic differs. Errors: InvalidUsage, naming all of them."""
     lines = [f"topic {name}: {'; '.join(wrong)}" for name, wrong in problems.items() if wrong]
     if lines:
         raise InvalidUsage("\n".join(lines))

@@ -1,11 +1,12 @@
-"""Records that appear together or not at all: short Kafka transactions under one name.
+"""Short Kafka transactions under one transactional id: records appear together or not at all.
 
 Invariant: of all sessions that ever used a `transactional_id` only the newest can commit. A
-session begins with `init`, which ends whatever an older one left open; once that has returned,
-`last_value` tells what the older ones committed, for ever. A loser raises `Fenced` and is over.
+session begins with `init`, which aborts what an older one left open; once that has returned,
+`last_value` returns what the older ones committed, which no longer changes. An older session
+raises `Fenced` and is finished.
 
-A transaction is written, committed and done with inside one call: readers that wait for
-committed data wait for nobody's computation.
+A transaction begins and ends within one call: read_committed consumers never wait for a
+computation.
 """
 
 import time
@@ -25,7 +26,7 @@ from streams.kafka.sender import Headers, header_list
 from streams.kafka.settings import ClientSettings
 
 _DELIVERY_TIMEOUT_MS = 10_000
-_TRANSACTION_TIMEOUT_MS = 15_000  # how long a killed writer can hold up committed readers
+_TRANSACTION_TIMEOUT_MS = 15_000  # how long a killed writer can block read_committed consumers
 
 _FENCED = frozenset(
     {
@@ -44,7 +45,7 @@ _FIRST_LOOK_BACK = 1_000
 
 
 class Fenced(SlackwaterError):
-    """A newer session uses this name: the session that raises is over, whatever it tries."""
+    """A newer session uses this id: this session is finished."""
 
     def __init__(self, transactional_id: str) -> None:
         super().__init__(transactional_id)
@@ -69,7 +70,7 @@ class OutRecord:
 
 
 class Transactions:
-    """One session of a transactional writer. One thread."""
+    """One session of a transactional producer. One thread."""
 
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
         self._settings = settings
@@ -78,7 +79,7 @@ class Transactions:
         self._reader = RawReader(settings)
 
     def init(self) -> None:
-        """Begin, or begin anew: older sessions are fenced, what they left open is ended.
+        """Begin or restart the session: fence older sessions, abort their open transactions.
 
         Errors: Determinate; calling again is safe.
         """
@@ -100,10 +101,10 @@ class Transactions:
                 return
 
     def commit(self, records: Sequence[OutRecord]) -> None:
-        """Make all records visible at once, durably; readers see them a moment after.
+        """Make all records visible at once, durably; consumers see them shortly after.
 
-        Errors: Fenced; Determinate when none will ever be visible; Indeterminate when all may
-        be: `init` again, then look (`last_value`).
+        Errors: Fenced; Determinate if none will ever be visible; Indeterminate if all may be:
+        `init` again, then check `last_value`.
         """
         producer = self._session()
         try:
@@ -120,7 +121,7 @@ class Transactions:
         return self._producer
 
     def _finish(self, producer: Producer) -> None:
-        """Commit; the client may be asked again for as long as it says so."""
+        """Commit; retry as long as the client's error is retriable."""
         deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
         while True:
             try:
@@ -132,7 +133,7 @@ class Transactions:
                 return
 
     def _failed(self, producer: Producer, error: KafkaException) -> SlackwaterError:
-        """What a failed commit means. All but an orderly abort ends the session."""
+        """Return the error for a failed commit. All but a clean abort end the session."""
         cause = cause_of(error)
         doing = f"commit as {self._id}: {cause.str()} ({cause.name()})"
         aborted = False
@@ -145,10 +146,10 @@ class Transactions:
         return Determinate(doing) if aborted else Indeterminate(doing)
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
-        """The newest committed value of `key` in a partition; None when there is none.
+        """Return the newest committed value of `key` in a partition; None if there is none.
 
-        Exact for what sessions before the last `init` wrote; what this session committed may
-        take a moment to show. Looks from the end backwards, in ever longer strides.
+        Exact for writes of sessions before the last `init`; this session's own commits may
+        appear with a delay. Scans backwards from the end, in growing strides.
 
         Errors: Determinate.
         """
@@ -188,7 +189,7 @@ def _refused(cause: KafkaError) -> bool:
 
 
 def _abort(producer: Producer) -> bool:
-    """Whether the transaction was ended without effect."""
+    """Abort the transaction; return whether it certainly had no effect."""
     try:
         producer.abort_transaction(clients.ANSWER_TIMEOUT_S)
     except KafkaException:

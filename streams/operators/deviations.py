@@ -80,9 +80,9 @@ class Sums:
     def _integers(self, index: int) -> Integers:
         return floats.integers(self._entries(index), len(self.totals.rows))
 
-    def _entries(self, index: int) -> floats.Entries:
+    def _entries(self, index: int) -> floats.Digits:
         entries = self.totals.sums[index]
-        assert isinstance(entries, floats.Entries)
+        assert isinstance(entries, floats.Digits)
         return entries
 
 

@@ -68,12 +68,12 @@ class Shape:
 
     @property
     def general(self) -> list[Aggregate]:
-        """The aggregates that are computed anew."""
+        """The aggregates that are recomputed."""
         return [each for each in self.node.aggregates if each.sql]
 
     @property
     def rows(self) -> pa.Schema:
-        """What the aggregates that are computed anew are sent: changes of what they read."""
+        """Input of the recomputed aggregates: changes of what they read."""
         data = [pa.field(f"c{read}", self.types[read]) for read in self.reads]
         return contents.schema([self.types[key] for key in self.node.keys], data)
 
@@ -190,11 +190,11 @@ def step(
     distinct = totals.replaced(changes, sorted_.distinct)
     after = totals.accumulated(old, distinct, moments.owner)
     had = found.places >= 0 if not width else old.rows > 0
-    anew, negative, kept_rows = _anew(of, ports, moments, runs, scope)
+    recomputed, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
     kept |= kept_rows
     for each in sorted_.quantiles:
         negative = negative | each.negative
-    changed = Changed(of, moments, (old, after), had, sorted_, anew, negative)
+    changed = Changed(of, moments, (old, after), had, sorted_, recomputed, negative)
     output, errors = changed.emit(made, kernel)
     last = after if moments.single else totals.choose(after, moments.last)
     state = _state(of, moments, last, sorted_)
@@ -248,14 +248,14 @@ def _ordered(
     return Sorted(first, [searched[i] for i in range(len(searched))], distinct), kept
 
 
-def _anew(
+def _recomputed(
     of: Shape,
     ports: Ports,
     moments: Moments,
     runs: Mapping[str, list[RunName]],
     scope: Scope,
 ) -> tuple[list[Recomputed], Flags, dict[str, list[RunName]]]:
-    """The aggregates that are computed anew, negative counts of rows, and the new runs."""
+    """The recomputed aggregates, negative counts of rows, and the new runs."""
     if not of.general:
         return [], np.zeros(len(moments.hashes) + len(moments.owner), np.bool_), {}
     rows = consolidate(flatten(ports.get(general.ROWS, []), of.rows), scope.kernel)
@@ -263,8 +263,8 @@ def _anew(
     held, kept = contents.of_changes(rows, width, moments, names, scope)
     kinds = scope.dataflow.types[of.node.input]
     types = {f"c{read}": kinds[read] for read in of.reads}
-    anew, negative = general.recomputed(held, of.general, types, scope.kernel)
-    return anew, negative, {general.ROWS: kept}
+    recomputed, negative = general.recomputed(held, of.general, types, scope.kernel)
+    return recomputed, negative, {general.ROWS: kept}
 
 
 def _birth(of: Shape, time: int) -> pa.RecordBatch:
@@ -294,7 +294,7 @@ class Changed:
     states: tuple[Totals, Totals]
     had: Flags
     sorted: Sorted
-    anew: list[Recomputed]
+    recomputed: list[Recomputed]
     negative: Flags
 
     def emit(
@@ -330,11 +330,11 @@ class Changed:
     def _rows(self, state: Totals, alive: Flags, minima: Sequence[pa.Array]) -> _Rows:
         columns, error = [], np.full(len(state.rows), -1, np.int64)
         error[(state.rows < 0) | self.negative] = len(self.of.node.aggregates)
-        least, anew = iter(minima), iter(self.anew)
+        least, recomputed = iter(minima), iter(self.recomputed)
         searched = iter(self.sorted.quantiles)
         for index, aggregate in enumerate(self.of.node.aggregates):
             if aggregate.sql:
-                again = next(anew)
+                again = next(recomputed)
                 columns.append(again.column)
                 error = np.where((error < 0) & again.failed & alive, index, error)
                 continue

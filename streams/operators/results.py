@@ -66,7 +66,7 @@ def value(
 
 def _summed(aggregate: Aggregate, counts: Ints, total: Sum, source: pa.DataType) -> Values:
     none = counts == 0
-    if isinstance(total, floats.Entries):
+    if isinstance(total, floats.Digits):
         sums = floats.nearest(total, len(counts))
         if aggregate.function == "avg":
             sums = sums / np.where(none, 1, counts)

@@ -19,7 +19,7 @@ from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Groups, Ints, int64
 from streams.trace.diffs import followed, sum_at, sum_by
 
-Sum = limbs.Digits | floats.Entries | None
+Sum = limbs.Digits | floats.Digits | None
 
 COUNTED, NARROW, WIDE, FLOAT = "counted", "narrow", "wide", "float"
 PRODUCT = "product"
@@ -216,7 +216,7 @@ def store(totals: Totals, slots: Sequence[Slot]) -> list[pa.Array]:
         match totals.sums[index]:
             case None:
                 pass
-            case floats.Entries() as entries:
+            case floats.Digits() as entries:
                 columns.append(floats.store(floats.carried(floats.gather(entries)), size))
             case digits:
                 kind = pa.binary(4 * _DIGITS[slot.kind])
@@ -239,7 +239,7 @@ def _zero(slot: Slot, size: int) -> Sum:
     if slot.kind not in _SPARSE:
         return np.zeros((_DIGITS[slot.kind], size), np.int64)
     empty = np.empty(0, np.int64)
-    return floats.Entries(empty, empty, empty)
+    return floats.Digits(empty, empty, empty)
 
 
 def choose(totals: Totals, places: Ints) -> Totals:
@@ -257,26 +257,26 @@ def choose(totals: Totals, places: Ints) -> Totals:
     return _mapped(totals, pick, lambda entries: _choose_entries(entries, places))
 
 
-def _choose_entries(entries: floats.Entries, places: Ints) -> floats.Entries:
+def _choose_entries(entries: floats.Digits, places: Ints) -> floats.Digits:
     starts = np.searchsorted(entries.owner, places)
     counts = np.searchsorted(entries.owner, places, "right") - starts
     total = int(counts.sum())
     where = np.repeat(starts - np.cumsum(counts) + counts, counts) + np.arange(total)
     owner = np.repeat(np.arange(len(places)), counts)
-    return floats.Entries(owner, entries.bins[where], entries.digits[where])
+    return floats.Digits(owner, entries.bins[where], entries.digits[where])
 
 
 def joined(one: Totals, other: Totals) -> Totals:
     """The totals of the groups of `one`, then those of `other`."""
     sums: list[Sum] = []
     for a, b in zip(one.sums, other.sums, strict=True):
-        if isinstance(a, floats.Entries) and isinstance(b, floats.Entries):
+        if isinstance(a, floats.Digits) and isinstance(b, floats.Digits):
             owner = np.concatenate((a.owner, b.owner + len(one.rows)))
             bins, digits = (
                 np.concatenate((a.bins, b.bins)),
                 np.concatenate((a.digits, b.digits)),
             )
-            sums.append(floats.Entries(owner, bins, digits))
+            sums.append(floats.Digits(owner, bins, digits))
         elif isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
             sums.append(np.concatenate((a, b), axis=-1))
         else:
@@ -296,7 +296,7 @@ def summed(totals: Totals, groups: Groups) -> Totals:
     return _mapped(
         totals,
         add,
-        lambda e: floats.gather(floats.Entries(groups.ids[e.owner], e.bins, e.digits)),
+        lambda e: floats.gather(floats.Digits(groups.ids[e.owner], e.bins, e.digits)),
     )
 
 
@@ -317,7 +317,7 @@ def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
 
     sums: list[Sum] = []
     for before, change in zip(old.sums, changes.sums, strict=True):
-        if isinstance(change, floats.Entries) and isinstance(before, floats.Entries):
+        if isinstance(change, floats.Digits) and isinstance(before, floats.Digits):
             sums.append(_accumulate_entries(before, change, owner, first))
         elif isinstance(change, np.ndarray) and isinstance(before, np.ndarray):
             sums.append(limbs.carry(run(before, change)))
@@ -331,8 +331,8 @@ def accumulated(old: Totals, changes: Totals, owner: Ints) -> Totals:
 
 
 def _accumulate_entries(
-    old: floats.Entries, changes: floats.Entries, owner: Ints, first: Ints
-) -> floats.Entries:
+    old: floats.Digits, changes: floats.Digits, owner: Ints, first: Ints
+) -> floats.Digits:
     """Running sums of sparse digits: one track for each (owner, bin), as long as the owner."""
     owners = np.concatenate((old.owner, owner[changes.owner]))
     bins = np.concatenate((old.bins, changes.bins)) - floats.MINUS_INFINITY
@@ -349,20 +349,20 @@ def _accumulate_entries(
     begin = np.repeat(ends - lengths, lengths)
     place = np.arange(len(cells)) - begin + np.repeat(first[tracks // span], lengths)
     name = np.repeat(tracks % span, lengths) + floats.MINUS_INFINITY
-    return floats.gather(floats.Entries(place, name, values))
+    return floats.gather(floats.Digits(place, name, values))
 
 
 def _mapped(
     totals: Totals,
     numbers: Callable[[Ints], Ints],
-    entries: Callable[[floats.Entries], floats.Entries],
+    entries: Callable[[floats.Digits], floats.Digits],
 ) -> Totals:
     sums: list[Sum] = []
     for each in totals.sums:
         match each:
             case None:
                 sums.append(None)
-            case floats.Entries():
+            case floats.Digits():
                 sums.append(entries(each))
             case digits:
                 sums.append(numbers(digits))
@@ -386,7 +386,7 @@ def something(totals: Totals) -> Flags:
         match total:
             case None:
                 pass
-            case floats.Entries():
+            case floats.Digits():
                 live[total.owner] = True
             case digits:
                 live |= digits.any(axis=0)

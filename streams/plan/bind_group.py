@@ -328,7 +328,7 @@ def _of_pairs(call: AggregateCall, one: Scalar, other: Scalar) -> AggregateCall:
     both = [_not_null(one), _not_null(other)]
     met = _and(*([call.condition] if call.condition is not None else []), *both)
     if call.function == "regr_count":
-        return AggregateCall("count", _filtered(_TRUE, met), call.type)
+        return AggregateCall("count", _filtered(_TRUE, met, one, other), call.type)
     return AggregateCall(
         call.function, _filtered(one, met), call.type, more=(_filtered(other, met),)
     )
@@ -343,31 +343,20 @@ def _and(*parts: Scalar) -> Scalar:
 
 
 def _general(call: AggregateCall, written: str) -> AggregateCall:
-    """A call that DuckDB computes; what the FILTER drops may not fail (rule 38)."""
-    condition = call.condition
-
-    def guarded(scalar: Scalar) -> Scalar:
-        if condition is None or not refs(scalar) or not can_fail(scalar):
-            return scalar
-        return _filtered(scalar, condition)
-
-    moved = call.over(guarded)
-    return AggregateCall(
-        written,
-        moved.argument,
-        call.type,
-        call.distinct,
-        moved.more,
-        moved.orders,
-        condition,
-        general=True,
-    )
+    """A call that DuckDB computes."""
+    return replace(call, function=written, share="", general=True)
 
 
-def _filtered(value: Scalar, condition: Scalar) -> Scalar:
-    """FILTER comes before the argument (rule 38), and no accumulator counts a NULL."""
+def _filtered(value: Scalar, condition: Scalar, *others: Scalar) -> Scalar:
+    """The value where the condition holds: no accumulator counts a NULL.
+
+    As in DuckDB the arguments, which are it and perhaps `others`, are computed of each row, and
+    may fail of those that FILTER drops (rule 38).
+    """
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
-    return Call(Form.CASE, "case", (condition, value, null), value.type)
+    failing = [each for each in (value, *others) if can_fail(each)]
+    computed = [part for each in failing for part in (_not_null(each), null)]
+    return Call(Form.CASE, "case", (condition, value, *computed, null), value.type)
 
 
 def bind_distinct(record: Record, source: Relational) -> Relational:

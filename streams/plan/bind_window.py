@@ -2,6 +2,7 @@
 
 from streams.plan.bind_group import bind_arguments, bind_orders, refused_or_named, storable
 from streams.plan.bind_scalar import bind_scalar, row_scope
+from streams.plan.excluded import checked
 from streams.plan.ir import (
     Frame,
     Project,
@@ -28,6 +29,8 @@ _FUNCTIONS = {
     "WINDOW_LAST_VALUE": "last_value",
     "WINDOW_NTH_VALUE": "nth_value",
 }
+_PLACED = frozenset({"row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile",
+                     "lag", "lead"})  # fmt: skip
 _INSTEAD = {"fill": "of rows of one order nothing says which is next: join the two neighbours"}
 _UNBOUNDED = {"UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"}
 _EXCLUDED = {"NO_OTHER": "", "CURRENT_ROW": "CURRENT ROW", "GROUP": "GROUP", "TIES": "TIES"}
@@ -64,8 +67,8 @@ def _call(record: Record, source: Relational) -> WindowCall:
         name = record.text("type").removeprefix("WINDOW_").lower()
         raise Refusal(f"window function {name}", _INSTEAD.get(name, "")).raised()
     inner = bind_orders(record.records("arg_orders"), source)
-    placed = function == "row_number" and not inner  # in the partition, whatever the frame
-    return WindowCall(
+    placed = function in _PLACED and not inner  # in the partition, whatever the frame
+    call = WindowCall(
         function,
         bind_arguments(record, source),
         stored(type_name(record.record("return_type"))),
@@ -76,6 +79,7 @@ def _call(record: Record, source: Relational) -> WindowCall:
         record.flag("distinct"),
         record.flag("ignore_nulls"),
     )
+    return checked(call)
 
 
 def _frame(record: Record, source: Relational) -> Frame | None:
@@ -88,9 +92,6 @@ def _frame(record: Record, source: Relational) -> Frame | None:
     by_peers = exclude in {"GROUP", "TIES"}
     # The whole partition is one frame in ROWS and in RANGE, where peers are those of the query.
     kind = kinds.pop() if kinds else "RANGE" if by_peers else "ROWS"
-    if kind == "ROWS" and by_peers:
-        hint = "use GROUPS or RANGE: among rows of one order nothing says which are in ROWS"
-        raise Refusal(f"ROWS with EXCLUDE {exclude}", hint).raised()
     one, other = (_offset(record, name, source, kind) for name in ("start_expr", "end_expr"))
     return Frame(kind, _bound(start), one, _bound(end), other, exclude)
 

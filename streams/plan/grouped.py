@@ -8,6 +8,7 @@ minds the order inside the frame, that is given inside the call.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from streams.plan.ir import (
     AggregateCall,
@@ -105,6 +106,16 @@ def window(call: WindowCall, row: Sequence[Ref]) -> str:
     elif minds and call.function not in _RANKS and (by_peers or inner):
         inner = [*(inner or [_order(order, sql) for order in call.orders]), *ties(row)]
     return _window(call, (orders, inner), sql, "PARTITION BY p")
+
+
+def over_rows(call: WindowCall, row: Sequence[Ref]) -> str:
+    """The partition, the order and the frame of a call whose frame is of ROWS, in SQL.
+
+    The order has no peers; what the frame excludes is left to the caller.
+    """
+    order = [_order(order, sql) for order in call.orders] + ties(row)
+    frame = "" if call.frame is None else _frame(replace(call.frame, exclude=""), sql)
+    return f"PARTITION BY p ORDER BY {', '.join(dict.fromkeys(order))} {frame}"
 
 
 def _minds_peers(call: WindowCall) -> bool:

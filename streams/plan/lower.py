@@ -15,7 +15,7 @@ what has one row is, means to lie in one bucket.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from streams.plan import bodies, grouped, ir, physical
+from streams.plan import bodies, excluded, grouped, ir, physical
 from streams.plan.asof import asof
 from streams.plan.intervals import as_column
 from streams.plan.matches import expand
@@ -306,7 +306,8 @@ class _Builder:
         before = () if isinstance(seen, str) else seen.before
         outputs = [expression(column) for column in _refs(node.input)]
         for call, name in names:
-            text = grouped.window(call, row)
+            written = excluded if excluded.excludes_peers(call) else grouped
+            text = written.window(call, row)
             text = continued(call, text, before) if before else text
             outputs.append(Expression(text, call.type, name))
         return self._groupwise(node, node.keys, tuple(outputs), None, seen)

@@ -1,4 +1,4 @@
-"""Time and what is known of it: frontiers. Pure.
+"""Frontiers of progress in time. Pure.
 
 A *frontier* is a lower bound on the times that may still appear. The empty frontier bounds
 nothing: no time can appear any more.

@@ -1,4 +1,4 @@
-"""The Spark side: data source, lanes, scheduler, steps and their commit.
+"""The replica: a Spark driver with its data source, lanes, scheduler, steps and commit.
 
 Only this package imports pyspark.
 """

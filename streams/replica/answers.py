@@ -1,8 +1,8 @@
-"""What a replica tells its controller: how far each dataflow is, and in what condition.
+"""Status reports: the responses of a replica to its controller about each dataflow.
 
-Frontiers are told when they have moved, but not more often than the controller has a use for;
-conditions when they change. A new iteration of the protocol is told everything anew. A replica
-that has nothing to tell says now and then that it lives.
+Frontiers are reported when they move, at a limited rate; conditions when they change. At a new
+iteration of the protocol everything is reported again. A replica without reports writes a
+heartbeat.
 """
 
 import logging
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 FRONTIERS_EVERY_S = 1.0
 ALIVE_EVERY_S = 2.0
-"""Of several signs of life that a controller waits for, all but one may be late."""
+"""Heartbeats per timeout of the controller: all but one may be late."""
 BLOCKED_MS = 10_000
 
 Told = tuple[Antichain | None, Antichain | None]
@@ -33,7 +33,7 @@ Told = tuple[Antichain | None, Antichain | None]
 
 @dataclass(slots=True)
 class Answers:
-    """Writes responses for one scheduler's flows."""
+    """Writes the responses for the flows of one scheduler."""
 
     writer: ResponseWriter
     nonce: str = ""
@@ -46,7 +46,7 @@ class Answers:
     next_alive: float = 0.0
 
     def begin(self, nonce: str) -> None:
-        """A new iteration: forget what was told."""
+        """Start an iteration: forget what was reported."""
         self.nonce = nonce
         self.frontiers.clear()
         self.status.clear()
@@ -57,20 +57,20 @@ class Answers:
         self._write([answer])
 
     def dropped(self, export: CollectionId) -> None:
-        """Say that a dataflow no longer runs."""
+        """Report that a dataflow no longer runs."""
         self.frontiers.pop(export, None)
         self.status.pop(export, None)
         self._write([Frontiers(export, EMPTY, EMPTY)])
 
     def refused(self, export: CollectionId, message: str) -> None:
-        """Say that a dataflow cannot run here: its plan is not understood."""
+        """Report that a dataflow cannot run here: its plan is not understood."""
         self._write([Status(export, Phase.FAILED.value, message)])
 
     def passed_over(self, topic: Topic, offset: Offset, reason: str) -> None:
-        """Say that a command was not carried out, under the name of the command topic."""
-        log.error("a command is passed over", extra={"offset": offset, "why": reason})
+        """Report a command that was skipped, under the name of the command topic."""
+        log.error("command skipped", extra={"offset": offset, "why": reason})
         if self.nonce:
-            message = f"command at offset {offset} is passed over: {reason}"
+            message = f"command at offset {offset} is skipped: {reason}"
             status = Status(CollectionId(topic), Phase.FAILED.value, message)
             self._write([status])
 
@@ -91,7 +91,7 @@ class Answers:
         self._write(responses)
 
     def alive(self) -> None:
-        """Say that this process lives, if nothing was written for a while; from any thread."""
+        """Write a heartbeat if nothing was written for a while; from any thread."""
         if self.nonce and self.clock() >= self.next_alive:
             self._write([Alive()])
 
@@ -107,7 +107,7 @@ class Answers:
         return new
 
     def _hydrating(self, flows: list[Flow]) -> list[Hydration]:
-        """How far the builds are, of those that have come further."""
+        """Return the progress of builds that have advanced."""
         building = {flow.id: flow.build for flow in flows if flow.build is not None}
         now_s = self.clock()
         self.paces = {
@@ -142,7 +142,7 @@ class Answers:
 
 
 def condition(flow: Flow, now_ms: int, skew: Skew) -> Status:
-    """The condition of a flow, for people; `skew` is that of the replica's clock."""
+    """Return the condition of a flow, for display; `skew` is that of the replica's clock."""
     if _is_blocked(flow, now_ms):
         message = f"waits for {', '.join(sorted(flow.blocked_by))}"
         return Status(flow.id, "stalled", message)
@@ -150,16 +150,17 @@ def condition(flow: Flow, now_ms: int, skew: Skew) -> Status:
     if flow.is_source and trouble is None and skew.is_wrong:
         return Status(flow.id, "stalled", _of_clock(skew))
     progress = "" if build is None else f"{build.done} of {len(build.slices)} slices"
-    state = flow.phase.value
+    loads = flow.is_source and build is not None and flow.phase is Phase.RUNNING
+    state = (Phase.BUILDING if loads else flow.phase).value
     if trouble is not None and flow.phase is not Phase.FAILED:
         state = "stalled" if flow.is_source else "failed"
     return Status(flow.id, state, "" if trouble is None else trouble.message, progress)
 
 
 def _of_clock(skew: Skew) -> str:
-    """What to say of sources that do not tick (rule 27).
+    """Return the text about sources that do not tick because of clock skew (rule 27).
 
-    In whole seconds, so that it is not told anew at each measurement.
+    In whole seconds, so that it does not change at each measurement.
     """
     assert skew.last_ms is not None
     seconds = round(abs(skew.last_ms) / 1000)
@@ -171,7 +172,7 @@ def _of_clock(skew: Skew) -> str:
 
 
 def _is_blocked(flow: Flow, now_ms: int) -> bool:
-    """Whether a view stands still because an import does (rule 26)."""
+    """Whether a view does not advance because an import does not (rule 26)."""
     if flow.is_source or flow.own is None or flow.trouble or flow.phase is not Phase.RUNNING:
         return False
     if flow.own.frontier.is_empty or not flow.blocked_by:

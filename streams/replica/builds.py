@@ -1,12 +1,12 @@
-"""What the hydration lane does next, and how a hydration is planned.
+"""Plans hydrations and their slices for the hydration lane.
 
-A build works through one interval in slices, each a micro-batch's share; state goes from slice
-to slice, the output is collected, and only the last slice appends it. Nobody waits for it: it
-has a lane of its own, and slices of a bounded size.
+A build processes one interval in slices, one per micro-batch; state is carried from slice to
+slice, the output is staged, and only the last slice appends it. It delays no other work: it has
+a lane of its own, and slices of a bounded size.
 
 For a snapshot at `as_of` every update happens at `as_of`, in the interval [as_of, as_of + 1).
-What each operator puts out is a difference of what its state says before and after, so the
-slices' outputs add up to that of the whole, whatever the order; only the first slice is the
+An operator's output is the difference between its results before and after a slice, so the
+slices' outputs add up to that of the whole snapshot, in any order; only the first slice is the
 dataflow's birth.
 """
 
@@ -25,10 +25,10 @@ from streams.replica.work import Interval, Unit
 
 
 def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> tuple[Unit, ...]:
-    """The next slice of as many builds as fit the budget; of one at least.
+    """Return the next slices of as many builds as fit the budget, at least one.
 
-    Units: `budget` in bytes of chunks. Slices of raw messages are of full size each, and so
-    come alone.
+    Units: `budget` in bytes of chunks. Slices of raw messages have full size, so each has a
+    micro-batch of its own.
     """
     units: list[Unit] = []
     filled = 0
@@ -53,7 +53,7 @@ def _unit(flow: Flow, build: Build, view: View) -> Unit:
 
 
 def upgrade(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
-    """A hydration at the shard's upper that also takes back all that the shard says there.
+    """Plan a hydration at the shard's upper that also retracts all that the shard holds there.
 
     So the first Append under a new fingerprint is the difference between what this version
     computes and what an earlier one had appended (rule 24).
@@ -73,7 +73,7 @@ def upgrade(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
 
 
 def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
-    """A hydration at `as_of`, divided into slices once and for all (rule 20).
+    """Plan a hydration at `as_of`, divided into slices once (rule 20).
 
     It writes unless the shard already has the times of its interval.
     """
@@ -97,11 +97,11 @@ def snapshot(flow: Flow, view: View, as_of: Timestamp, budget: int) -> Build:
 
 
 def resumed(build: Build, standing: int) -> Build | None:
-    """A stored build as it goes on where `standing` chunks are under the name of its stage.
+    """Resume a stored build, given that `standing` chunks are in its stage.
 
-    Those that it does not know of are the next slice's: a driver staged them, and died before
-    it stored that. To be done once more it makes the same ones again (rule 23), so they serve.
-    None when the build has to begin anew: the last slice's are never staged.
+    Chunks that it does not know are the next slice's: a driver staged them and died before it
+    stored the progress. Repeating the slice would produce the same ones (rule 23), so they are
+    used. None if the build has to start over: the last slice's chunks are never staged.
     """
     ahead = max(0, standing - build.staged)
     if ahead and build.done + 1 >= len(build.slices):

@@ -1,12 +1,12 @@
-"""Why a micro-batch or a task failed, found in what Spark and Python say of it. Pure.
+"""Extracts why a micro-batch or a task failed from the errors of Spark and Python. Pure.
 
 Spark wraps the cause: in a Java stack trace, in the message of a job ("most recent failure"),
 in the traceback of a Python worker, and in the error of the streaming query around all of them.
-What people need, and what is decided by, is the innermost sentence.
+Users, and our decisions, need the innermost message.
 
-The kind is found by exclusion. Each cluster manager has its own words for a worker or an
-executor that was killed, so none of them are looked for: what is no failure of Kafka and no
-full disk may be the doing of a dataflow.
+The kind is found by exclusion. Each cluster manager has its own texts for a killed worker or
+executor, so they are not matched: any failure that is not of Kafka and not a full disk may be
+caused by a dataflow.
 """
 
 import re
@@ -16,7 +16,7 @@ from streams.replica.trouble import Failure, Kind
 from streams.trace.room import says_full
 
 LONGEST = 500
-"""Characters of a cause that are kept: it goes into a status, for people."""
+"""Longest cause in characters: it goes into a status, for display."""
 
 _RECENT = "most recent failure: "
 _TRACEBACK = "Traceback (most recent call last):"
@@ -32,12 +32,12 @@ _WRAPPERS = (
 
 
 def cause_of(text: str) -> str:
-    """The innermost cause that an error's text names, as one line."""
+    """Return the innermost cause in an error's text, as one line."""
     return _shortened(_JAVA_CLASS.sub("", _innermost(text)))
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What an error that ended a micro-batch in the driver means for its dataflows."""
+    """Classify an error that ended a micro-batch in the driver."""
     text = str(error)
     innermost = _innermost(text) or type(error).__name__
     if says_full(text):
@@ -49,7 +49,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def failure_in(traceback: str) -> Failure:
-    """What a dataflow's own failure in a task means, from the traceback that the task sent."""
+    """Classify a dataflow's own failure in a task, from the traceback that the task sent."""
     kind = Kind.FULL if says_full(traceback) else Kind.FAILED
     return Failure(cause_of(traceback), kind)
 

@@ -1,14 +1,15 @@
-"""Views stepped in the very micro-batch that makes their input: one hop instead of two.
+"""Fusion: steps views in the same micro-batch that produces their input.
 
-A micro-batch that ingests knows where its sources will stand when it is committed. A *near*
-view, one that reads nothing but sources and near views, can take the same interval in the same
-micro-batch: its older input from the shards, the newest from the tasks that make it, *in hand*.
+A micro-batch that ingests knows the frontiers of its sources after the commit. A *near*
+(fusible) view, one that reads only sources and near views, can step the same interval in the
+same micro-batch: it reads older input from the shards, and the newest directly from the tasks
+that produce it (*in hand*). That saves one hop.
 
-What a view makes of updates in hand is worth something only if they come to count: the Appends
-are made in the order of the chain, and a view's is left out when one of those it awaits was
-void (`streams.replica.commit`). Then its state stays, and the next step reads the shards.
+The output for updates in hand is valid only if these are appended: Appends are made in the
+order of the chain, and a view's is omitted if one that it awaits was void
+(`streams.replica.commit`). Then its state stays, and the next step reads the shards.
 
-Pure: it decides, from flows and a view of the shards; the scheduler owns both.
+Pure: decides from flows and a view of the shards; the scheduler owns both.
 
 Units: `budget` is in bytes of stored chunks that a step may read beside what is in hand.
 """
@@ -26,21 +27,21 @@ from streams.replica.inputs import View
 from streams.replica.work import Quiet, Unit
 
 MOST_ROUNDS = 6
-"""A micro-batch's rounds at most, 30 ms each: beyond that a second hop is no slower."""
+"""Maximum of rounds of a micro-batch, 30 ms each: beyond that a second hop is as fast."""
 
 MOST_MS = 2_000.0
-"""What near views may cost together, in a worker's time: so long their sources wait."""
+"""Maximum of the near views' total cost in worker time, which delays their sources."""
 
 
 KEEP_S = 0.5
-"""How long an answer about who is near stands: it is asked for at every knock of a lane."""
+"""TTL of the set of near views, which every `latestOffset` call consults."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """Where a member of the micro-batch will stand, and the round of its last updates.
+    """The frontier of a member after the micro-batch, and the round of its last updates.
 
-    `fed` says whether it has any, `lower` from where on.
+    `fed` says whether it has any, `lower` is where they begin.
     """
 
     lower: Antichain
@@ -51,14 +52,14 @@ class Reached:
 
 @dataclass(slots=True)
 class Near:
-    """Who is near, found anew now and then and whenever there are other flows."""
+    """The set of near views, recomputed periodically and when the flows change."""
 
     flows: tuple[CollectionId, ...] = ()
     found: frozenset[CollectionId] = frozenset()
     until_s: float = 0.0
 
     def of(self, flows: Sequence[Flow], now_s: float) -> frozenset[CollectionId]:
-        """The near ones of these flows."""
+        """Return the near views among these flows."""
         asked = tuple(flow.id for flow in flows)
         if asked != self.flows or now_s >= self.until_s:
             self.flows, self.found, self.until_s = asked, near(flows), now_s + KEEP_S
@@ -66,7 +67,7 @@ class Near:
 
 
 def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:
-    """The views that are stepped with their sources: near, cheap and shallow enough."""
+    """Return the views to step with their sources: near, cheap and shallow enough."""
     levels = {flow.id: flow.plan.depth for flow in flows if flow.is_source}
     sources, spent = len(levels), 0.0
     for flow in in_order(flows):
@@ -81,7 +82,7 @@ def near(flows: Sequence[Flow]) -> frozenset[CollectionId]:
 
 
 def in_order(flows: Iterable[Flow]) -> list[Flow]:
-    """The views among the flows, each after those it reads."""
+    """Return the views among the flows, each after those it reads."""
     left = {flow.id: flow for flow in flows if not flow.is_source}
     ordered: list[Flow] = []
     while left:
@@ -98,7 +99,7 @@ def in_order(flows: Iterable[Flow]) -> list[Flow]:
 
 @dataclass(slots=True, kw_only=True)
 class Chain:
-    """A micro-batch in the making: who is in it, and where each will stand."""
+    """A micro-batch being assembled: its members and their frontiers after it."""
 
     view: View
     now_ms: int
@@ -108,9 +109,9 @@ class Chain:
     reached: dict[CollectionId, Reached] = field(default_factory=dict)
 
     def follow(self, candidates: Iterable[Flow]) -> None:
-        """Take in those of the candidates that move with what is in already.
+        """Add the candidates that can move with the present members.
 
-        Those to which nothing happens move too: others may wait for their time.
+        Candidates without updates move too: other views may wait for their time.
         """
         for quiet in self.quiet:
             self._reach(quiet.flow, quiet.move, 0, fed=False)
@@ -137,7 +138,7 @@ class Chain:
             case Step() as step:
                 self._step(flow, step, imports, awaits)
             case Wait() | Overtaken():
-                pass  # `views.plan` says what is to be done
+                pass  # `views.plan` decides about it
 
     def _step(
         self,
@@ -160,7 +161,7 @@ class Chain:
         self._reach(flow, step, share.base + flow.plan.depth, fed=True)
 
     def _ahead(self, stored: Input) -> Input:
-        """An import as it will be when the micro-batch is committed."""
+        """Return an import as it will be after the commit of the micro-batch."""
         reached = self.reached.get(stored.collection)
         if reached is None:
             return stored
@@ -169,10 +170,10 @@ class Chain:
 
 
 def _fits(fed: Reached, step: Step) -> bool:
-    """Whether all that is in hand of an import belongs to the step.
+    """Whether all updates in hand of an import belong to the step.
 
-    In hand is what its maker has stepped. The maker's state may stand before its shard's upper,
-    where another replica has put the same updates already: so what is stored is read up to the
-    beginning of what is in hand, and no further.
+    The updates in hand are those of the producer's step. The producer's state may be before its
+    shard's upper if another replica has appended the same updates already: so the shard is read
+    only up to the lower of the updates in hand.
     """
     return fed.upper == step.upper and step.lower.precedes(fed.lower)

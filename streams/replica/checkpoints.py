@@ -1,18 +1,18 @@
-"""Checkpoint records and run files of a replica, as files of its state directory.
+"""Stores checkpoint records and run files of a replica in its state directory.
 
     plans/<hash>                           plans, read by workers
     runs/<name>                            run files, written by workers alone
-    steps/<lane>-<seq>-<unique>.pickle     descriptors of micro-batches under way
+    steps/<lane>-<seq>-<unique>.pickle     descriptors of running micro-batches
     lanes/<lane>-<unique>                  Spark's own checkpoints, fresh at every start
     checkpoints/<dataflow>/<frontier>      records, written by the driver alone (rule 19)
     checkpoints/<dataflow>/build           progress of a hydration (rule 20)
-    boot                                   at which start of the machine all this was written
+    boot                                   the boot id of the machine that wrote all this
 
-What is needed and for how long is decided in `streams.compute.checkpoints`; here are only the
-files. Each appears whole or not at all. They are not flushed to the disk: they are to survive
-the death of our processes, and are thrown away when the machine was started anew, or another
-machine writes here now, as is all state that lost a part. Nothing else in the directory is ours
-to delete: the lock lies there, and the files of the Spark session that runs.
+`streams.compute.checkpoints` decides what is needed; this module has only the file operations.
+Each file appears atomically. Files are not synced to disk: they survive the death of our
+processes, and are deleted after a reboot, or if another machine uses the directory now, as is
+all state that lost a part. Nothing else in the directory may be deleted: it has the lock, and
+the files of the running Spark session.
 """
 
 import json
@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from streams.compute.checkpoints import Checkpoint, Hydration
+from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.replica.descriptor import Runs, make_folder, write_state
@@ -40,23 +40,23 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Store:
-    """The state directory of one replica; made before anything runs that uses it."""
+    """The state directory of one replica; created before anything that uses it."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._folders: set[CollectionId] = set()
         directory.mkdir(parents=True, exist_ok=True)
         self._settle_boot()
-        self._delete(PASSING)  # of an earlier process: none of it outlives its driver
+        self._delete(PASSING)  # of an earlier process: useless without its driver
         for name in (*PASSING, *LASTING):
             (directory / name).mkdir(exist_ok=True)
 
     def _settle_boot(self) -> None:
-        """Drop everything that was written before the machine's last start."""
+        """Delete everything that was written before the machine's last boot."""
         boot = BOOT.read_text() if BOOT.exists() else ""
         mark = self.directory / "boot"
         if mark.exists() and mark.read_text() != boot:
-            log.info("machine was restarted: state is dropped", extra={"state": self.directory})
+            log.info("machine was rebooted: dropping state", extra={"state": self.directory})
             self._delete(LASTING)
         if not mark.exists() or mark.read_text() != boot:
             write_state(mark, boot.encode())
@@ -66,16 +66,16 @@ class Store:
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def put_plan(self, name: str, plan: str) -> None:
-        """Let workers find a plan."""
+        """Write a plan for the workers."""
         path = self.directory / "plans" / name
         if not path.exists():
             write_state(path, plan.encode())
 
     def records(self, dataflow: CollectionId) -> tuple[Record, ...]:
-        """The records of a dataflow all of whose run files are there, oldest first.
+        """Return the records of a dataflow whose run files all exist, oldest first.
 
-        Those that lack some will never be of use, and are deleted; so are those that cannot
-        be read: another version may have written them, and all of them are a cache.
+        Incomplete records are useless and are deleted; so are unreadable ones: another version
+        may have written them, and all of them are a cache.
         """
         found = self.run_files()
         paths = [path for path in self._folder(dataflow).iterdir() if path.name[0].isdigit()]
@@ -97,10 +97,10 @@ class Store:
         return self._folder(dataflow) / str(record.checkpoint.frontier)
 
     def build(self, dataflow: CollectionId, fingerprint: str) -> Build | None:
-        """The stored progress of a hydration under this fingerprint.
+        """Return the stored progress of a hydration under this fingerprint.
 
-        That of another fingerprint is of no use, and its classes may be of another version: it
-        is not unpickled.
+        One of another fingerprint is useless, and its classes may be of another version: it is
+        not unpickled.
         """
         path = self._folder(dataflow) / "build"
         if not path.exists():
@@ -117,15 +117,15 @@ class Store:
             write_state(path, json.dumps(header).encode() + b"\n" + pickle.dumps(build))
 
     def forget(self, dataflow: CollectionId) -> None:
-        """Delete what is stored of a dataflow; its run files go with the next collection."""
+        """Delete what is stored of a dataflow; the next collection deletes its run files."""
         shutil.rmtree(self._folder(dataflow), ignore_errors=True)
         self._folders.discard(dataflow)
 
     def named(self, dataflow: CollectionId) -> frozenset[str]:
-        """The run files that the stored records and the build of a dataflow name."""
+        """Return the run files that the stored records and the build of a dataflow name."""
         names: set[str] = set()
         for path in (self.directory / "checkpoints" / dataflow).glob("[0-9]*"):
-            with suppress(FileNotFoundError):  # deleted meanwhile, by who found it incomplete
+            with suppress(FileNotFoundError):  # deleted meanwhile because it was incomplete
                 record = _readable(path, _load)
                 names |= frozenset() if record is None else record.checkpoint.runs
         build = self.directory / "checkpoints" / dataflow / "build"
@@ -134,14 +134,14 @@ class Store:
         return frozenset(names)
 
     def run_files(self) -> frozenset[str]:
-        """The names of all run files."""
+        """Return the names of all run files."""
         return frozenset(path.name for path in (self.directory / "runs").iterdir())
 
     def run_files_before(self, seconds: float) -> frozenset[str]:
         """The names of the run files last written before a time of the system's clock."""
         found = set()
         for path in (self.directory / "runs").iterdir():
-            with suppress(FileNotFoundError):  # a worker deleted what it wrote half
+            with suppress(FileNotFoundError):  # a worker deleted an incomplete file
                 if path.stat().st_mtime < seconds:
                     found.add(path.name)
         return frozenset(found)
@@ -152,7 +152,7 @@ class Store:
             (self.directory / "runs" / name).unlink(missing_ok=True)
 
     def stored(self) -> frozenset[CollectionId]:
-        """The dataflows of which something is stored."""
+        """Return the dataflows of which anything is stored."""
         folders = (self.directory / "checkpoints").iterdir()
         return frozenset(CollectionId(path.name) for path in folders)
 
@@ -164,12 +164,12 @@ class Store:
         return folder
 
 
-def hydration_of(fingerprint: str, build: Build) -> Hydration:
-    """A stored build in the words of the decisions."""
+def hydration_of(fingerprint: str, build: Build) -> HydrationCheckpoint:
+    """Return a stored build as a `Hydration`."""
     pieces = [
         piece for part in build.slices for load in part for piece in getattr(load, "pieces", ())
     ]
-    return Hydration(
+    return HydrationCheckpoint(
         fingerprint=fingerprint,
         incarnation=build.incarnation,
         as_of=build.lower,
@@ -181,7 +181,7 @@ def hydration_of(fingerprint: str, build: Build) -> Hydration:
 
 
 def record_of(fingerprint: str, state: OwnState) -> Record:
-    """The record of a state."""
+    """Return the record of a state."""
     checkpoint = Checkpoint(
         fingerprint, state.incarnation, state.frontier.time, run_names(state.runs)
     )
@@ -189,13 +189,13 @@ def record_of(fingerprint: str, state: OwnState) -> Record:
 
 
 def _readable(path: Path, load: Callable[[Path], T]) -> T | None:
-    """What `load` makes of a file, or None, with the file deleted, when it cannot be read."""
+    """What `load` reads from a file; None, with the file deleted, if it cannot be read."""
     try:
         return load(path)
     except FileNotFoundError:
         raise
     except Exception as cause:  # noqa: BLE001  whatever unpickling raises; the file is a cache
-        log.warning("state is dropped", extra={"state": path, "cause": repr(cause)})
+        log.warning("dropping unreadable state", extra={"state": path, "cause": repr(cause)})
         path.unlink(missing_ok=True)
         return None
 
@@ -204,7 +204,7 @@ def _load_build(path: Path, fingerprint: str) -> Build | None:
     header, _, pickled = path.read_bytes().partition(b"\n")
     if json.loads(header)["fingerprint"] != fingerprint:
         return None
-    build = pickle.loads(pickled)  # noqa: S301  our own driver's, of this version
+    build = pickle.loads(pickled)  # noqa: S301  written by our own driver, of this version
     assert isinstance(build, Build)
     return build
 

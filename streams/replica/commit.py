@@ -1,4 +1,4 @@
-"""The end of a micro-batch: what its tasks wrote is appended, and the flows move on.
+"""Commits a micro-batch: appends the output of its tasks and moves the flows.
 
 Each dataflow sends one Append, in waves of one flush each: first the dataflows that depend on
 no other, then those whose input was written in the same micro-batch (`streams.replica.chain`)
@@ -55,24 +55,24 @@ STAGE_LEASE_MS = 3_600_000
 
 
 class Fate(Enum):
-    """What became of an attempt."""
+    """The disposition of an attempt."""
 
     COUNTS = auto()
     LOST = auto()
-    """Somebody else was faster with something else, or what it awaits did not count."""
+    """Another writer was faster with other updates, or an awaited attempt did not count."""
     UNCORRECTED = auto()
     """Another version has written the shard last (rule 24)."""
     RECLAIMED = auto()
-    """A collector may have taken its chunks: it is done again."""
+    """A collector may have taken its chunks: the step is repeated."""
     UNSTAGED = auto()
-    """What was staged is gone, in part at least: the build begins anew."""
+    """Some staged chunks are gone: the build starts over."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Attempt:
-    """One dataflow's events of a commit, and what happens when they count.
+    """One dataflow's events of a commit, and its changes when they count.
 
-    `staged` is how many chunks stand under `to_stage` when all is well.
+    `staged` is the number of chunks that `to_stage` has to have.
     """
 
     flow: Flow
@@ -90,11 +90,11 @@ class Attempt:
 
     @property
     def counts(self) -> bool:
-        """Whether what it stands for has come to be, through it or through another."""
+        """Whether its updates are appended, by it or by another writer."""
         return self.failure is None and self.fate is Fate.COUNTS
 
     def body(self) -> Body | None:
-        """The event to append; None when there is nothing left to do."""
+        """Return the event to append; None if nothing is left to do."""
         if not self.counts:
             return None
         if self.to_stage is not None:
@@ -113,7 +113,7 @@ class Committer:
     recorder: Recorder
 
     def commit(self, batch: MicroBatch, results: Mapping[CollectionId, Result]) -> float:
-        """Commit a micro-batch; the seconds that the Append took.
+        """Commit a micro-batch; return the seconds that the Append took.
 
         Errors: Determinate, Indeterminate; then nothing has moved.
         """
@@ -140,15 +140,15 @@ class Committer:
         return seconds
 
     def _fail(self, flow: Flow, traceback: str) -> None:
-        """A task of the dataflow alone has failed."""
+        """Record a failure in a task of this dataflow alone."""
         log.info("a task failed", extra={"dataflow": flow.id, "traceback": traceback})
         with self.scheduler.lock:
             self.scheduler.fail(flow, failure_in(traceback))
 
     def _check_topics(self, attempts: Sequence[Attempt]) -> None:
-        """What was read came from the topics that the sources were made over.
+        """Check that the messages came from the topics that the sources were created over.
 
-        Asked after reading: an id never comes back, so it was the same all the while.
+        The id is read after the messages: ids are never reused, so it was the same throughout.
         """
         read = [
             each for each in attempts if each.offsets and each.offsets[0] != each.offsets[1]
@@ -161,7 +161,7 @@ class Committer:
                 attempt.failure = f'topic "{source.topic}" was re-created or deleted'
 
     def commit_quiet(self, quiet: Sequence[Quiet]) -> None:
-        """Commit idle intervals alone, outside of any micro-batch."""
+        """Commit idle intervals outside of any micro-batch."""
         attempts = [self._quiet(each) for each in quiet if not each.flow.gone]
         self.settle(attempts)
         self._apply(attempts)
@@ -193,7 +193,7 @@ class Committer:
             ]
 
     def _settled(self, attempt: Attempt, outcome: Outcome) -> bool:
-        """Take note of an outcome; False when there is something to append again."""
+        """Record an outcome; return False if there is something left to append."""
         match outcome:
             case UpperMismatch(current=current) if self._may_go_on(attempt):
                 assert attempt.bounds is not None
@@ -201,7 +201,9 @@ class Committer:
                 attempt.bounds = (lower, upper) if lower.strictly_precedes(upper) else None
                 return attempt.bounds is None
             case Fenced(fingerprint=fingerprint):
-                attempt.failure = f"another version has taken over: {fingerprint}"
+                attempt.failure = (
+                    f"another version of the dataflow writes the shard: {fingerprint}"
+                )
                 attempt.fenced = True
             case _:
                 fate = self._fate_after(attempt, outcome)
@@ -212,11 +214,11 @@ class Committer:
         return True
 
     def _may_go_on(self, attempt: Attempt) -> bool:
-        """Whether what the shard has got meanwhile is the same as the attempt's."""
+        """Whether the updates that were appended meanwhile are the same as the attempt's."""
         return attempt.offsets is None and not self._is_foreign(attempt.flow)
 
     def _fate_after(self, attempt: Attempt, outcome: Outcome) -> Fate | None:
-        """What an outcome means that ends the attempt; None when it should not have come."""
+        """Return the disposition after an outcome that ends the attempt; None if unexpected."""
         match outcome:
             case Appended():
                 return Fate.COUNTS
@@ -232,7 +234,7 @@ class Committer:
                 return None
 
     def _is_whole(self, attempt: Attempt) -> bool:
-        """Whether all that was staged so far is there, and nothing twice."""
+        """Whether all staged chunks are there, none of them twice."""
         group = self.scheduler.shards.group_state(attempt.flow.description.group)
         found = group.stages.get(attempt.to_stage or "")
         return found is not None and len(found.chunks) == attempt.staged
@@ -261,7 +263,7 @@ class Committer:
             case Fate.LOST:
                 _give_up(flow)
             case Fate.UNCORRECTED:
-                self.scheduler.fail(flow, Failure("another version of it was faster"))
+                self.scheduler.fail(flow, Failure("another version of the dataflow was faster"))
                 self.scheduler.restart([flow])
             case Fate.RECLAIMED:
                 log.info(
@@ -274,7 +276,7 @@ class Committer:
                 assert_never(attempt.fate)
 
     def _begin_anew(self, flow: Flow) -> None:
-        """Build from the first slice on: of a view as after a restart, with nothing stored."""
+        """Restart a build at the first slice; a view as after a restart without state."""
         if flow.is_source:
             _give_up(flow)
             return
@@ -387,7 +389,7 @@ def _finish_build(flow: Flow, build: Build) -> None:
 
 
 def _give_up(flow: Flow) -> None:
-    """A source's attempt was void; its state is still that of before."""
+    """Release a source's void attempt; its state is still the previous one."""
     flow.build, flow.phase = None, Phase.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""What a replica is told when it starts; everything else comes from the command topic."""
+"""The configuration of a replica process; everything else comes from the command topic."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from streams.replica.spark import SparkSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budgets:
-    """How much one micro-batch takes at most. One batch of a shard is never divided.
+    """Limits of one micro-batch. One batch of a shard is never divided.
 
     Units: `step_bytes` and `slice_bytes` of stored chunks to read, `messages` of a raw topic.
     """
@@ -25,13 +25,13 @@ class Budgets:
 class ReplicaConfig:
     """One replica of an instance.
 
-    `name` is the replica's for ever: its holds are kept under it. `state` is a directory of
-    its own, which may be lost at any time: it costs a hydration. `points` are for tests: where
-    to die, and at the how manieth time (`streams.replica.crash`). With `timings` every
-    micro-batch leaves a line in `timings.jsonl` there.
+    `name` is permanent: the replica's holds have it in their names. `state` is a directory of
+    its own; losing it costs only a hydration. `points` maps crash points to the hit count that
+    kills, for tests (`streams.replica.crash`). With `timings` every micro-batch writes a line
+    to `timings.jsonl` there.
 
-    `deadline_s` is how long the tasks of a micro-batch may take that has next to nothing to
-    read; others have longer (`streams.replica.deadlines`).
+    `deadline_s` is the limit for the tasks of a micro-batch with almost no input; larger ones
+    have more time (`streams.replica.deadlines`).
     """
 
     name: str

@@ -5,8 +5,8 @@ those pages, and then freezes the collector: PySpark's worker loop runs `gc.coll
 every task, 50 to 100 ms with these libraries loaded and not frozen. Nothing here may start a
 thread: the children would inherit its locks without it.
 
-Spark closes the socket of a worker whose task it has no use for any more (a query that ends, a
-task that is killed). PySpark prints a stack trace for that and goes on; here the worker ends.
+Spark closes the socket of a worker whose task is no longer needed (a query that ends, a task
+that is killed). PySpark prints a stack trace for that and continues; here the worker exits.
 """
 
 import gc
@@ -35,16 +35,16 @@ PRELOADED = (
 
 
 RAISE_ON_FLUSH = "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"
-"""The variable by which PySpark raises that output cannot be written, and prints no trace."""
+"""The variable that makes PySpark raise write errors instead of printing a trace."""
 
 Worker = Callable[[socket.socket, bool], int]
-"""Serves one task over a socket, authenticated or not yet; the exit code."""
+"""Serves one task over a socket, authenticated or not yet; returns the exit code."""
 
 
 def ending_quietly(worker: Worker) -> Worker:
-    """The worker, whose process ends without a word when Spark has closed the socket.
+    """Wrap the worker so that its process exits silently when Spark has closed the socket.
 
-    It ends at once: unwritten output would fail once more when it is collected.
+    It exits at once: unwritten output would fail again when it is finalised.
     """
 
     @wraps(worker)

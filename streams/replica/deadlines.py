@@ -1,11 +1,11 @@
-"""How long a micro-batch may take before it is given up. Pure.
+"""Deadlines of micro-batches. Pure.
 
-Nobody can tell a step that never ends from one that takes long. So the deadline is generous: it
-grows with what there is to read and with what the dataflows took the last time, and doubles for
-a dataflow each time that it missed one alone. A large step comes to its end, however large it
-is. One that never ends takes the lane `apart` ever longer, and no other: what is granted to a
-convict it has while it is stepped alone there, and gives back to a dataflow that was convicted
-less often and waits (`Scheduler.is_in_the_way`).
+A step that never ends cannot be distinguished from a long one. So the deadline is generous: it
+grows with the input and with the last cost of the dataflows, and doubles for a dataflow each
+time that it missed one alone. So every finite step completes. A step that never ends occupies
+only the lane `apart`, for growing times: a convicted dataflow has its longer deadline only
+while it is stepped alone there, and yields to a waiting dataflow with fewer convictions
+(`Scheduler.is_in_the_way`).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from streams.replica.trouble import Isolation
 from streams.replica.work import Unit
 
 BYTES_A_SECOND = 100_000
-"""Of stored chunks, a tenth of the slowest hydration that was measured, by one core."""
+"""Assumed rate for stored chunks: a tenth of the slowest hydration measured, on one core."""
 
 MESSAGES_A_SECOND = 2_000
 TIMES_THE_LAST = 20
@@ -28,9 +28,9 @@ MOST_DOUBLINGS = 12
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The seconds that the tasks of a micro-batch may take.
+    """The limit in seconds for the tasks of a micro-batch.
 
-    `common_s` is what any dataflow has, `own_s` what this one has for its convictions.
+    `common_s` is the limit of any dataflow, `own_s` that of this one after its convictions.
     """
 
     common_s: float
@@ -38,7 +38,7 @@ class Deadline:
 
 
 def deadline(units: Sequence[Unit], least_s: float) -> Deadline:
-    """How long the tasks of a micro-batch may take, at least `least_s`."""
+    """Return the limit for the tasks of a micro-batch, at least `least_s`."""
     doublings = min([*(_doublings(unit.flow.isolation) for unit in units), MOST_DOUBLINGS])
     last_ms = sum(unit.flow.cost_ms for unit in units)
     reading_s = sum(_reading_s(unit) for unit in units)
@@ -47,7 +47,7 @@ def deadline(units: Sequence[Unit], least_s: float) -> Deadline:
 
 
 def _doublings(isolation: Isolation) -> int:
-    """One that is trusted again has the deadline of the others, in whose lane it is."""
+    """Return the number of doublings; none for a dataflow that shares a lane with others."""
     return isolation.convictions if isolation.steps else 0
 
 

@@ -1,11 +1,11 @@
-"""The descriptor of a micro-batch: all that its tasks need to know beside the data.
+"""The descriptor of a micro-batch: the instructions for its tasks, as a file.
 
-The scheduler writes one file for each micro-batch before it gives the offset out; tasks read
-it once a worker and find their dataflows in it. So blobs carry names only, the functions given
-to Spark know nothing but the state directory, and a replayed task does the same again.
+The scheduler writes one file for each micro-batch before it returns the offset; each worker
+reads it once. So blobs carry names only, the functions given to Spark depend only on the state
+directory, and a replayed task does the same again.
 
-The files are the driver's word to its own tasks, in its own directory and of its own version:
-they are pickled, and deleted when the micro-batch is done.
+Driver and tasks share the directory and the version, so the files are pickled. They are deleted
+when the micro-batch is done.
 """
 
 import pickle
@@ -30,7 +30,7 @@ Runs = RunsByOperator
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a source's own updates mean as messages of its envelope."""
+    """A source's own updates as messages of its envelope."""
 
     source: IngestionDescription
     columns: tuple[Column, ...]
@@ -54,7 +54,7 @@ class ChunkLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawLoad:
-    """Messages of a raw topic, to be decoded; all of them happen at `time`."""
+    """Messages of a raw topic, to be decoded, all at `time`."""
 
     dataflow: CollectionId
     source: IngestionDescription
@@ -65,7 +65,7 @@ class RawLoad:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """What an export said so far, to be taken back at `time`: an upgrade says it anew."""
+    """The export's former contents, to be retracted at `time` by an upgrade."""
 
     dataflow: CollectionId
     topic: Topic
@@ -78,9 +78,9 @@ Load = ChunkLoad | RawLoad | Undo
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a dataflow's output goes: a data topic, the names of columns, the headers.
+    """The destination of a dataflow's output: data topic, column names, headers.
 
-    What lies before `floor` is in the shard already, and is not written again.
+    Updates before `floor` are in the shard already and are not written again.
     """
 
     topic: Topic
@@ -93,13 +93,13 @@ class Output:
 class Share:
     """A dataflow's share of a micro-batch: one interval, or a slice of a snapshot.
 
-    `plan` names the plan's file. `runs` is the state at `lower` by bucket. With `as_of` this
-    is the dataflow's birth, and every bucket is advanced. Without an `output` only state
-    comes of it: what it would write is in the shard already.
+    `plan` names the plan's file. `runs` is the state at `lower` by bucket. With `as_of` this is
+    the dataflow's birth, and every bucket is advanced. Without an `output` only state is
+    produced: the updates are in the shard already.
 
-    `in_hand` names the imports that the micro-batch makes itself, with their index: their
-    updates reach this dataflow in the tasks that make them, up to round `base`. Its own level
-    k is round `base + k`.
+    `in_hand` names the imports that the micro-batch itself produces, with their index: their
+    updates reach this dataflow in the tasks that produce them, up to round `base`. Its own
+    level k is round `base + k`.
     """
 
     dataflow: CollectionId
@@ -115,7 +115,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor:
-    """A micro-batch: its dataflows, and what each task of round 0 loads."""
+    """A micro-batch: its dataflows, and the loads of each task of round 0."""
 
     step: str
     buckets: int
@@ -126,27 +126,27 @@ class Descriptor:
 
 
 def path_of(state: Path, step: str) -> Path:
-    """Where the descriptor of a micro-batch lies."""
+    """Return the path of a micro-batch's descriptor."""
     return state / "steps" / f"{step}.pickle"
 
 
 def write(state: Path, descriptor: Descriptor) -> None:
-    """Put the descriptor in its place, whole or not at all."""
+    """Write the descriptor atomically."""
     path = path_of(state, descriptor.step)
     write_state(path, pickle.dumps(descriptor, protocol=pickle.HIGHEST_PROTOCOL))
 
 
 def read(state: Path, step: str) -> Descriptor:
-    """The descriptor of a micro-batch."""
+    """Read the descriptor of a micro-batch."""
     found = pickle.loads(path_of(state, step).read_bytes())  # noqa: S301  our own driver's
     assert isinstance(found, Descriptor)
     return found
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder of the state directory, unless it is there.
+    """Create a folder of the state directory, unless it exists.
 
-    Errors: Determinate when the disk takes no more.
+    Errors: Determinate if the disk is full.
     """
     try:
         path.mkdir(exist_ok=True)
@@ -155,9 +155,9 @@ def make_folder(path: Path) -> None:
 
 
 def write_state(path: Path, content: bytes) -> None:
-    """Write a file of the state directory under its name at once.
+    """Write a file of the state directory atomically.
 
-    Errors: Determinate when the disk takes no more.
+    Errors: Determinate if the disk is full.
     """
     try:
         write_whole(path, content)

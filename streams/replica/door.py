@@ -1,8 +1,8 @@
-"""Questions of a lane's source process to the scheduler in the driver, over a unix socket.
+"""RPC from a lane's source process to the scheduler in the driver, over a unix socket.
 
-The source process is Spark's and holds no state of ours: each question is one line of JSON,
-each answer another. A question may be answered late, which is how `latestOffset` waits for
-news without spinning. When the driver dies the connection breaks, and the source with it.
+The source process is Spark's and has no state of ours: each request is one line of JSON, and so
+is each response. A response may be late, which is how `latestOffset` waits for work without
+polling. When the driver dies the connection breaks, and the source ends with it.
 """
 
 import json
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 Question = Mapping[str, Any]  # type: ignore[explicit-any]  # JSON
 Answer = Callable[[Question], object]
-"""From a question to its answer, another JSON value."""
+"""From a request to its response, another JSON value."""
 
 
 class Door:
-    """The server: answers questions, each connection in a thread of its own."""
+    """The server; each connection has its own thread."""
 
     def __init__(self, answer: Answer) -> None:
         # a state directory's path may be longer than the hundred bytes of a socket's name
@@ -41,7 +41,7 @@ class Door:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -68,9 +68,9 @@ def _connection(path: str) -> IO[bytes]:
 
 
 def ask(path: str, question: Question) -> object:
-    """Put a question; blocks until it is answered.
+    """Send a request; block until the response.
 
-    Errors: Indeterminate when the driver is gone.
+    Errors: Indeterminate if the driver is gone.
     """
     stream = _connection(path)
     stream.write(json.dumps(question).encode() + b"\n")

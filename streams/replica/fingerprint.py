@@ -1,4 +1,4 @@
-"""What must agree for two states of a dataflow to be the same state (rule 24)."""
+"""The fingerprint of a dataflow: equal if and only if its states are compatible (rule 24)."""
 
 import hashlib
 import json
@@ -8,11 +8,11 @@ from streams.operators import engine
 
 
 def fingerprint(plan: str, buckets: int) -> str:
-    """A short text that differs when plan, versions or the number of buckets do."""
+    """Return a short text that depends on plan, versions and the number of buckets."""
     facts = [plan, version("slackwater"), engine.fingerprint(buckets)]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
 def plan_name(plan: str) -> str:
-    """The name of a plan's file: the hash of its content."""
+    """Return the name of a plan's file: the hash of its content."""
     return hashlib.sha256(plan.encode()).hexdigest()

@@ -1,15 +1,15 @@
-"""A dataflow as this replica runs it: what it is, where its state stands, what it waits for.
+"""A running dataflow in the driver: description, phase, state, build and failures.
 
-A `Flow` is the one mutable object of a dataflow in the driver; every change of it is made under
-the scheduler's lock. Its phases:
+A `Flow` is the only mutable object of a dataflow in the driver; it is changed only under the
+scheduler's lock. Its phases:
 
-    STARTING   its state has not been looked for yet
-    BUILDING   a snapshot, or what it missed, is being worked through in slices
-    RUNNING    state stands at `own.frontier` and is stepped
-    FAILED     for good: only dropping the dataflow helps
+    STARTING   its stored state has not been looked up yet
+    BUILDING   a snapshot, or an interval that it missed, is processed in slices
+    RUNNING    its state is at `own.frontier` and is stepped
+    FAILED     permanently: only dropping the dataflow helps
 
-`busy` says that a micro-batch or an idle append of it is under way; nothing else is begun then,
-which is what rule 22 asks for.
+`busy` means that a micro-batch or an idle append of it is in progress; nothing else begins
+then, as rule 22 requires.
 """
 
 import sys
@@ -32,7 +32,7 @@ from streams.trace.runs import file_of
 
 
 class Phase(Enum):
-    """Where in its life a dataflow is; the values are those of `protocol.Status`."""
+    """The phase of a dataflow; the values are those of `protocol.Status`."""
 
     STARTING = "starting"
     BUILDING = "hydrating"
@@ -42,7 +42,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """The state at a frontier: runs by bucket, and the binding it was read up to, if any."""
+    """The state at a frontier: runs by bucket, and for a source the binding at the frontier."""
 
     incarnation: str
     frontier: Antichain
@@ -51,13 +51,13 @@ class OwnState:
 
     @property
     def position(self) -> Position:
-        """An ingestion's place in time and in its topic."""
+        """Return the position of an ingestion: its frontier and its binding."""
         return Position(self.frontier, self.offsets or {})
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A checkpoint with everything needed to go on from it."""
+    """A checkpoint with everything needed to continue from it."""
 
     checkpoint: Checkpoint
     state: OwnState
@@ -65,12 +65,12 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Build:
-    """Work on one interval in several micro-batches, of which only the last one appends.
+    """One interval processed in several micro-batches, of which only the last one appends.
 
-    `runs` is the state after the `done` slices; their output are the `staged` chunks under the
-    name `stage`, behind which stand `ahead` chunks of the next slice. Without `writes` it is
-    thrown away: the shard has it. `ingest` is given for the first interval of a source, whose
-    loads are messages; `offsets` is the binding at `upper`, for any source.
+    `runs` is the state after the `done` slices; their output is the `staged` chunks under the
+    name `stage`, followed by `ahead` chunks of the next slice. Without `writes` the output is
+    discarded: the shard has it. `ingest` is set for the first interval of a source, whose loads
+    are messages; `offsets` is the binding at `upper`, for any source.
     """
 
     incarnation: str
@@ -93,10 +93,10 @@ class Build:
 class Flow:
     """A dataflow of this replica.
 
-    `blocked_by` names the imports whose uppers it waits for. `isolation` says whether it is to
-    be stepped alone, and `tried` is the last micro-batch in which it was. `cost_ms` is the time
-    that its last step took of workers. `read_from` says at which offset of its log each
-    import stood when the micro-batch under way was decided.
+    `blocked_by` names the imports whose uppers it waits for. `isolation` says whether it is
+    stepped alone, and `tried` is the last micro-batch in which it was. `cost_ms` is the worker
+    time of its last step. `read_from` maps each import to the offset of its log at which the
+    current micro-batch was planned.
     """
 
     description: DataflowDescription
@@ -126,7 +126,7 @@ class Flow:
 
     @property
     def id(self) -> CollectionId:
-        """The export's, which names the dataflow."""
+        """The export's id, which names the dataflow."""
         return self.description.export
 
     @property
@@ -136,14 +136,14 @@ class Flow:
 
     @property
     def scheduled(self) -> Antichain:
-        """The least time at which its output changes though nothing arrives (rule 44)."""
+        """The least time at which its output changes without new input (rule 44)."""
         runs = () if self.own is None else self.own.runs.values()
         times = [next_due(self.plan, each) for each in runs]
         return meet_all(frontier(time) for time in times if time is not None)
 
     @property
     def place(self) -> Place:
-        """How far it has come, for its troubles."""
+        """The progress with which failures are compared."""
         if self.own is None:
             return NOWHERE
         at = self.own.frontier
@@ -151,19 +151,19 @@ class Flow:
         return (sys.maxsize if at.is_empty else at.time, done)
 
     def go_on(self) -> None:
-        """Note that a step or a slice counted: a trouble is over when its place is passed."""
+        """Record that a step or a slice counted: a failure is over once its place is passed."""
         if self.trouble is None or self.trouble.is_over(self.place):
             self.trouble = None
             self.isolation = self.isolation.passed()
 
     def is_ready(self, phase: Phase, now_ms: int) -> bool:
-        """Whether something may be begun with it in this phase."""
+        """Whether a step may begin in this phase."""
         waiting = self.trouble is not None and now_ms < self.trouble.retry_at_ms
         return self.phase is phase and not (self.busy or self.gone or waiting)
 
 
 def run_names(runs: Mapping[int, Runs]) -> frozenset[str]:
-    """The names of all run files of a state."""
+    """Return the names of all run files of a state."""
     return frozenset(
         file_of(str(name))
         for by_operator in runs.values()

@@ -1,16 +1,16 @@
-"""This replica's holds on what its dataflows read: on times, and on chunks (rules 10, 17, 21).
+"""This replica's holds on the imports of its dataflows: times and chunks (rules 10, 17, 21).
 
-On each import of a dataflow there are two. The dataflow's own is critical, and all replicas
-move it. A replica's own keeps the times that its oldest checkpoint needs, and carries a *plan*,
-the log's offset from which its reads go back to chunks: what a merge takes out at or after it
-stays until the plan is beyond. It is leased, for a replica may never return.
+Each import of a dataflow has two holds. The dataflow's own is critical, and all replicas move
+it. A replica's own keeps the times that its oldest checkpoint needs, and has a *plan*, the
+oldest log offset whose chunks its reads need: chunks that a merge removes at or after it stay
+until the plan is beyond. It is leased, because a replica may never return.
 
-The plan is where the state stood when the micro-batch under way was decided, or where it stands
-now, for what is decided next sees that state or a later one. While a build works through its
-slices the plan stays where it was when they were chosen.
+The plan is the offset of the folded state at which the current micro-batch was planned, or the
+present offset, because later decisions see that state or a later one. During a build the plan
+stays at the offset at which its slices were chosen.
 
-A move is a record in the log, so there is one only when it lets something go, or when half of
-the lease is over.
+A move is a record in the log, so it is made only if it releases something, or if half of the
+lease is over.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ from streams.storage.events import Acquire, Body, Downgrade, Right
 from streams.storage.state import Capability, State
 
 LEASE_MS = 900_000
-"""How long a replica's holds last without a sign of it."""
+"""Lease of a replica's holds."""
 
 GroupState = Callable[[str], State]
 
@@ -39,7 +39,7 @@ class Holder:
     scheduler: Scheduler
 
     def move(self) -> None:
-        """Let go of what no restart and no read needs any more. Errors: as `Shards.submit`."""
+        """Release what no restart and no read needs any more. Errors: as `Shards.submit`."""
         scheduler = self.scheduler
         with scheduler.lock:
             events = [
@@ -51,21 +51,21 @@ class Holder:
             scheduler.shards.submit(events)
 
     def _states(self, flow: Flow) -> Mapping[str, State]:
-        """The groups of its imports, as far as they can be followed."""
+        """Return the states of its imports' groups, as far as they can be followed."""
         found = {}
         for each in flow.description.imports:
             try:
                 found[each.group] = self.scheduler.shards.group_state(each.group)
             except (
                 SlackwaterError
-            ):  # it is in trouble, and will say so; the leases of others go on
+            ):  # this flow fails by itself; the leases of others are renewed
                 continue
         return found
 
     def _wish(self, flow: Flow) -> Antichain | None:
-        """Where the times that a restart could need begin (rule 17); None: leave the holds."""
+        """The earliest time that a restart could need (rule 17); None: leave the holds."""
         if flow.own is None or flow.phase is Phase.STARTING or flow.build is not None:
-            return None  # nothing moves before a hydration is done
+            return None  # holds do not move before a hydration is done
         upper = self.scheduler.upper(flow)
         if upper is None:
             return None
@@ -75,7 +75,7 @@ class Holder:
 def moves(
     flow: Flow, wish: Antichain | None, groups: Mapping[str, State]
 ) -> list[tuple[str, Body]]:
-    """What to submit for the flow's holds on its imports."""
+    """Return the events for the flow's holds on its imports."""
     events: list[tuple[str, Body]] = []
     for each in flow.description.imports:
         group = groups.get(each.group)
@@ -93,7 +93,7 @@ def moves(
 def own_move(
     flow: Flow, read: ImportDescription, wish: Antichain | None, group: State
 ) -> Acquire | Downgrade | None:
-    """How to move this replica's hold on an import; None while there is nothing to gain."""
+    """The move of this replica's hold on an import; None while there is little to gain."""
     name = flow.holds[read.collection]
     held = group.collections[read.collection].capabilities.get(name)
     if held is None:
@@ -108,14 +108,14 @@ def own_move(
 def downgrade(
     read: ImportDescription, hold: CapabilityId, to: Antichain, plan: Offset | None = None
 ) -> Downgrade:
-    """A move of a hold on an import."""
+    """Return a downgrade of a hold on an import."""
     return Downgrade(collection=read.collection, capability=hold, frontier=to, plan=plan)
 
 
 def acquire(
     flow: Flow, read: ImportDescription, plan: Offset, wish: Antichain | None = None
 ) -> Acquire:
-    """This replica's hold on an import, made or made anew."""
+    """Return the event that acquires this replica's hold on an import."""
     return Acquire(
         collection=read.collection,
         capability=flow.holds[read.collection],
@@ -127,25 +127,25 @@ def acquire(
 
 
 def plan_of(flow: Flow, read: ImportDescription, group: State) -> Offset | None:
-    """The oldest offset that the flow's reads go back to; None: leave it where it is."""
+    """Return the oldest offset that the flow's reads need; None: leave it unchanged."""
     if flow.build is not None or flow.phase is Phase.STARTING:
         return None
     return flow.read_from.get(read.collection) if flow.busy else group.upto
 
 
 def later(held: Capability, plan: Offset | None) -> Offset | None:
-    """The plan after a move: it goes forward only."""
+    """Return the plan after a move, which only goes forward."""
     known = [each for each in (held.plan, plan) if each is not None]
     return max(known, default=None)
 
 
 def gains(held: Capability, wish: Antichain) -> bool:
-    """Whether times are let go."""
+    """Whether the move releases times."""
     return held.frontier.strictly_precedes(wish)
 
 
 def frees(held: Capability, plan: Offset | None, group: State) -> bool:
-    """Whether chunks are let go that a merge took out."""
+    """Whether the move releases chunks that a merge removed."""
     if plan is None:
         return False
     return held.plan is None or any(

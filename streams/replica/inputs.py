@@ -1,8 +1,8 @@
-"""The imports of dataflows as this replica has folded their logs, in the words of `stepping`.
+"""The imports of dataflows, from the folded logs, in the form that `stepping` needs.
 
-Fifty views over one source mostly stand at one frontier and read one interval: what was made
-for the first serves the others. A `View` of the shards is for one decision and then thrown
-away; each collection is looked at once, so that a decision sees one state of it.
+Fifty views over one source are usually at one frontier and read the same interval, so results
+are cached. A `View` of the shards is used for one decision and then discarded; it reads each
+collection once, so that a decision sees one state of it.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
 NOWHERE: Mapping[CollectionId, Timestamp] = {}
-"""No import of a step is read less far than to its upper."""
+"""Default of `until`: every import is read to its upper."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class View:
     )
 
     def state(self, collection: CollectionId) -> CollectionState:
-        """The state of a collection."""
+        """Return the state of a collection."""
         if collection not in self.states:
             group = self.shards.group_of(collection)
             # the offset first: what the state says is not older
@@ -43,18 +43,18 @@ class View:
         return self.states[collection]
 
     def read_from(self, flow: Flow) -> Mapping[CollectionId, Offset]:
-        """At which offset the log of each import of a flow stood, or earlier."""
+        """Return an offset of the log of each import at or before the state that was read."""
         ids = [each.collection for each in flow.description.imports]
         for each in ids:
             self.state(each)
         return {each: self.offsets[each] for each in ids}
 
     def of_flow(self, flow: Flow, own: Antichain) -> list[Input]:
-        """The imports of a view whose state stands at `own`."""
+        """Return the imports of a view whose state is at `own`."""
         return [self.input(each.collection, own) for each in flow.description.imports]
 
     def input(self, collection: CollectionId, own: Antichain) -> Input:
-        """An import, with its batches from `own` on."""
+        """Return an import, with its batches from `own` on."""
         known = self.inputs.get((collection, own))
         if known is None:
             known = _input(self.state(collection), own)
@@ -64,7 +64,7 @@ class View:
     def pieces(
         self, collection: CollectionId, lower: Timestamp, upper: Timestamp
     ) -> tuple[Piece, ...]:
-        """What holds a collection's updates in [lower, upper)."""
+        """Return the pieces with a collection's updates in [lower, upper)."""
         key = (collection, lower, upper)
         if key not in self.found:
             self.found[key] = pieces(self.state(collection), lower, upper)
@@ -77,7 +77,7 @@ class View:
         upper: Timestamp,
         until: Mapping[CollectionId, Timestamp] = NOWHERE,
     ) -> tuple[ChunkLoad, ...]:
-        """What a step of a view over [lower, upper) reads.
+        """Return the loads of a step of a view over [lower, upper).
 
         An import in `until` is read up to that time only.
         """
@@ -89,7 +89,7 @@ class View:
         )
 
     def sinces(self, flow: Flow) -> Mapping[CollectionId, Antichain]:
-        """The since of each import."""
+        """Return the since of each import."""
         ids = (each.collection for each in flow.description.imports)
         return {each: self.state(each).since for each in ids}
 

@@ -1,16 +1,16 @@
 """A lane: one streaming query that steps many dataflows, one micro-batch after the other.
 
-A micro-batch that fails does not end the query: the failure is the micro-batch's. Spark would
-look at it with a regular expression that overflows the stack of its thread on a long trace,
-and the cause would be lost. A query that dies all the same is started again.
+A failed micro-batch does not end the query. Otherwise Spark would match the error with a
+regular expression that overflows its thread's stack on a long trace, and the cause would be
+lost. A query that dies all the same is restarted.
 
-A micro-batch that is not done at its deadline is cancelled, and so is one that is in the way of
-others. A query that Spark leaves lying, with a micro-batch or without, is stopped and started
-again (`streams.replica.watched`).
+A micro-batch that misses its deadline is cancelled, and so is one that blocks others. A query
+that Spark does not run, with or without a micro-batch, is restarted
+(`streams.replica.watched`).
 
 The query's checkpoint directory is fresh at every start: an old one could replay an interval
-whose inputs are compacted by now (rule 21). What Spark thinks of progress matters to nobody;
-the end of `foreachBatch` is the acknowledgement, and the scheduler says what comes next.
+whose inputs are compacted by now (rule 21). Spark's own progress is not used: the end of
+`foreachBatch` is the acknowledgement, and the scheduler decides what comes next.
 
 A micro-batch is one Spark action: every action would run round 0 again. It chains as many
 rounds as the deepest of its dataflows needs.
@@ -53,15 +53,15 @@ UNWRITTEN_PROGRESS = {
     "asyncProgressTrackingCheckpointIntervalMs": "3600000",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
-"""Spark's own progress is never read again, so it is not written: 25 ms less a micro-batch."""
+"""Do not write Spark's own progress, which is never read: saves 25 ms per micro-batch."""
 
 CANCEL_S = 60.0
-"""Spark has so long to cancel a micro-batch. After that only a new process helps."""
+"""How long Spark may take to cancel a micro-batch. After that only a new process helps."""
 
 
 @dataclass(slots=True)
 class Lane:
-    """One lane's query and what runs in it."""
+    """One lane's streaming query and its current micro-batch."""
 
     name: LaneName
     session: SparkSession
@@ -84,12 +84,12 @@ class Lane:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a micro-batch is under way, or was given out."""
+        """Whether a micro-batch is running or was given out."""
         is_alive = self.query is not None and self.query.isActive
         return is_alive and (self.runs or self.scheduler.current(self.name) is not None)
 
     def start(self) -> None:
-        """Start the query, in a scheduling pool of the lane's own."""
+        """Start the query in the lane's own scheduling pool."""
         state = self.scheduler.store.directory
         before = self.scheduler.lanes[self.name].questions
         self._forget_checkpoint()
@@ -104,9 +104,9 @@ class Lane:
         self._await_source(before)
 
     def _await_source(self, before: int) -> None:
-        """Wait until the query's source asks for work, or the query died.
+        """Wait until the query's source asks for work, or the query has died.
 
-        Spark gives the source's process ten seconds to come up. Several at once, on few cores,
+        Spark gives the source's process ten seconds to start. Several at once, on few cores,
         may all miss that: so lanes start one after another.
         """
         place = self.scheduler.lanes[self.name]
@@ -117,7 +117,7 @@ class Lane:
             time.sleep(0.02)
 
     def tend(self) -> None:
-        """Start the query when it is needed, or died; cancel what takes too long."""
+        """Start the query if it is needed or has died; cancel what takes too long."""
         if self.query is None:
             if self.scheduler.is_needed(self.name):
                 self._try_to_start()
@@ -129,15 +129,15 @@ class Lane:
             self._watch(self.query)
 
     def _is_silent(self) -> bool:
-        """Whether Spark has left the query lying: it neither calls back nor asks."""
+        """Whether Spark does not run the query: it neither calls back nor asks for offsets."""
         at_work = self.runs and self.scheduler.current(self.name) is not None
         questions = self.scheduler.lanes[self.name].questions
         return self.silence.look(self.clock(), questions, is_at_work=at_work)
 
     def _give_up_query(self, query: StreamingQuery) -> None:
-        """Stop the query and start it again; its micro-batch, if any, hung.
+        """Restart the query; its micro-batch, if any, hung.
 
-        Where it is silent once more, or cannot be stopped, only a new process helps.
+        If it is silent again, or cannot be stopped, only a new process helps.
         """
         failure = self.silence.give_up()
         log.warning("a lane is silent", extra={"lane": self.name, "cause": failure.message})
@@ -157,7 +157,7 @@ class Lane:
         self._try_to_start()
 
     def _revive(self, query: StreamingQuery) -> None:
-        """Start the query again; its micro-batch is given up."""
+        """Restart the query; its micro-batch is given up."""
         failure = causes.failure_of(query.exception() or Indeterminate("Spark ended the query"))
         log.warning(
             "a lane failed; restarting", extra={"lane": self.name, "cause": failure.message}
@@ -166,17 +166,17 @@ class Lane:
         self._try_to_start()
 
     def _try_to_start(self) -> None:
-        """Start the query; Spark may not be able to just now, of which the disk may be full."""
+        """Start the query; Spark may fail to, for example because the disk is full."""
         try:
             self.start()
         except (PySparkException, Py4JJavaError) as error:
             failure = causes.failure_of(error)
             log.warning(
-                "a lane did not start", extra={"lane": self.name, "cause": failure.message}
+                "a lane could not start", extra={"lane": self.name, "cause": failure.message}
             )
 
     def _watch(self, query: StreamingQuery) -> None:
-        """Cancel the micro-batch under way if it is over its time.
+        """Cancel the current micro-batch if it is over its deadline.
 
         Errors: Indeterminate when it was cancelled long ago.
         """
@@ -189,7 +189,7 @@ class Lane:
                     f"lane {self.name}: a micro-batch could not be cancelled in {CANCEL_S:g} s"
                 )
         elif watched.is_over(now, self.scheduler.is_in_the_way):
-            log.warning("a micro-batch is cancelled", extra={"lane": self.name})
+            log.warning("cancelling a micro-batch", extra={"lane": self.name})
             watched.cancelled = now
             # Spark's streaming queries run their jobs in a group named after the run
             self.session.sparkContext.cancelJobGroup(str(query.runId))
@@ -212,7 +212,7 @@ class Lane:
             self.runs = False
 
     def _step(self, frame: DataFrame) -> None:
-        """One micro-batch, from the frame of round 0 to the end of its commit."""
+        """Run one micro-batch, from the frame of round 0 to the end of its commit."""
         batch = self.scheduler.current(self.name)
         if batch is None:  # the query's first micro-batch is empty: let it start the workers
             self.rounds.after(frame, 1).collect()
@@ -224,7 +224,7 @@ class Lane:
             collected = time.monotonic()
             results = report.gather(peek(pa.py_buffer(row.blob)) for row in rows)
             seconds = self.committer.commit(batch, results)
-        except Exception as error:  # noqa: BLE001  whatever it is, the query goes on
+        except Exception as error:  # noqa: BLE001  any failure; the query continues
             self.watched = None
             self._give_up(watched, error)
             return
@@ -232,27 +232,27 @@ class Lane:
         self.timings.note(batch, results, (watched.began, collected, time.monotonic()), seconds)
 
     def _give_up(self, watched: Watched, error: Exception) -> None:
-        """The micro-batch failed, or was cancelled."""
+        """Give up a micro-batch that failed or was cancelled."""
         if self.scheduler.stopping:
             return
         failure = watched.failure(error)
-        said = "of no use any more" if failure is None else failure.message
+        said = "no longer needed" if failure is None else failure.message
         extra = {"lane": self.name, "step": watched.batch.step, "cause": said}
         log.warning("a micro-batch failed", extra=extra, exc_info=_is_ours(error))
         self.scheduler.abandon(self.name, failure)
 
 
 def _is_ours(error: Exception) -> bool:
-    """Whether a failure comes from this process: of Spark's the cause says all."""
+    """Whether a failure comes from this process; for Spark's, the cause is enough."""
     return not isinstance(error, Py4JError | PySparkException | SlackwaterError)
 
 
 @dataclass(slots=True)
 class Rounds:
-    """Puts rounds after round 0.
+    """Adds rounds after round 0.
 
-    What `DataFrame.mapInArrow` makes of a function at every call, at 20 to 30 ms, is made once
-    for each level here; hence the reach into PySpark's own classes.
+    `DataFrame.mapInArrow` wraps a function at every call, for 20 to 30 ms; here it is wrapped
+    once for each level, with PySpark's internal classes.
     """
 
     session: SparkSession
@@ -261,7 +261,7 @@ class Rounds:
     made: dict[int, JavaObject] = field(default_factory=dict)
 
     def after(self, frame: DataFrame, depth: int) -> DataFrame:
-        """The frame of round 0 with `depth` rounds after it."""
+        """Return the frame of round 0 with `depth` rounds after it."""
         for level in range(1, depth + 1):
             exchanged = frame.repartitionById(self.buckets, "bucket")
             rows = exchanged._jdf.mapInArrow(self._round(level), *_PLAINLY)  # noqa: SLF001

@@ -1,15 +1,15 @@
-"""What Spark starts as "python" on this machine: hands a start on to the nursery.
+"""The "python" executable that Spark starts on this machine: forwards to the nursery.
 
     python -S launcher.py NURSERY -m MODULE ...
 
-Spark starts a fresh Python for each of several small duties of a query's source, ten of them
-before three lanes run, and gives each ten seconds. Importing PySpark takes a second of a whole
-core every time. The nursery (`streams.replica.nursery`) has imported it once and forks; this
-program gives it our arguments, environment and standard files, and waits. What the nursery does
-not know, it runs itself, as a plain Python.
+Spark starts a new Python for each of several small tasks of a query's source, ten of them
+before three lanes run, and gives each ten seconds. Importing PySpark takes a second of CPU
+every time. The nursery (`streams.replica.nursery`) has imported it once and forks; this program
+passes it our arguments, environment and standard files, and waits. Other modules it runs
+itself, as a plain Python.
 
-It is run by its path and without site packages, to be quick: it imports the standard library
-alone. Handing on the whole environment is its purpose.
+It is run by its path and without site packages, for speed: it imports only the standard
+library. It passes on the whole environment on purpose.
 """
 
 import contextlib
@@ -28,16 +28,16 @@ NURSED = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
 )
-"""The modules that the nursery runs: by themselves, or in PySpark's stock daemon."""
+"""The modules that the nursery runs: directly, or in PySpark's stock daemon."""
 
 STARTED_BY = "SLACKWATER_STARTED_BY"
-"""The variable that names the process which started a nursed one: a JVM of Spark's."""
+"""The variable with the pid of the process that started a nursed one: a JVM of Spark's."""
 
 FAILED = 1
 
 
 def main(nursery: str, arguments: Sequence[str]) -> int:
-    """Run what Spark asked for; the exit code."""
+    """Run what Spark asked for; return the exit code."""
     command = [each for each in arguments if each not in {"-m", DAEMON}]
     if command and command[0] in NURSED:
         with contextlib.suppress(OSError):
@@ -59,19 +59,19 @@ def _nursed(nursery: str, command: Sequence[str]) -> int:
 
 
 def _end(child: int) -> None:
-    """Spark ends us: it means the child."""
+    """Forward Spark's kill to the child."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(child, signal.SIGTERM)
 
 
 def adopt(environment: Mapping[str, str]) -> None:
-    """Make this process's environment the one that was handed on."""
+    """Replace this process's environment by the one that was passed on."""
     os.environ.clear()
     os.environ.update(environment)
 
 
 def starter() -> int:
-    """The process that started this one, which was nursed: a JVM of Spark's."""
+    """Return the pid of the process that started this nursed one: a JVM of Spark's."""
     return int(os.environ[STARTED_BY])
 
 

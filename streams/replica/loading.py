@@ -1,4 +1,4 @@
-"""What a task of round 0 loads: each chunk once, however many dataflows read it."""
+"""Loads the inputs of a task of round 0: each chunk once, for all dataflows that read it."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,14 +22,14 @@ Loaded = tuple[pa.Table, pa.Table]
 
 @dataclass(slots=True)
 class Loader:
-    """Loads for one task, and keeps what it has loaded until the task ends."""
+    """Loads for one task, with a cache until the task ends."""
 
     chunks: Chunks
     resources: Resources
     loaded: dict[tuple[Topic, tuple[Piece, ...]], Loaded] = field(default_factory=dict)
 
     def load(self, load: Load) -> Loaded:
-        """The updates of one load. Errors: Corrupt; Determinate when Kafka fails."""
+        """Return the updates of one load. Errors: Corrupt; Determinate if Kafka fails."""
         match load:
             case ChunkLoad(topic=topic, pieces=pieces):
                 found = self._fetch(topic, pieces)
@@ -53,7 +53,7 @@ class Loader:
         found = self.loaded.get((topic, pieces))
         if found is None:
             updates, errors = read.load(self.chunks, topic, pieces)
-            found = updates.combine_chunks(), errors  # once, and not for each dataflow
+            found = updates.combine_chunks(), errors  # once, not for each dataflow
             self.loaded[topic, pieces] = found
         return found
 
@@ -69,7 +69,7 @@ def _negated(table: pa.Table) -> pa.Table:
 
 
 def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:
-    """The loads of a task, by the dataflow they are for."""
+    """Return the loads of a task, by dataflow."""
     result: dict[CollectionId, list[Load]] = {}
     for load in loads:
         result.setdefault(load.dataflow, []).append(load)
@@ -77,5 +77,5 @@ def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:
 
 
 def index_of(load: Load) -> int:
-    """Which import of its dataflow a load is for; an ingestion has one."""
+    """Return the index of the import that a load is for; an ingestion has one import."""
     return load.index if isinstance(load, ChunkLoad) else 0

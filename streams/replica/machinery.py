@@ -1,15 +1,15 @@
-"""Everything that runs in a replica once its instance is known, wired together.
+"""Assembles the running parts of a replica once its instance is known.
 
     sinks       one thread each
-    door        answers the lanes' sources
+    door        RPC server for the lanes' sources
     lanes       streaming queries, three or four
-    starter     finds the state of new dataflows
-    idler       appends the intervals in which nothing happens
-    measurer    learns how far our clock is from the broker's
-    keeper      holds, lazy records, garbage, dead lanes
+    starter     recovers the state of new dataflows
+    idler       appends idle intervals
+    measurer    measures the skew between our clock and the broker's
+    keeper      maintenance: holds, deferred records, garbage, dead lanes
 
-Creating and dropping a dataflow changes the scheduler's table of flows and nothing else: no
-query is restarted.
+Creating and dropping a dataflow changes only the scheduler's table of flows: no query is
+restarted.
 """
 
 import logging
@@ -52,8 +52,10 @@ log = logging.getLogger(__name__)
 DROP_POLL_MS = 100
 DRAIN_POLL_MS = 20
 DRAIN_S = 10.0
-"""How long a stop waits for the micro-batches under way: supervisors wait for twice or thrice
-as long before they kill."""
+"""How long a stop waits for running micro-batches.
+
+Supervisors wait two or three times as long before they kill.
+"""
 
 
 @dataclass(slots=True)
@@ -70,7 +72,7 @@ class Machinery:
     loops: tuple[Looping, ...]
 
     def create(self, description: DataflowDescription) -> None:
-        """Begin to maintain a dataflow."""
+        """Start maintaining a dataflow."""
         if description.kind == "sink":
             self.sinks.create(description)
             return
@@ -83,7 +85,7 @@ class Machinery:
         scheduler.bell.ring()
 
     def drop(self, export: CollectionId) -> None:
-        """Maintain a dataflow no more, and give up this replica's holds."""
+        """Stop maintaining a dataflow, and release this replica's holds."""
         scheduler = self.scheduler
         if self.sinks.drop(export):
             return
@@ -93,14 +95,14 @@ class Machinery:
                 return
             flow.gone = True
         heard = 0
-        while flow.busy:  # what is under way of it still looks at its shards
+        while flow.busy:  # its running work still reads its shards
             heard = scheduler.bell.wait(heard, DROP_POLL_MS)
         scheduler.store.forget(export)
         self._release(flow)
         self._leave(flow)
 
     def _release(self, flow: Flow) -> None:
-        """Give up this replica's holds; a hold that stays keeps history, and nothing worse."""
+        """Release this replica's holds; a hold that stays keeps history, with no other harm."""
         open_ = self.shards.groups()
         events: list[tuple[str, Body]] = [
             (each.group, Drop(each.collection, flow.holds[each.collection]))
@@ -111,11 +113,11 @@ class Machinery:
             self.shards.submit(events)
         except SlackwaterError as failure:
             log.warning(
-                "holds were not released", extra={"dataflow": flow.id, "reason": str(failure)}
+                "cannot release holds", extra={"dataflow": flow.id, "reason": str(failure)}
             )
 
     def _leave(self, flow: Flow) -> None:
-        """Stop following what no other dataflow needs."""
+        """Stop following the groups that no other dataflow needs."""
         source, others = flow.description.source, self.scheduler.flows.values()
         needed = {each for other in others for each in other.groups}
         needed.update(self.sinks.groups.values())
@@ -128,7 +130,7 @@ class Machinery:
             self.watch.remove(source.topic)
 
     def close(self) -> None:
-        """Stop everything, once what is under way is done, or after `DRAIN_S` seconds."""
+        """Stop everything once running work is done, or after `DRAIN_S` seconds."""
         self.scheduler.stopping = True
         self.scheduler.bell.ring()
         self.sinks.close()
@@ -144,7 +146,7 @@ class Machinery:
     def _drain(self) -> None:
         """Wait for the lanes' micro-batches.
 
-        One that is cut off loses its work, and Spark and its workers report errors.
+        A micro-batch that is interrupted loses its work, and Spark and its workers log errors.
         """
         bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
         heard = bell.count
@@ -162,7 +164,7 @@ def assemble(
     broker: KafkaBroker,
     spark: SparkSession,
 ) -> Machinery:
-    """Make all parts, and start them."""
+    """Create all parts and start them."""
     bell = Bell()
     shards = Shards(
         broker.logs,

@@ -1,10 +1,10 @@
-"""A replica: one process that serves an instance by maintaining its dataflows on Spark.
+"""The replica process: maintains the dataflows of an instance on Spark.
 
-It reads the instance's command topic, keeps the dataflows it is told of, and answers on the
+It reads the instance's command topic, maintains the dataflows named there, and answers on the
 response topic. Any number of replicas of an instance may run at once: they compute the same and
-write to the same shards, and whoever is faster appends (rules 16 to 18).
+write to the same shards, and the faster one's Append counts (rules 16 to 18).
 
-Killed at any moment it loses nothing: what counts is in the shards, and what lies in its state
+It may be killed at any moment without loss: the shards hold all results, and its state
 directory is a cache.
 """
 
@@ -64,10 +64,10 @@ class Replica:
         self._spark = spark
         self._stopping = threading.Event()
         self.has_begun = False
-        """Whether Spark is up: before that there is nothing that a stop could finish."""
+        """Whether Spark has started: before that a stop has nothing to finish."""
 
     def run(self) -> None:
-        """Serve until stopped. Errors: InvalidUsage when the state directory is in use."""
+        """Serve until stopped. Errors: InvalidUsage if the state directory is in use."""
         config = self.config
         with ExitStack() as stack:
             stack.enter_context(_exclusive(config.state))
@@ -92,7 +92,7 @@ class Replica:
                 server.hear(reader)
 
     def _await_instance(self, topics: Topics) -> bool:
-        """Whether the instance is there, which its coordinator makes, before we are stopped."""
+        """Wait for the instance, which its coordinator creates; False if stopped before."""
         wanted = (self.config.commands, self.config.responses)
         has_told = False
         while not self._stopping.is_set():
@@ -113,7 +113,7 @@ class Replica:
 
 @dataclass(slots=True)
 class _Server:
-    """The protocol's session, and what it has set in motion."""
+    """The session of the protocol, and the parts that it has started."""
 
     config: ReplicaConfig
     store: Store
@@ -124,13 +124,13 @@ class _Server:
     machinery: Machinery | None = None
     may_write: bool = False
     has_reconciled: bool = False
-    """Since the last commands were heard, which may go on to create what is stored."""
+    """Time of the last commands; later ones may create dataflows whose state is stored."""
     waiting: dict[CollectionId, DataflowDescription] = field(default_factory=dict)
 
     def hear(self, reader: CommandReader) -> None:
-        """Do what the commands say that have come, and tell what is new.
+        """Execute new commands, and report what is new.
 
-        Errors: whatever a thread of ours failed of, for which only a new process helps.
+        Errors: the failure of a thread of ours, from which only a new process recovers.
         """
         broken = None if self.machinery is None else self.machinery.scheduler.broken
         if broken is not None:
@@ -151,7 +151,7 @@ class _Server:
             self.answers.tell(self.machinery.scheduler, told)
 
     def _step(self, heard: Heard) -> tuple[Action, ...]:
-        """What a command asks for: nothing, if it cannot be read or is not legal now."""
+        """Return a command's actions: none if it is unreadable or illegal in this stage."""
         if isinstance(heard.command, Unread):
             reason = heard.command.reason
         else:
@@ -178,7 +178,7 @@ class _Server:
             case Drop(export, silent):
                 self._drop(export, silent=silent)
             case Compact():
-                pass  # an export's since is its readers' business: we hold only imports
+                pass  # the readers of an export hold its since: we hold only imports
             case Reconcile(kept, created, dropped):
                 self.has_reconciled = True
                 self.answers.reconciled(Reconciled(len(kept), created, dropped))
@@ -189,7 +189,7 @@ class _Server:
                 assert_never(action)
 
     def _create(self) -> None:
-        """Begin what waits, once writing is allowed: a hold is a write too."""
+        """Start waiting dataflows once writing is allowed: a hold is a write too."""
         assert self.machinery is not None
         if self.may_write:
             for description in self.waiting.values():
@@ -197,15 +197,15 @@ class _Server:
                     self.machinery.create(description)
                 except Exception as refused:
                     extra = {"dataflow": description.export}
-                    log.warning("a dataflow is refused", extra=extra, exc_info=True)
+                    log.warning("dataflow refused", extra=extra, exc_info=True)
                     self.answers.refused(description.export, cause_of(str(refused)))
             self.waiting.clear()
 
     def _forget_others(self) -> None:
-        """Delete what is stored of dataflows that went while this replica was away.
+        """Delete the stored state of dataflows that were dropped while this replica was down.
 
-        Not before all commands that stood on the topic were heard: those created after the
-        iteration's initialization run as well.
+        Not before all commands on the topic were read: dataflows created after the iteration's
+        initialization run as well.
         """
         for dataflow in self.store.stored() - set(self.session.running):
             self.store.forget(dataflow)
@@ -218,14 +218,14 @@ class _Server:
             self.answers.dropped(export)
 
     def close(self) -> None:
-        """Stop what runs."""
+        """Stop everything."""
         if self.machinery is not None:
             self.machinery.close()
 
 
 @contextmanager
 def _exclusive(state: Path) -> Iterator[None]:
-    """Nobody else uses the state directory meanwhile, and nobody's death leaves it locked."""
+    """Lock the state directory; the lock ends with the process."""
     state.mkdir(parents=True, exist_ok=True)
     with (state / "lock").open("w") as file:
         try:

@@ -1,8 +1,8 @@
-"""Measuring how far our clock is from the broker's: by what is written anyway, or by a record.
+"""Measures the skew of our clock to the broker's, from regular records or a heartbeat.
 
-An idle source ticks every second and each tick measures, so a record of its own is written only
-where nothing else tells: before a replica's first source begins, and every `skew.FORGET_MS`
-while our clock is known to be wrong, for then no source ticks.
+An idle source ticks every second and each tick is a measurement, so a heartbeat is written only
+without ticks: before a replica's first source begins, and every `skew.FORGET_MS` while our
+clock is known to be wrong, because then no source ticks.
 """
 
 import logging
@@ -28,9 +28,9 @@ class Measurer:
     scheduler: Scheduler
 
     def measure(self) -> None:
-        """Write a heartbeat of each source that waits. Errors: as `Shards.submit`.
+        """Append a heartbeat of each waiting source. Errors: as `Shards.submit`.
 
-        Of all of them, so that a log that cannot be written keeps no other source waiting.
+        All of them, so that one log that cannot be written delays no other source.
         """
         scheduler = self.scheduler
         now_ms = scheduler.now_ms()
@@ -48,7 +48,7 @@ class Measurer:
 
 
 def submit(scheduler: Scheduler, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
-    """As `Shards.submit`; what was appended tells how far our clock is off."""
+    """Like `Shards.submit`; the append times give the skew."""
     before_ms = scheduler.now_ms()
     outcomes = scheduler.shards.submit(events)
     after_ms = scheduler.now_ms()
@@ -61,9 +61,9 @@ def submit(scheduler: Scheduler, events: Sequence[tuple[str, Body]]) -> list[Out
 def _append_ms(
     scheduler: Scheduler, events: Sequence[tuple[str, Body]], outcomes: Sequence[Outcome]
 ) -> int | None:
-    """When the last of the events that were read back was appended, or a later record.
+    """Return when the last of the events that were read back, or a later record, was appended.
 
-    The newest record of a log that could not be written tells nothing: it may be of yesterday.
+    The newest record of a log that could not be written is useless: it may be old.
     """
     for (group, _), outcome in zip(reversed(events), reversed(outcomes), strict=True):
         if not isinstance(outcome, Unavailable):
@@ -79,15 +79,15 @@ def _take_note(skew: Skew, times: tuple[int, int, int]) -> None:
     skew.measure(*times)
     if skew.is_wrong and not was_wrong:
         log.warning(
-            "our clock is not the broker's: idle sources stand still until it is",
+            "clock differs from the broker's: idle sources wait until it is corrected",
             extra={"ahead_ms": skew.last_ms},
         )
     elif was_wrong and not skew.is_wrong:
-        log.info("our clock is the broker's again")
+        log.info("clock agrees with the broker's again")
 
 
 def _heartbeat(flow: Flow) -> Downgrade:
-    """A record that moves nothing: a capability never goes back."""
+    """Return an event without effect: a capability never goes back."""
     return Downgrade(
         collection=flow.id,
         capability=flow.description.capability,

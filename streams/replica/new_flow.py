@@ -1,4 +1,4 @@
-"""From a dataflow's description to a flow that is about to start."""
+"""Creates a flow from a dataflow's description."""
 
 from streams.compute.description import DataflowDescription
 from streams.ids import CapabilityId
@@ -9,11 +9,11 @@ from streams.replica.ingest import plan as ingest_plan
 
 
 def new_flow(description: DataflowDescription, replica: str, buckets: int) -> Flow:
-    """The flow, of which nothing is stored yet.
+    """Return the flow, of which nothing is stored yet.
 
     `replica` names this replica's own holds on the imports, beside those of the dataflow.
 
-    Errors: InvalidUsage when the plan or the source's keys are not understood.
+    Errors: InvalidUsage if the plan or the source's keys are not understood.
     """
     source = description.source
     plan = (

@@ -1,8 +1,8 @@
-"""A process that has imported everything once, and forks a ready one for each start of Spark's.
+"""A zygote process: imports everything once and forks a child for each Python of Spark.
 
     python -m streams.replica.nursery SOCKET
 
-`streams.replica.launcher` tells it what to run. It ends when its standard input does, that is,
+`streams.replica.launcher` sends it what to run. It exits when its standard input ends, that is,
 with the driver. It must stay single-threaded: a fork copies one thread and every lock.
 """
 
@@ -35,9 +35,9 @@ PRELOADED = (
 
 @contextmanager
 def nursery() -> Iterator[Path]:
-    """A running nursery; the path of the executable that Spark is to start as its Python.
+    """Run a nursery; yield the path of the executable that Spark starts as its Python.
 
-    Errors: Determinate when there is no place for that executable.
+    Errors: Determinate if the executable cannot be written.
     """
     with (
         TemporaryDirectory(
@@ -58,7 +58,7 @@ def nursery() -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Import, then fork for whoever asks."""
+    """Import, then fork for each request."""
     for name in PRELOADED:
         importlib.import_module(name)
     gc.collect()
@@ -76,7 +76,7 @@ def serve(address: str) -> None:
 
 
 def _child(connection: socket.socket) -> None:
-    """Become what was asked for; never returns."""
+    """Become the requested program; never returns."""
     code = launcher.FAILED
     try:
         size, files, _, _ = socket.recv_fds(connection, 4, 3)
@@ -112,12 +112,12 @@ def main() -> None:
 
 
 def _end_with_input() -> None:
-    """Let a child kill us, and end itself, when the driver is gone."""
+    """Let a child kill us, and exit, when the driver is gone."""
     parent = os.getpid()
     if os.fork() == 0:
         while os.read(0, 1 << 10):
             pass
-        if os.getppid() == parent:  # else it has ended, and its number may be another's
+        if os.getppid() == parent:  # else it has ended, and its pid may be reused
             os.kill(parent, signal.SIGKILL)
         os._exit(0)
 

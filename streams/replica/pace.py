@@ -1,7 +1,7 @@
-"""How far a build has come, in rows, and how long the rest of it will take. Pure.
+"""Progress of a build in rows, and the estimated time for the rest. Pure.
 
-Rows are counted as they are stored, before any predicate; of raw messages offsets are counted.
-What an earlier process had done counts as done, and says nothing of the pace of this one.
+Stored rows are counted, before any predicate; for raw messages, offsets. Work of an earlier
+process counts as done, but not for the pace of this one.
 """
 
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from streams.replica.ingest import ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """A build as this process has seen it.
+    """A build as this process has observed it.
 
-    `began_s` and `began_rows` are when it was first seen and what was done then; `slices` are
-    done by now. Units: seconds of a monotonic clock, rows.
+    `began_s` and `began_rows` are the time and progress of the first observation; `slices` is
+    the number done by now. Units: seconds of a monotonic clock, rows.
     """
 
     incarnation: str
@@ -32,7 +32,7 @@ class Pace:
 
 
 def follow(known: Pace | None, build: Build, now_s: float) -> Pace:
-    """The pace after another look; the same one while no other slice is done."""
+    """Return the pace after another observation; unchanged while no further slice is done."""
     if known is None or known.incarnation != build.incarnation or build.done < known.slices:
         done = rows_of(build.slices[: build.done])
         return Pace(
@@ -52,7 +52,7 @@ def follow(known: Pace | None, build: Build, now_s: float) -> Pace:
 
 
 def rows_of(slices: Sequence[Sequence[Load]]) -> int:
-    """How many rows, or messages, these slices read."""
+    """Return the number of rows, or messages, that these slices read."""
     return sum(_rows(load) for loads in slices for load in loads)
 
 

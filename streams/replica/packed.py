@@ -1,11 +1,11 @@
-"""What travels between rounds: rows (bucket int32, blob binary), each blob one message.
+"""Exchange format between rounds: rows (bucket int32, blob binary), each blob one message.
 
 A shuffle of rows costs Spark far more than a shuffle of a few blobs, so a task sends one blob
-for each (dataflow, node, port, bucket). A blob is an Arrow IPC stream of one table; what it is
-stands in the metadata of its schema:
+for each (dataflow, node, port, bucket). A blob is an Arrow IPC stream of one table; the
+metadata of its schema has its kind:
 
     update     updates for one port of one node; `level` is the round that takes them
-    wake       no updates, but a bucket that has to be advanced in round `level` all the same
+    wake       no updates, but a bucket that has to be advanced in round `level`
     report     what a task did for a dataflow: new runs, written chunks; for the driver
     failure    a dataflow failed in a task; for the driver
 
@@ -28,12 +28,12 @@ SCHEMA = pa.schema([("bucket", pa.int32()), ("blob", pa.binary())])
 _EMPTY = pa.table({})
 _HEAD = b"slackwater"
 _OPTIONS = pa.ipc.IpcWriteOptions()
-"""Arrow's own; without any, pyarrow asks the environment at every stream."""
+"""Arrow's default memory pool; without any, pyarrow reads the environment at every stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """What a blob is and where it goes. `step` names the micro-batch's descriptor."""
+    """The kind and destination of a blob. `step` names the micro-batch's descriptor."""
 
     kind: Kind
     step: str
@@ -43,19 +43,19 @@ class Head:
     node: int = 0
     port: str = ""
     body: str = ""
-    """The text of a report or failure: JSON, in words of `streams.replica.report`."""
+    """The text of a report or failure: JSON, in the form of `streams.replica.report`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A blob unpacked; `table` is empty but for an update."""
+    """A blob decoded; `table` is empty except for an update."""
 
     head: Head
     table: pa.Table
 
 
 def pack(head: Head, table: pa.Table = _EMPTY) -> bytes:
-    """The blob of a message."""
+    """Encode a message."""
     facts = [
         head.kind, head.step, head.dataflow, head.bucket,
         head.level, head.node, head.port, head.body,
@@ -69,14 +69,14 @@ def pack(head: Head, table: pa.Table = _EMPTY) -> bytes:
 
 
 def unpack(blob: pa.Buffer) -> Message:
-    """The message of a blob, without a copy of its columns."""
+    """Decode a blob, without copying its columns."""
     with pa.ipc.open_stream(blob) as reader:
         table = reader.read_all()
     return Message(_head(table.schema.metadata), table)
 
 
 def peek(blob: pa.Buffer) -> Head:
-    """The head of a blob alone."""
+    """Decode only the head of a blob."""
     with pa.ipc.open_stream(blob) as reader:
         return _head(reader.schema.metadata)
 
@@ -90,7 +90,7 @@ def _head(metadata: Mapping[bytes, bytes]) -> Head:
 
 
 def rows(blobs: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """The record batch of blobs with their buckets, for Spark; none for none."""
+    """Return the record batch of blobs with their buckets, for Spark; none for none."""
     if blobs:
         buckets, bodies = zip(*blobs, strict=True)
         columns = [pa.array(buckets, pa.int32()), pa.array(bodies, pa.binary())]
@@ -98,7 +98,7 @@ def rows(blobs: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
 
 
 def blobs(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Buffer]]:
-    """Each blob of a stage's input with its bucket."""
+    """Yield each blob of a stage's input with its bucket."""
     for batch in batches:
         for bucket, blob in zip(batch.column(0), batch.column(1), strict=True):
             yield bucket.as_py(), blob.as_buffer()

@@ -1,7 +1,7 @@
-"""A replica's signs of life, from a thread of its own.
+"""Heartbeats of a replica, from a thread of its own.
 
-The thread that hears commands waits for a micro-batch when a dataflow is dropped in the middle
-of one, and for brokers when one is created: the replica lives meanwhile, and says so.
+The command thread may block: on a micro-batch when one of its dataflows is dropped, and on
+brokers when one is created. The replica still has to write heartbeats.
 """
 
 import logging
@@ -20,7 +20,7 @@ JOIN_S = 2.0
 
 @contextmanager
 def pulse(answers: Answers) -> Iterator[None]:
-    """Say that this process lives, as often as a controller has to hear it, until the end."""
+    """Write heartbeats, as often as a controller needs them, until the end."""
     ended = threading.Event()
     thread = threading.Thread(target=_beat, args=(answers, ended), name="pulse", daemon=True)
     thread.start()
@@ -35,5 +35,5 @@ def _beat(answers: Answers, ended: threading.Event) -> None:
     while not ended.wait(BEAT_S):
         try:
             answers.alive()
-        except SlackwaterError as failure:  # the next one is as good
+        except SlackwaterError as failure:  # the next one will do
             log.warning("heartbeat not written", extra={"why": str(failure)})

@@ -1,8 +1,8 @@
-"""Checkpoint records over a flow's life: written now and then, deleted when not needed.
+"""Writes checkpoint records over a flow's life, periodically, and deletes old ones.
 
-Not every step leaves a record: a restart then steps a longer interval again, and what of it the
-shard has already is clipped away (rules 16 and 17). A record of a view may be ahead of the
-shard; one of a source is written only after its Append counted, for its state is of use only
+Not every step writes a record: a restart then repeats a longer interval, and the part that the
+shard has already is clipped (rules 16 and 17). A record of a view may be ahead of the shard;
+one of a source is written only after its Append counted, because its state is usable only
 together with the binding (`streams.compute.reclocking`).
 """
 
@@ -31,7 +31,7 @@ class Recorder:
     def record(self, flows: Iterable[Flow]) -> None:
         """Write the records that are due, and the progress of builds.
 
-        Where there is no room for one, the dataflow goes on without: it costs a hydration if
+        If the disk is full, the dataflow continues without a record: it costs a hydration if
         this process dies before the next one is written.
         """
         now_ms = self.scheduler.now_ms()
@@ -51,7 +51,7 @@ class Recorder:
 
     def _record_build(self, flow: Flow) -> None:
         build = flow.build
-        # the others are begun anew from the shard: their divisions are not snapshots
+        # other builds start over from the shard: their divisions are not snapshots
         if build is not None and build.as_of and len(build.slices) > 1:
             self.store.put_build(flow.id, flow.fingerprint, build)
 
@@ -74,18 +74,18 @@ class Recorder:
 
 
 def is_due(flow: Flow, now_ms: int, every_ms: int) -> bool:
-    """Whether a flow's state has moved on from its last record long enough ago."""
+    """Whether the last record is old enough, and the state has moved on from it."""
     if flow.own is None or flow.own.frontier.is_empty or flow.phase is not Phase.RUNNING:
         return False
     if flow.is_source and flow.plan.depth == 0:
-        return False  # no state but the position, which the shard knows
+        return False  # no state but the position, which the shard has
     if flow.records and flow.records[-1].checkpoint.frontier == flow.own.frontier.time:
         return False
     return now_ms - flow.recorded_ms >= every_ms
 
 
 def keep(records: tuple[Record, ...], shard_upper: Antichain) -> tuple[Record, ...]:
-    """The records to keep; of two at one frontier the later."""
+    """Return the records to keep; of two at one frontier the later."""
     latest = {each.checkpoint.frontier: each for each in records}
     kept = set(retained([each.checkpoint for each in latest.values()], shard_upper))
     return tuple(each for each in latest.values() if each.checkpoint in kept)

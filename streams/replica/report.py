@@ -1,7 +1,7 @@
-"""What tasks tell the driver: for each dataflow, what it did, or that it failed.
+"""Reports of tasks to the driver: for each dataflow, its result or its failure.
 
-A report holds names, never data: run files and chunks were written before it. The driver takes
-the reports of a micro-batch all together or, if one of a dataflow's tasks failed, not at all.
+A report has names, never data: run files and chunks were written before it. The driver uses all
+reports of a dataflow or, if one of its tasks failed, none.
 """
 
 import json
@@ -17,9 +17,9 @@ from streams.replica.packed import Head
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One task's work for a dataflow in one round.
+    """The work of one task for a dataflow in one round.
 
-    `runs` is the whole state of the bucket afterwards, None where no state was touched.
+    `runs` is the whole state of the bucket afterwards, None if it did not change.
     """
 
     level: int
@@ -32,7 +32,7 @@ class Report:
 
 @dataclass(slots=True)
 class Result:
-    """What a micro-batch came to for one dataflow."""
+    """The result of a micro-batch for one dataflow."""
 
     runs: dict[tuple[int, int], Runs] = field(default_factory=dict)
     """By (bucket, level): each is the whole state of that level's operators there."""
@@ -43,7 +43,7 @@ class Result:
 
 
 def dumps(report: Report) -> str:
-    """The text of a report."""
+    """Encode a report."""
     chunks = [
         [ref.partition, ref.offset, ref.key, ref.checksum, ref.rows, ref.size,
          [bounds and [bounds.low, bounds.high] for bounds in ref.ranges]]
@@ -61,7 +61,7 @@ def dumps(report: Report) -> str:
 
 
 def loads(bucket: int, text: str) -> Report:
-    """The report of a text."""
+    """Decode a report."""
     facts = json.loads(text)
     chunks = tuple(
         ChunkRef(partition, Offset(offset), key, checksum, rows, size, _ranges(ranges))
@@ -82,7 +82,7 @@ def _ranges(bounds: list[list[Limit] | None]) -> tuple[Range | None, ...]:
 
 
 def gather(heads: Iterable[Head]) -> Mapping[CollectionId, Result]:
-    """The results by dataflow; of one that failed anywhere, only `failure` is of use."""
+    """Return the results by dataflow; if any task failed, only `failure` is meaningful."""
     results: dict[CollectionId, Result] = {}
     for head in heads:
         result = results.setdefault(head.dataflow, Result())
@@ -94,7 +94,7 @@ def gather(heads: Iterable[Head]) -> Mapping[CollectionId, Result]:
 
 
 def merge(plan: Dataflow, before: Mapping[int, Runs], result: Result) -> Mapping[int, Runs]:
-    """The state after a micro-batch: what no task reported stays as it was."""
+    """Return the state after a micro-batch: buckets without a report stay unchanged."""
     after = dict(before)
     for (bucket, level), runs in result.runs.items():
         others = {each for each in plan.levels if each != level}
@@ -103,7 +103,7 @@ def merge(plan: Dataflow, before: Mapping[int, Runs], result: Result) -> Mapping
 
 
 def of_levels(plan: Dataflow, runs: Runs, wanted: Collection[int]) -> Runs:
-    """The runs of the operators at the wanted levels; their names begin with the node."""
+    """Return the runs of the operators at the given levels; their names begin with the node."""
     return {
         name: each
         for name, each in runs.items()

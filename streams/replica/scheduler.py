@@ -1,11 +1,11 @@
-"""What this replica runs, and which micro-batch each lane is in.
+"""The scheduler: the table of this replica's flows, and the micro-batch of each lane.
 
 Four lanes: `ingest` steps sources and the views near them (`streams.replica.chain`), `steady`
-the other views, `hydrate` works through builds, and `apart` takes one at a time of those that
-may kill workers or never end (`streams.replica.trouble`). A lane asks for its next micro-batch
-when Spark asks its source for the latest offset; the decision is taken there and then, written
-down as a descriptor, and stands until `finish` or `abandon`. A micro-batch that was given out
-and not finished is given out again, so that a query which was restarted does the same work.
+the other views, `hydrate` runs builds, and `apart` (quarantine) steps one at a time of those
+that may kill workers or never end (`streams.replica.trouble`). A lane asks for its next
+micro-batch when Spark asks its source for the latest offset; the decision is made at that
+moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch that
+was given out and not finished is given out again, so that a restarted query does the same work.
 
 All flows are changed under one lock, held for decisions and never while waiting for Kafka,
 Spark or a file of a task.
@@ -46,7 +46,7 @@ LaneName = Literal["ingest", "steady", "hydrate", "apart"]
 LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
 
 LONG_POLL_MS = 100
-"""How long `latestOffset` waits for news: 20 ms costs 6.3 % of a core when idle, 100 1.9 %."""
+"""How long `latestOffset` waits for work: 20 ms costs 6.3 % of an idle core, 100 ms 1.9 %."""
 
 
 @dataclass(slots=True)
@@ -62,25 +62,25 @@ class MicroBatch:
     decided: float
     deadline: Deadline
     began_at: float
-    """By the system's clock, in seconds: no run file of it is older."""
+    """System time in seconds: none of its run files is older."""
     step: str
-    """Its name, and its descriptor's: never used twice, for workers keep what they read."""
+    """Its name, and its descriptor's: never reused, because workers cache what they read."""
 
     def flows(self) -> list[Flow]:
-        """The dataflows that it moves."""
+        """Return the dataflows that it moves."""
         return [unit.flow for unit in self.units] + [each.flow for each in self.quiet]
 
     @property
     def depth(self) -> int:
-        """How many rounds follow round 0."""
+        """Return the number of rounds after round 0."""
         return max((unit.share.base + unit.flow.plan.depth for unit in self.units), default=0)
 
 
 @dataclass(slots=True)
-class Lane:
-    """A lane's place: the number of its last micro-batch, the one under way, if any.
+class LanePlace:
+    """The state of a lane: the number of its last micro-batch, and the current one, if any.
 
-    `questions` counts what its source has asked.
+    `questions` counts the requests of its source.
     """
 
     name: LaneName
@@ -106,22 +106,22 @@ class Scheduler:
     lock: threading.RLock = field(default_factory=threading.RLock)
     stopping: bool = False
     defect: Exception | None = None
-    """Why this process cannot go on: a thread of it failed in a way that nobody foresaw."""
+    """The internal error of a thread after which this process cannot continue."""
     near: chain.Near = field(default_factory=chain.Near)
     is_open: bool = False
-    """Whether lanes get work: not before all have come up, for starting takes all cores."""
+    """Whether lanes get work: not before all have started, because a start takes all cores."""
     skew: Skew = field(default_factory=Skew)
-    lanes: dict[LaneName, Lane] = field(
-        default_factory=lambda: {name: Lane(name) for name in LANES}
+    lanes: dict[LaneName, LanePlace] = field(
+        default_factory=lambda: {name: LanePlace(name) for name in LANES}
     )
 
     @property
     def broken(self) -> Exception | None:
-        """Why only a new process helps, if so."""
+        """The reason why only a new process helps, if any."""
         return self.defect or self.shards.defect
 
     def answer(self, question: Question) -> object:
-        """Answer a lane's source (`streams.replica.door`)."""
+        """Answer a request of a lane's source (`streams.replica.door`)."""
         lane = self.lanes[question["lane"]]
         lane.questions += 1
         if question["ask"] == "latest":
@@ -131,7 +131,7 @@ class Scheduler:
             known = batch is not None and batch.seq == question["seq"]
             return [batch.step, batch.tasks] if batch is not None and known else ["", 0]
 
-    def _latest(self, lane: Lane, start: object) -> object:
+    def _latest(self, lane: LanePlace, start: object) -> object:
         asked = time.monotonic()
         heard = self.bell.count
         while True:
@@ -144,7 +144,7 @@ class Scheduler:
                 return start
             heard = self.bell.wait(heard, left_ms)
 
-    def _begin(self, lane: Lane, asked: float) -> MicroBatch | None:
+    def _begin(self, lane: LanePlace, asked: float) -> MicroBatch | None:
         if self.stopping or not self.is_open:
             return None
         view = View(self.shards)
@@ -203,7 +203,7 @@ class Scheduler:
                 return self._plan_near(view, now_ms)
 
     def _divided(self) -> tuple[list[Flow], list[Flow]]:
-        """The views near their sources, and all others."""
+        """Split views into those near their sources, and all others."""
         trusted = self._trusted()
         near = self.near.of(trusted, time.monotonic())
         flows = [flow for flow in trusted if not flow.is_source]
@@ -213,7 +213,7 @@ class Scheduler:
         )
 
     def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
-        """New messages, the views they reach, and near views that are behind."""
+        """Plan new messages, the views they reach, and near views that are behind."""
         found = self.plan_sources(view, now_ms)
         near, _ = self._divided()
         if not found.units:
@@ -233,13 +233,13 @@ class Scheduler:
         return [flow for flow in self.sound() if not flow.isolation.steps]
 
     def is_needed(self, lane: LaneName) -> bool:
-        """Whether a lane may have work: `apart` mostly has none, and is not free."""
+        """Whether a lane may have work: `apart` usually has none, and is not free."""
         with self.lock:
             flows = self.flows.values()
             return lane != "apart" or any(flow.isolation.steps for flow in flows)
 
     def sound(self) -> list[Flow]:
-        """The flows all of whose shards can be followed; the others are in trouble."""
+        """The flows whose shards can all be followed; record a failure for the others."""
         followed = frozenset(self.shards.groups())
         sound = []
         for flow in self.flows.values():
@@ -253,16 +253,17 @@ class Scheduler:
         return sound
 
     def upper(self, flow: Flow) -> Antichain | None:
-        """The upper of a flow's shard as folded so far; None when it cannot be followed."""
+        """The upper of a flow's shard as folded so far; None if it cannot be followed."""
         try:
             return self.shards.state(flow.id).upper
         except SlackwaterError:
             return None
 
     def is_in_the_way(self, batch: MicroBatch) -> bool:
-        """Whether a flow that was convicted less often could be stepped, but for this batch.
+        """Whether this batch blocks a flow with fewer convictions that could be stepped.
 
-        It is asked what it would do: what waits, perhaps for this very batch, gains nothing.
+        The flow's plan is checked: one that has to wait, perhaps for this very batch, gains
+        nothing.
         """
         with self.lock:
             convictions = min(unit.flow.isolation.convictions for unit in batch.units)
@@ -275,9 +276,9 @@ class Scheduler:
         return [flow for flow in self.sound() if flow.isolation.steps]
 
     def _alone(self, suspects: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
-        """A micro-batch for one flow that may be the one that kills workers, or never ends.
+        """Plan a micro-batch for one flow that may kill workers or never end.
 
-        Those that were convicted less often come first: one who is guilty may take long.
+        Flows with fewer convictions come first: a guilty one may take long.
         """
         for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
             units = (
@@ -298,8 +299,8 @@ class Scheduler:
 
     def plan_sources(
         self, view: View, now_ms: int, flows: Sequence[Flow] | None = None
-    ) -> sources.Plan:
-        """Decide for the sources, and take note of what needs no work."""
+    ) -> sources.SourcePlan:
+        """Plan the sources, and move those that need no work."""
         limits = sources.Limits(
             messages=self.config.budgets.messages,
             slice_bytes=self.config.budgets.slice_bytes,
@@ -319,16 +320,16 @@ class Scheduler:
         return plan
 
     def restart(self, flows: Iterable[Flow]) -> None:
-        """Look for the flows' state anew, as after a restart of the process."""
+        """Look up the flows' state again, as after a restart of the process."""
         for flow in flows:
             log.warning("restarting dataflow from its checkpoint", extra={"dataflow": flow.id})
             flow.phase, flow.own, flow.build = Phase.STARTING, None, None
             self.bell.ring()
 
     def fail(self, flow: Flow, failure: Failure, *, for_good: bool = False) -> None:
-        """Note that a flow could not go on; it is tried again after a growing pause.
+        """Record a failure of a flow; it is retried after a growing pause.
 
-        After a few failures in a row its state is dropped, if that may be the cause.
+        After a few failures in a row its state is dropped if it may be the cause.
         """
         found = flow.trouble = trouble.after(flow.trouble, failure, flow.place, self.now_ms())
         log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": found.message})
@@ -336,7 +337,7 @@ class Scheduler:
             flow.phase = Phase.FAILED
         elif flow.is_source:
             if found.attempts % trouble.ATTEMPTS_BEFORE_REBUILD == 0 and flow.build is not None:
-                flow.build, flow.phase = None, Phase.RUNNING  # what it was to read may be gone
+                flow.build, flow.phase = None, Phase.RUNNING  # its input may be gone
         elif trouble.wants_rebuild(found, failure):
             flow.trouble = replace(found, rebuilt=True)
             flow.records = ()
@@ -344,12 +345,12 @@ class Scheduler:
             self.restart([flow])
 
     def current(self, lane: LaneName) -> MicroBatch | None:
-        """The micro-batch that a lane's query is to run now."""
+        """Return the micro-batch that a lane's query has to run now."""
         with self.lock:
             return self.lanes[lane].current
 
     def finish(self, batch: MicroBatch) -> None:
-        """The micro-batch is committed, or of no use any more."""
+        """End a micro-batch that is committed, or no longer needed."""
         with self.lock:
             for flow in batch.flows():
                 flow.busy = False
@@ -360,9 +361,9 @@ class Scheduler:
         self.bell.ring()
 
     def abandon(self, lane: LaneName, failure: Failure | None) -> None:
-        """Give up a lane's micro-batch; without a failure it is of no use any more.
+        """Give up a lane's micro-batch; without a failure it is no longer needed.
 
-        Its flows are tried again later, or alone, if one of them may be to blame.
+        Its flows are retried later, or alone if one of them may be the cause.
         """
         batch = self.current(lane)
         if batch is None:
@@ -378,6 +379,6 @@ class Scheduler:
 
 
 def offset_of(batch: MicroBatch) -> dict[str, object]:
-    """The offset that stands for a micro-batch."""
+    """Return the offset of a micro-batch."""
     steps = {unit.flow.id: [unit.share.lower, unit.share.upper] for unit in batch.units}
     return {"seq": batch.seq, "steps": steps}

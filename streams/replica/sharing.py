@@ -1,7 +1,7 @@
-"""What the dataflows of a task compute of the same updates, computed once for all.
+"""Common subexpressions of a task's dataflows over the same updates, computed once.
 
-Updates are the same when they have one *origin*: pieces of a shard that are read as they lie
-there, or what another dataflow of the micro-batch has made in this task (`chain`).
+Updates are the same if they have one *origin*: pieces of a shard that are read unchanged, or
+the output of another dataflow in this task (`chain`).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,12 +23,12 @@ from streams.trace.updates import flatten
 Origin = tuple[Topic, tuple[Piece, ...]] | CollectionId
 
 Reader = tuple[str, int]
-"""The plan of a dataflow, and which of its imports it is."""
+"""The plan of a dataflow, and the index of one of its imports."""
 
 
 @dataclass(slots=True)
 class Sharing:
-    """Who reads what, and what was computed of it. `wanted` says what a reader computes."""
+    """The readers of each origin and the shared results. `wanted`: a reader's expressions."""
 
     kernel: Kernel
     readers: Mapping[Origin, Sequence[Reader]]
@@ -36,7 +36,7 @@ class Sharing:
     computed: dict[Origin, Computed] = field(default_factory=dict)
 
     def of(self, origin: Origin | None, what: Import, updates: pa.Table) -> Computed:
-        """What is known of the updates of an origin."""
+        """Return the shared results over the updates of an origin."""
         readers = () if origin is None else self.readers.get(origin, ())
         if origin is None or len(readers) < 2:  # noqa: PLR2004 - two can share
             return NOTHING
@@ -49,7 +49,7 @@ class Sharing:
     def _all(self, readers: Iterable[Reader]) -> set[Wanted]:
         expressions: set[Wanted] = set()
         for plan, index in readers:
-            # a plan that cannot be read is that dataflow's failure, when its turn comes
+            # an unreadable plan is a failure of that dataflow, raised when it is stepped
             with suppress(Exception):
                 expressions |= self.wanted(plan, index)
         return expressions
@@ -58,7 +58,7 @@ class Sharing:
 def readers(
     shares: Mapping[CollectionId, Share], loads: Mapping[CollectionId, Sequence[Load]]
 ) -> Mapping[Origin, Sequence[Reader]]:
-    """Who reads what in a task with these loads."""
+    """Return the readers of each origin in a task with these loads."""
     found: dict[Origin, list[Reader]] = {}
     for dataflow, share in shares.items():
         for collection, index in share.in_hand.items():
@@ -71,7 +71,7 @@ def readers(
 
 
 def origin_of(load: Load) -> Origin | None:
-    """Where the updates of a load come from; None where they are not as they lie there."""
+    """Return the origin of a load's updates; None if they are not read unchanged."""
     if isinstance(load, ChunkLoad) and load.as_of is None and load.replay is None:
         return load.topic, load.pieces
     return None

@@ -1,8 +1,8 @@
 """The sinks of a replica: one thread each, outside of Spark.
 
-A sink's work is a few records for a few changes, in order and in transactions: nothing to
-distribute. Of two replicas that run the same sink the newer fences the older, which then fails
-and stays so (`streams.storage.sink_runner`).
+A sink writes a few records for a few changes, in order and in transactions, so there is nothing
+to distribute. Of two replicas that run the same sink the newer fences the older, which then
+fails permanently (`streams.storage.sink_runner`).
 """
 
 import threading
@@ -22,7 +22,7 @@ from streams.storage.sink_runner import SinkRunner, SinkStatus
 
 @dataclass(slots=True)
 class Sinks:
-    """The runners by sink, and what was not yet told of them."""
+    """The runners by sink, and the statuses that are not reported yet."""
 
     namespace: str
     kafka: ClientSettings
@@ -51,7 +51,7 @@ class Sinks:
         runner.start()
 
     def drop(self, sink: CollectionId) -> bool:
-        """Stop a sink, if it is one of ours."""
+        """Stop a sink, if it runs here."""
         runner = self.runners.pop(sink, None)
         if runner is None:
             return False
@@ -62,12 +62,12 @@ class Sinks:
         return True
 
     def repeat(self) -> None:
-        """Tell everything anew: somebody new listens."""
+        """Report all statuses again: a new iteration has begun."""
         for sink, runner in self.runners.items():
             self._say(sink, runner.status)
 
     def responses(self) -> list[Response]:
-        """What is to be told."""
+        """Return the responses to write."""
         with self.lock:
             untold, self.untold = self.untold, {}
         return [

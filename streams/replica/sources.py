@@ -1,17 +1,17 @@
-"""What the ingestion lane does next: new messages of every source, bound to one time.
+"""Plans the ingestion lane: new messages of every source, bound to one time.
 
-All sources move together: when one has messages, the others tick to the same upper in the same
-commit, so that a view over several of them need not wait for the idle ones. When none has
-messages they tick by themselves, about every second.
+All sources move together: if one has messages, the others tick to the same upper in the same
+commit, so that a view over several of them does not wait for the idle ones. Without messages
+they tick individually, about every second.
 
-The decisions for one source are `streams.compute.reclocking`'s; what is added here is what they
-mean for the dataflow's keyed state:
+`streams.compute.reclocking` decides for one source; this module adds the consequences for the
+dataflow's keyed state:
 
-    Follow    only time moved: take over the shard's position, state as it is
-    Rebuild   without keyed state the same; with it, replay what the shard has got since
+    Follow    only time moved: take over the shard's position with the same state
+    Rebuild   without keyed state the same; with it, replay the shard's new updates
 
-The first interval of a source takes everything that stands in the topic, as one snapshot at one
-time; if that is more than a micro-batch may take it becomes a build, in the hydration lane.
+The first interval of a source takes all messages in the topic, as one snapshot at one time; if
+that exceeds a micro-batch it becomes a build, in the hydration lane.
 """
 
 import uuid
@@ -45,7 +45,7 @@ from streams.replica.work import Interval, Quiet, Unit
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """A source that cannot be read on; `reason` is for people."""
+    """A source that cannot be read on; `reason` is for display."""
 
     flow: Flow
     reason: str
@@ -53,7 +53,7 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A source whose own state goes on from another position without any work."""
+    """A source whose own state moves to another position without any work."""
 
     flow: Flow
     own: OwnState
@@ -61,15 +61,15 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A source that has more to work through than one micro-batch takes."""
+    """A source with more work than fits in one micro-batch."""
 
     flow: Flow
     build: Build
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What the sources do next."""
+class SourcePlan:
+    """The next actions of the sources."""
 
     units: tuple[Unit, ...] = ()
     quiet: tuple[Quiet, ...] = ()
@@ -80,9 +80,9 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Messages a micro-batch takes, bytes of a slice, how often an idle source ticks.
+    """Limits: messages per micro-batch, bytes per slice, the tick of an idle source.
 
-    `skew_ms` is this clock less the broker's, None while it is not known.
+    `skew_ms` is this clock less the broker's, None if unknown.
     """
 
     messages: int
@@ -97,11 +97,12 @@ def plan(
     topics: Mapping[Topic, Told],
     now_ms: int,
     limits: Limits,
-) -> Plan:
-    """Decide for every running source that is not busy and whose topic's ends are known.
+) -> SourcePlan:
+    """Plan every running source that is not busy and whose topic's ends are known.
 
-    No interval goes beyond the moment at which the ends were asked for: what was acknowledged
-    before a time is in the contents at that time, unless more waits than a micro-batch takes.
+    No interval goes beyond the moment at which the ends were requested: messages that were
+    acknowledged before a time are in the contents at that time, unless more are pending than a
+    micro-batch takes.
     """
     decided: list[tuple[Flow, Ingestion]] = []
     stuck: list[Stuck] = []
@@ -130,14 +131,14 @@ def plan(
 
 
 def _known_ms(flows: Iterable[Flow], topics: Mapping[Topic, Told], now_ms: int) -> int:
-    """The last moment that all that is known of these sources' topics is younger than."""
+    """Return the request time of the oldest answer about these sources' topics."""
     sources = [flow.description.source for flow in flows]
     told = [topics[each.topic] for each in sources if each is not None and each.topic in topics]
     return min([now_ms, *(each.asked_ms for each in told if each.asked_ms is not None)])
 
 
 def position(flow: Flow, view: View) -> Position:
-    """Where a source's shard stands."""
+    """Return the position of a source's shard."""
     state = view.state(flow.id)
     return Position(state.upper, state.source or {})
 
@@ -148,7 +149,7 @@ def _plan(
     topics: Mapping[Topic, Told],
     now_ms: int,
     limits: Limits,
-) -> Plan:
+) -> SourcePlan:
     units: list[Unit] = []
     began: list[Began] = []
     for flow, found in decided:
@@ -162,7 +163,7 @@ def _plan(
                 units.append(_unit(flow, view, found, slices))
         elif isinstance(found, Rebuild) and _is_keyed(flow):
             began.append(Began(flow, _catch_up(flow, view, found.at, limits.slice_bytes)))
-    return Plan(
+    return SourcePlan(
         units=tuple(units),
         quiet=tuple(_ticks(decided, now_ms, together=bool(units))),
         stuck=tuple(
@@ -189,7 +190,7 @@ def _at(flow: Flow, at: Position) -> OwnState:
 def _ticks(
     decided: list[tuple[Flow, Ingestion]], now_ms: int, *, together: bool
 ) -> Iterable[Quiet]:
-    """The idle ones: when any source is busy all of them move, else those that are due."""
+    """Return idle sources that tick: all if any source is busy, else those that are due."""
     for flow, found in decided:
         if isinstance(found, Tick):
             yield Quiet(flow, found)
@@ -215,7 +216,7 @@ def _raw(flow: Flow, slices: tuple[ranges.Slice, ...], time: Timestamp) -> RawLo
 
 
 def _first(flow: Flow, found: Ingest, slices: tuple[ranges.Slice, ...], messages: int) -> Build:
-    """A large first interval, in slices such that later ones hold later positions."""
+    """Return a large first interval in slices such that later ones have later positions."""
     assert flow.own is not None
     windows = ranges.windows(slices, messages)
     return Build(
@@ -233,12 +234,12 @@ def _first(flow: Flow, found: Ingest, slices: tuple[ranges.Slice, ...], messages
 
 
 def _catch_up(flow: Flow, view: View, at: Position, slice_bytes: int) -> Build:
-    """Bring keyed state to where the shard is: replay what others wrote there since.
+    """Bring keyed state to the shard's frontier: replay what others appended since.
 
-    State at a frontier that counted equals the shard's contents there, so the updates of
-    [own, shard) are all it lacks; from empty state that is the shard's whole history. They are
-    read as messages, in the order of their times; a slice takes batches whole. Where since has
-    reached the frontier of the state, history was advanced onto it: then from empty state.
+    State at a frontier that counted equals the shard's contents there, so it lacks exactly the
+    updates in [own, shard); for empty state, the shard's whole history. They are read as
+    messages, in the order of their times; a slice takes whole batches. If since has reached the
+    frontier of the state, history was advanced to it: then the replay starts from empty state.
     """
     own, source = flow.own, flow.description.source
     assert own is not None

@@ -1,12 +1,11 @@
 """The Spark session of a replica, with the settings that were measured to matter.
 
-A replica has one session in its driver process. The JVM is a child which exits when the
-driver's end of its standard input closes, and it stays in the driver's process group, so that
-killing the group kills both.
+A replica has one session in its driver process. The JVM is a child that exits when its standard
+input is closed, and it stays in the driver's process group, so that killing the group kills
+both.
 
-On this machine workers run the Python that we run ourselves, and are started through the
-nursery. On a cluster it is what the environment's `PYSPARK_PYTHON` says, which must have this
-package installed.
+On this machine workers run this process's Python and are started through the nursery. On a
+cluster they run `PYSPARK_PYTHON`, which must have this package installed.
 """
 
 import shutil
@@ -31,7 +30,7 @@ _MANAGER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """What of Spark is for the user to choose; `extra` settings win over ours."""
+    """Spark options for users; `extra` settings override ours."""
 
     master: str = "local[2,4]"
     driver_memory: str = "1g"
@@ -40,7 +39,7 @@ class SparkSettings:
 
 @contextmanager
 def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession]:
-    """The session, with our data source registered; stopped at the end."""
+    """Run a session with our data source registered; stopped at the end."""
     shutil.rmtree(state / LOCAL, ignore_errors=True)  # left by a session that was killed
     with ExitStack() as stack:
         stack.enter_context(java_for_spark())
@@ -79,9 +78,9 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         # adaptive execution merges partitions, and bucket i must stay partition i
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
-        # a query that hangs may hang when it is stopped too
+        # stopping a query that hangs may hang too
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.minBatchesToRetain": "2",
-        # our blobs are a few large rows: let none be cut apart for its size
+        # our blobs are a few large rows: do not split batches by size
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
     }

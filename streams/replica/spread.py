@@ -1,8 +1,8 @@
-"""Sharing the loads of a micro-batch out among the tasks of round 0. Pure.
+"""Distributes the loads of a micro-batch over the tasks of round 0. Pure.
 
-Every update is in exactly one task's share. Little data goes by dataflow, so that each does
-its part of the computing, and a chunk that many dataflows read is fetched once a task; much
-data goes by chunk, so that no chunk is fetched twice and all tasks are busy even when there is
+Every update is in exactly one task's share. A small input is distributed by dataflow, which
+spreads the computation, and a chunk that many dataflows read is fetched once per task; a large
+one is distributed by chunk, so that no chunk is fetched twice and all tasks are busy even with
 one dataflow.
 """
 
@@ -21,7 +21,7 @@ Tasks = tuple[tuple[Load, ...], ...]
 
 
 def spread(loads: Sequence[Load], tasks: int) -> Tasks:
-    """The loads of each task; tasks without any are left out."""
+    """Return the loads of each task; tasks without any are left out."""
     shares: list[list[Load]] = [[] for _ in range(tasks)]
     for number, (_, mine) in enumerate(groupby(loads, key=lambda load: load.dataflow)):
         for load in mine:
@@ -31,7 +31,7 @@ def spread(loads: Sequence[Load], tasks: int) -> Tasks:
 
 
 def _parts(load: Load, tasks: int) -> Iterable[tuple[int, Load]]:
-    """A load whole, or cut into parts for different tasks."""
+    """Return a load whole, or cut into parts for different tasks."""
     match load:
         case ChunkLoad():
             if tasks == 1 or _is_whole(load):
@@ -52,11 +52,11 @@ def _parts(load: Load, tasks: int) -> Iterable[tuple[int, Load]]:
 
 
 def _is_whole(load: ChunkLoad) -> bool:
-    """Whether a load goes to one task; a replay must, for it is about whole times."""
+    """Whether a load goes to one task; a replay must, because it needs complete times."""
     little = size_of(load) <= LITTLE_BYTES or len(load.pieces) == 1
     return little or load.replay is not None
 
 
 def size_of(load: ChunkLoad | Undo) -> int:
-    """Bytes stored of the chunks a load names."""
+    """Return the stored bytes of the chunks in a load."""
     return sum(piece.ref.size for piece in load.pieces)

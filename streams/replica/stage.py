@@ -4,16 +4,16 @@
     advance_round  round k, in `mapInArrow`: advance every dataflow that has something to do in
                    this bucket in round k; everything else passes through
 
-A dataflow's level k is round `base + k`. Its output starts the dataflows that take it in hand
-where it is made, in the task and round that made it: level 0 is for any share of the updates.
+A dataflow's level k is round `base + k`. Its output is the input of fused dataflows in the task
+and round that produced it: level 0 works on any part of the updates.
 
 These are module-level functions, given to Spark as `functools.partial`: a closure is pickled
 by value with the globals it touches, and finds every cache empty in every task.
 
-A dataflow that raises here fails alone: its failure goes to the driver as a message and the
-others go on. Only when Kafka cannot be reached is the task itself failed, for Spark to retry.
-Tasks may run twice or half: what they write has fresh names, and only what the driver learns of
-from the task that finished is ever used.
+An exception of a dataflow affects only that dataflow: it goes to the driver as a message and
+the others continue. Only if Kafka cannot be reached does the task itself fail, so that Spark
+retries it. Tasks may run twice or partially: they write under fresh names, and only files and
+chunks that a finished task reports are used.
 """
 
 import logging
@@ -42,12 +42,12 @@ from streams.trace.updates import flatten
 log = logging.getLogger(__name__)
 
 Loads = Mapping[CollectionId, Sequence[Load]]
-"""The loads of a task, by the dataflow they are for."""
+"""The loads of a task, by dataflow."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What came of one dataflow in one task, before its output is written."""
+    """The result of one dataflow in one task, before its output is written."""
 
     share: Share
     types: tuple[str, ...]
@@ -61,7 +61,7 @@ class Done:
 
 @dataclass(slots=True)
 class Task:
-    """A task at work: what its dataflows came to, and the blobs that go on."""
+    """A running task: the results of its dataflows, and the blobs to send on."""
 
     state: str
     batch: Descriptor
@@ -70,23 +70,23 @@ class Task:
     done: list[Done] = field(default_factory=list)
     out: list[tuple[int, bytes]] = field(default_factory=list)
     handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
-    """What dataflows put out in this task for others that await it."""
+    """Output of dataflows in this task for others that await it."""
 
     @staticmethod
     def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
-        """A task that has done nothing yet."""
+        """Return a new task."""
         context = worker.context(state).of_task()
         readers = sharing.readers(batch.shares, loads)
         means = Sharing(context.kernel, readers, partial(worker.wanted, state))
         return Task(state, batch, context, means)
 
     def attempt(self, dataflow: CollectionId, work: Callable[[], Done]) -> None:
-        """Do a dataflow's work; whatever it raises is that dataflow's failure alone."""
+        """Run a dataflow's work; any exception becomes that dataflow's failure."""
         try:
             self.done.append(work())
         except (Determinate, Indeterminate):
             raise
-        except Exception as cause:  # a plan may fail in any way; others go on
+        except Exception as cause:  # a plan may fail in any way; others continue
             log.debug("a dataflow failed", extra={"dataflow": dataflow}, exc_info=True)
             text = "".join(traceback.format_exception(cause, limit=-3))
             self.say(0, self.head("failure", dataflow, 0, body=text))
@@ -94,25 +94,25 @@ class Task:
     def head(
         self, kind: Kind, dataflow: CollectionId, bucket: int, level: int = 0, body: str = ""
     ) -> Head:
-        """The head of a message without updates."""
+        """Return the head of a message without updates."""
         return Head(
             kind=kind, step=self.batch.step, dataflow=dataflow,
             bucket=bucket, level=level, body=body,
         )  # fmt: skip
 
     def say(self, bucket: int, head: Head) -> None:
-        """Send a message without updates on."""
+        """Send a message without updates."""
         self.out.append((bucket, pack(head)))
 
     def chain(self) -> None:
-        """Start those to whom something was handed in this task, each after its imports."""
+        """Start the fused dataflows of this task, each after its imports."""
         for share in self.batch.shares.values():
             handed = [done for done in self.done if done.share.dataflow in share.in_hand]
             if handed:
                 self.attempt(share.dataflow, partial(_take, self, share, handed))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Write every output, report, and give Spark all blobs."""
+        """Write every output, report, and return all blobs to Spark."""
         self.chain()
         wanted = [
             writing.encode(done.emitted, done.share.output, done.types) for done in self.done
@@ -148,13 +148,13 @@ class Task:
 
 
 def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
-    """Round 0: this task's loads, through level 0 of their dataflows."""
+    """Run round 0: this task's loads, through level 0 of their dataflows."""
     batch = worker.micro_batch(state, step)
     loads = loading.by_dataflow(batch.tasks[index])
     task = Task.of(state, batch, loads)
     loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
     for dataflow, share in batch.shares.items():
-        # a birth over nothing still has its constants
+        # a birth over empty imports still has its constants
         if dataflow in loads or (share.as_of and index == 0):
             mine = loads.get(dataflow, ())
             task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
@@ -164,7 +164,7 @@ def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
 
 
 def _wake(task: Task, share: Share) -> None:
-    """Advance buckets though nothing may come: at a birth all, else those with updates due."""
+    """Wake buckets that may have no input: at a birth all, else those with due updates."""
     plan = worker.plan(task.state, share.plan)
     born = range(1, plan.depth + 1) if share.as_of else ()
     for bucket in range(task.batch.buckets):
@@ -204,7 +204,7 @@ def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, inde
 def advance_round(
     round_: int, state: str, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Round `round_`, over everything that came to one bucket."""
+    """Run round `round_` on everything that came to one bucket."""
     mine: dict[CollectionId, list[Message]] = {}
     passed: list[tuple[int, bytes]] = []
     for bucket, blob in blobs(batches):
@@ -227,7 +227,7 @@ def advance_round(
 
 
 def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
-    """Level 0 over what others made in this task, each perhaps in several parts."""
+    """Run level 0 over the output of others in this task, each perhaps in several parts."""
     began = time.perf_counter()
     plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
     tables: dict[int, pa.Table] = {}
@@ -246,7 +246,7 @@ def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
 
 
 def _handed(task: Task, collection: CollectionId, handed: Sequence[Done]) -> pa.Table:
-    """All that a dataflow put out in this task: put together once for all who await it."""
+    """Return all output of a dataflow in this task, concatenated once for all its readers."""
     if collection not in task.handed:
         mine = [done for done in handed if done.share.dataflow == collection]
         parts = [part for done in mine for part in _some(done.emitted.output)]
@@ -300,7 +300,7 @@ def _with(
     errors: Sequence[pa.Table],
     types: tuple[str, ...],
 ) -> Emitted:
-    """What was emitted, and beside it what goes to the output as it came."""
+    """Return the emitted updates, with those that go to the output unchanged."""
     if not undone and not errors:
         return emitted
     output, failed = emitted.output, emitted.errors

@@ -1,8 +1,8 @@
-"""Bringing flows from STARTING to RUNNING or BUILDING: where their state is found (rule 17).
+"""Recovery: finds a new flow's state, and moves it to RUNNING or BUILDING (rule 17).
 
-A flow first acquires this replica's own hold on each import, so that what it is about to read
-stays readable whatever other replicas of the dataflow need; then `stepping.resume` says whether
-a checkpoint serves or the state is built anew.
+A flow first acquires this replica's own hold on each import, so that its input stays readable
+whatever other replicas of the dataflow release; then `stepping.resume` decides whether a
+checkpoint is used or the state is rebuilt.
 """
 
 import logging
@@ -44,7 +44,7 @@ class Starter:
     store: Store
 
     def start_all(self) -> None:
-        """Go on with every flow that is STARTING and can."""
+        """Continue every flow that is STARTING and can proceed."""
         scheduler = self.scheduler
         with scheduler.lock:
             now_ms = scheduler.now_ms()
@@ -53,7 +53,7 @@ class Starter:
                 flow.busy = True
         for flow in flows:
             self._start(flow)
-        # one that waits for its imports is looked at again when they move: ringing for it would
+        # a flow that waits for imports is checked again when they move: ringing for it would
         # wake ourselves at once
         if any(flow.phase is not Phase.STARTING for flow in flows):
             scheduler.bell.ring()
@@ -71,11 +71,11 @@ class Starter:
             flow.busy = False
 
     def _prepare(self, flow: Flow) -> None:
-        """Put the plan where workers find it, follow the shards, and hold the imports."""
+        """Write the plan for the workers, follow the shards, and hold the imports."""
         self.store.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
         shards, description = self.scheduler.shards, flow.description
         for group in flow.groups - frozenset(shards.groups()):
-            shards.close(group)  # if it failed, to begin with it anew
+            shards.close(group)  # if it failed, to reopen it
         shards.open(*sorted(flow.groups))
         wanted = [
             (each.group, acquire(flow, each, shards.group_state(each.group).upto))
@@ -108,16 +108,16 @@ class Starter:
             case Hydrate(as_of, done) if can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
                 self._hydrate(flow, view, as_of, stored if done else None)
             case Hydrate():
-                pass  # the imports are not there yet: asked again when they move
+                pass  # the imports do not exist yet: checked again when they move
             case Overtaken(as_of, since):
                 lost = f"an import cannot be read at {as_of} any more: its since is {since}"
                 self.scheduler.fail(flow, Failure(lost))
 
     def _upgrade(self, flow: Flow, view: View, before: str) -> None:
-        """The shard was written under another fingerprint: say everything anew (rule 24)."""
+        """Plan an upgrade if another fingerprint wrote the shard (rule 24)."""
         state = view.state(flow.id)
         if flow.fingerprint in state.fenced:
-            fenced = Failure(f"another version has taken over: {before}")
+            fenced = Failure(f"another version of the dataflow writes the shard: {before}")
             self.scheduler.fail(flow, fenced, for_good=True)
             return
         if state.upper.is_empty:
@@ -125,12 +125,12 @@ class Starter:
             return
         as_of = state.upper.time
         if not can_hydrate(as_of, view.of_flow(flow, _NOWHERE)):
-            return  # asked again when the imports move
+            return  # checked again when the imports move
         flow.records = ()
         budget = self.scheduler.config.budgets.slice_bytes
         flow.build, flow.own = builds.upgrade(flow, view, as_of, budget), _nothing(as_of)
         flow.phase = Phase.BUILDING
-        log.info("dataflow is upgraded", extra={"dataflow": flow.id, "from": before})
+        log.info("upgrading dataflow", extra={"dataflow": flow.id, "from": before})
 
     def _decide(
         self,
@@ -149,7 +149,7 @@ class Starter:
         )
 
     def _stored_build(self, flow: Flow, view: View) -> Build | None:
-        """The stored progress of a hydration, if one can go on from it (rule 20)."""
+        """Return the stored progress of a hydration, if it can be resumed (rule 20)."""
         build = self.store.build(flow.id, flow.fingerprint)
         if build is None:
             return None
@@ -173,12 +173,12 @@ class Starter:
             self.store.put_build(flow.id, flow.fingerprint, build)
         flow.build, flow.own, flow.phase = build, _nothing(as_of), Phase.BUILDING
         log.info(
-            "dataflow hydrates",
+            "hydrating dataflow",
             extra={"dataflow": flow.id, "as_of": as_of, "slices": len(build.slices)},
         )
 
     def _resume_source(self, flow: Flow, view: View) -> None:
-        """A source goes on from its last record; without keyed state, from where it is."""
+        """Resume a source from its last record, or without keyed state from the shard."""
         shard = view.state(flow.id)
         flow.phase = Phase.RUNNING
         if flow.plan.depth == 0:
@@ -192,7 +192,7 @@ class Starter:
 
 
 def failure_to_start(cause: SlackwaterError) -> Failure:
-    """What it means that a dataflow cannot begin: an outage is not its state's fault."""
+    """Classify a failure to start: an outage is not caused by the state."""
     outside = isinstance(cause, Determinate | Indeterminate)
     return failure_of(cause) if outside else Failure(str(cause))
 
@@ -201,5 +201,5 @@ _NOWHERE = frontier(0)
 
 
 def _nothing(time: Timestamp) -> OwnState:
-    """Empty state at a time."""
+    """Return empty state at a time."""
     return OwnState(uuid.uuid4().hex, frontier(time), {}, {})

@@ -1,10 +1,9 @@
-"""Where the time of each micro-batch went, one line of JSON each, for the benchmarks.
+"""Timings of each micro-batch, one line of JSON each, for the benchmarks.
 
-wait_ms     the source asked for the latest offset, until there was something to do
-plan_ms     from that decision to the start of foreachBatch: Spark's log, partitions, plan
-tasks_ms    the action: all rounds
-commit_ms   reports, Append and records, of which `append_ms` is the Append
-worker_ms   what the tasks themselves spent on the dataflows, added up
+wait_ms from the source's request for the latest offset until there was work plan_ms from that
+decision to the start of foreachBatch: Spark's log, partitions, plan tasks_ms the action: all
+rounds commit_ms reports, Append and records, of which `append_ms` is the Append worker_ms the
+total time that tasks spent on the dataflows
 """
 
 import json
@@ -18,12 +17,12 @@ from streams.replica.report import Result
 from streams.replica.scheduler import MicroBatch
 
 LINES = 100_000
-"""After so many lines the file is begun anew."""
+"""Number of lines after which the file is truncated."""
 
 
 @dataclass(slots=True)
 class Timings:
-    """The file; None keeps nothing."""
+    """The file; None writes nothing."""
 
     path: Path | None
     lines: int = 0
@@ -56,7 +55,8 @@ class Timings:
             "worker_ms": round(sum(each.milliseconds for each in results.values()), 1),
         }
         mode = "w" if self.lines % LINES == 0 else "a"
-        with suppress(OSError), self.path.open(mode) as file:  # no micro-batch fails for it
+        with suppress(OSError), self.path.open(mode) as file:
+            # a failure here must not fail the micro-batch
             file.write(json.dumps(line) + "\n")
         self.lines += 1
 

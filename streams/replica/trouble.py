@@ -1,14 +1,14 @@
-"""What a failure means for a dataflow: when it is tried again, and whether alone. Pure.
+"""Classifies failures of dataflows: when to retry, and whether in isolation. Pure.
 
 A failure has a *place*: the frontier of the dataflow's state, and the slice of its build. It is
-over when the dataflow has come beyond that place, and not before: a rebuild that succeeds up to
-the place where a step failed proves nothing about the step.
+over only when the dataflow has passed that place: a rebuild that succeeds up to the place where
+a step failed proves nothing about the step.
 
-A micro-batch that was lost as a whole, because a task was killed or never ended, is the doing
-of one of its dataflows, and nothing says of which one. So each of them is a *suspect*: it is
-stepped in micro-batches of its own, until it has passed the place. One whose micro-batch is
-lost when it is alone is *convicted*: it is tried again after pauses that grow, and has to make
-more steps alone each time before it shares a micro-batch again.
+If a whole micro-batch is lost because a task was killed or never ended, one of its dataflows is
+the cause, but it is unknown which. So each of them is a *suspect*: it is stepped in
+micro-batches of its own until it has passed the place. A dataflow whose micro-batch is lost
+when it is alone is *convicted*: it is retried after growing pauses, and has to make more steps
+alone each time before it shares a micro-batch again.
 """
 
 from dataclasses import dataclass, replace
@@ -21,18 +21,18 @@ NOWHERE: Place = (-1, 0)
 
 
 class Kind(Enum):
-    """What kind of thing has failed."""
+    """The kind of a failure."""
 
     FAILED = auto()
-    """The dataflow alone: it raised, or was refused."""
+    """Of one dataflow: it raised, or was refused."""
     LOST = auto()
-    """A whole micro-batch, perhaps by a dataflow that killed its worker."""
+    """Of a whole micro-batch, perhaps by a dataflow that killed its worker."""
     HUNG = auto()
-    """A whole micro-batch, which was cancelled at its deadline."""
+    """Of a whole micro-batch, which was cancelled at its deadline."""
     UNREACHABLE = auto()
-    """Kafka did not answer, or not with what was asked for."""
+    """Kafka did not answer, or answered with an error."""
     FULL = auto()
-    """The disk of the state directory, or of Spark's own files."""
+    """The disk of the state directory, or of Spark's own files, is full."""
 
 
 FIRST_PAUSE_MS = 500
@@ -48,7 +48,7 @@ MOST_DOUBLINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failure of a dataflow, or of a micro-batch of `dataflows`, after so long."""
+    """A failure of a dataflow, or of a micro-batch of `dataflows`, after so many seconds."""
 
     message: str
     kind: Kind = Kind.FAILED
@@ -57,11 +57,11 @@ class Failure:
 
     @property
     def is_shared(self) -> bool:
-        """Whether it may be the doing of another dataflow."""
+        """Whether another dataflow may have caused it."""
         return self.dataflows > 1
 
     def __str__(self) -> str:
-        """For people: what happened, and what is done about it."""
+        """Text for display: what happened, and what is done about it."""
         if self.kind is Kind.FULL:
             return f"no room for state: {self.message}"
         if self.kind not in {Kind.LOST, Kind.HUNG}:
@@ -74,9 +74,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Why a dataflow does not advance, how often in a row, and when it is tried again.
+    """Why a dataflow does not advance, the failures in a row, and the time of the next attempt.
 
-    `rebuilt` says that its state was dropped on account of this once.
+    `rebuilt` says that its state was dropped once because of this.
     """
 
     message: str
@@ -86,12 +86,12 @@ class Trouble:
     rebuilt: bool = False
 
     def is_over(self, place: Place) -> bool:
-        """Whether a dataflow that has come to this place has passed it."""
+        """Whether a dataflow that is at this place has passed the failure's."""
         return place > self.place
 
 
 def after(before: Trouble | None, failure: Failure, place: Place, now_ms: int) -> Trouble:
-    """The trouble of a dataflow after one failure more."""
+    """Return the trouble of a dataflow after one more failure."""
     attempts = 1 + (before.attempts if before else 0)
     place = max(place, before.place) if before else place
     rebuilt = before is not None and before.rebuilt
@@ -100,10 +100,10 @@ def after(before: Trouble | None, failure: Failure, place: Place, now_ms: int) -
 
 
 def pause_ms(failure: Failure, attempts: int) -> int:
-    """How long to wait after so many failures in a row.
+    """Return the pause after so many failures in a row.
 
-    A suspect of many does not wait: the pause is for who is known to fail. What was cancelled
-    waits for as long as it ran, so that it takes half of a lane's time at most.
+    One suspect of many does not wait: the pause is for a dataflow that is known to fail. A
+    cancelled one waits for as long as it ran, so that it takes at most half of a lane's time.
     """
     if failure.is_shared and failure.kind in ENDS_MICRO_BATCHES:
         return 0
@@ -116,7 +116,7 @@ def pause_ms(failure: Failure, attempts: int) -> int:
 def wants_rebuild(trouble: Trouble, failure: Failure) -> bool:
     """Whether to drop the state, once: it is a cache, and may be the cause.
 
-    An outage of Kafka, a full disk and a step that takes long say nothing against the state.
+    An outage of Kafka, a full disk and a slow step are not caused by the state.
     """
     enough = trouble.attempts >= ATTEMPTS_BEFORE_REBUILD
     return enough and not trouble.rebuilt and failure.kind in MAY_LIE_IN_THE_STATE
@@ -124,15 +124,15 @@ def wants_rebuild(trouble: Trouble, failure: Failure) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Whether a dataflow is stepped alone: for how many steps more, and how often convicted."""
+    """Whether a dataflow is stepped alone: for how many more steps, and its convictions."""
 
     steps: int = 0
     convictions: int = 0
 
     def after(self, failure: Failure, attempts: int) -> "Isolation":
-        """After a micro-batch with the dataflow was lost, at the so many-th failure of it.
+        """Return the isolation after a micro-batch was lost, at the given number of failures.
 
-        When Kafka does not answer it mostly answers nobody: only a second time is suspicious.
+        An outage of Kafka usually affects all dataflows: only a second one is suspicious.
         """
         if failure.kind not in ENDS_MICRO_BATCHES:
             repeated = failure.kind is Kind.UNREACHABLE and failure.is_shared and attempts > 1
@@ -143,5 +143,5 @@ class Isolation:
         return Isolation(STEPS_ALONE << doublings, self.convictions + 1)
 
     def passed(self) -> "Isolation":
-        """After a step beyond the place of the last trouble."""
+        """Return the isolation after a step beyond the place of the last trouble."""
         return replace(self, steps=self.steps - 1) if self.steps else self

@@ -1,7 +1,7 @@
-"""What goes on beside the lanes: idle intervals, starts, holds, lazy records, garbage, reports.
+"""Background work beside the lanes: idle intervals, starts, holds, records, garbage, reports.
 
-Idle costs next to nothing: no micro-batch runs for an interval in which nothing happens, a
-thread here appends it (rule 22). It comes at once, for others may be waiting for the time.
+Idle dataflows cost almost nothing: no micro-batch runs for an idle interval, a thread here
+appends it (rule 22). It does so at once, because others may wait for the time.
 """
 
 import logging
@@ -36,18 +36,18 @@ LANES_EVERY_S = 0.5
 SHARDS_EVERY_S = 30.0
 RETRY_S = 0.5
 MARGIN_S = 2.0
-"""A run file may be that much older than it looks to the system's clock."""
+"""How much older a run file may be than its timestamp says."""
 
 
 @dataclass(slots=True)
 class Idler:
-    """Moves dataflows to which nothing happens."""
+    """Moves idle dataflows."""
 
     scheduler: Scheduler
     committer: Committer
 
     def move(self) -> None:
-        """Append every idle interval that there is now."""
+        """Append every idle interval that exists now."""
         scheduler = self.scheduler
         with scheduler.lock:
             quiet = self._plan()
@@ -74,7 +74,7 @@ class Idler:
 
 @dataclass(slots=True)
 class Keeper:
-    """Holds, lazy records and garbage; `run_once` is called again and again."""
+    """Moves holds, writes deferred records, collects garbage; `run_once` runs repeatedly."""
 
     scheduler: Scheduler
     store: Store
@@ -105,13 +105,13 @@ class Keeper:
             lane.tend()
 
     def _record(self) -> None:
-        """Idle flows leave records too, or their holds would stand still."""
+        """Write records for idle flows too, or their holds would not move."""
         with self.scheduler.lock:
             flows = [flow for flow in self.scheduler.flows.values() if not flow.busy]
             self.recorder.record(flows)
 
     def _make_room(self) -> None:
-        """On a full disk what an attempt has left behind is deleted at once."""
+        """On a full disk, delete the remains of a failed attempt at once."""
         if lacking(self.store.directory):
             self._collect()
 
@@ -135,7 +135,7 @@ class Keeper:
 
 @dataclass(slots=True)
 class Looping:
-    """A thread that repeats a duty whenever the bell rings, and now and then without."""
+    """A thread that repeats a job when the bell rings, and periodically without."""
 
     name: str
     duty: Callable[[], None]
@@ -148,7 +148,7 @@ class Looping:
         self.thread.start()
 
     def join(self) -> None:
-        """Wait for the end of the duty under way; the scheduler is stopping."""
+        """Wait for the end of the running job; the scheduler is stopping."""
         if self.thread is not None:
             self.thread.join(timeout=10)
 

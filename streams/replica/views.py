@@ -1,4 +1,4 @@
-"""What the steady lane does next: steps of views, all that have news in one micro-batch."""
+"""Plans the steady lane: steps of all views with new input, in one micro-batch."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from streams.replica.work import Interval, Quiet, Unit
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A flow whose state is of no use any more: an import was compacted onto it."""
+    """A flow whose state is useless: an import was compacted beyond it."""
 
     flow: Flow
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A flow that has come as far as these imports."""
+    """A flow that waits for these imports."""
 
     flow: Flow
     imports: tuple[CollectionId, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What the views do next: micro-batch, idle appends, and whom to restart."""
+class ViewPlan:
+    """The next actions of the views: micro-batch, idle appends, and flows to restart."""
 
     units: tuple[Unit, ...]
     quiet: tuple[Quiet, ...]
@@ -37,8 +37,8 @@ class Plan:
     waiting: tuple[Waiting, ...]
 
 
-def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
-    """Decide for every running view that is not busy."""
+def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> ViewPlan:
+    """Plan every running view that is not busy."""
     units: list[Unit] = []
     quiet: list[Quiet] = []
     lost: list[Lost] = []
@@ -57,13 +57,13 @@ def plan(flows: Iterable[Flow], view: View, now_ms: int, budget: int) -> Plan:
                 lost.append(Lost(flow))
             case Wait(imports):
                 waiting.append(Waiting(flow, imports))
-    return Plan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
+    return ViewPlan(tuple(units), tuple(quiet), tuple(lost), tuple(waiting))
 
 
 def unit(
     flow: Flow, view: View, step: Step, until: Mapping[CollectionId, Timestamp] = NOWHERE
 ) -> Unit:
-    """A view's share of a micro-batch, with what the shards hold of the step's interval.
+    """Return a view's share of a micro-batch, with its input in the step's interval.
 
     An import in `until` is read up to that time only.
     """
@@ -77,7 +77,7 @@ def unit(
 
 
 def output_of(flow: Flow, view: View) -> Output:
-    """Where a dataflow writes, and from which time on."""
+    """Return where a dataflow writes, and from which time on."""
     names = tuple(column.name for column in flow.description.columns)
     headers = {"collection": flow.id.encode()}
     upper = view.state(flow.id).upper

@@ -1,12 +1,13 @@
-"""When to give up a micro-batch or a lane, and what that says of the dataflows. Pure.
+"""Decides when to cancel a micro-batch or restart a lane, and who is to blame. Pure.
 
-One that is over its deadline hangs, as far as we know: that is a failure of its dataflows. Two
-others are cancelled because they are in the way, and done again as they were: one that holds up
-the dropping of a dataflow, and one of a convict, whose deadline grows with each conviction, in
-front of a dataflow that was convicted less often.
+A micro-batch beyond its deadline is assumed to hang: that is a failure of its dataflows. Two
+others are cancelled because they block, and are repeated unchanged: one that delays the drop of
+a dataflow, and one of a convicted dataflow, whose deadline grows with each conviction, while a
+dataflow with fewer convictions waits.
 
-Before that a micro-batch is in Spark's hands: it was given out, and nobody knows when Spark
-calls back with its frame. A lane in which Spark neither calls back nor asks for work is silent.
+Before its tasks run a micro-batch is with Spark: it was given out, and Spark calls back with
+its frame at an unknown time. A lane in which Spark neither calls back nor asks for work is
+silent.
 """
 
 from collections.abc import Callable
@@ -17,19 +18,22 @@ from streams.replica.scheduler import MicroBatch
 from streams.replica.trouble import Failure, Kind
 
 SILENT_S = 60.0
-"""After so long without a call from Spark a lane is given up: mostly it calls ten times a
-second, and a query that starts on a busy machine calls after some seconds."""
+"""Silence after which a lane is restarted.
+
+Spark usually calls ten times a second; a query that starts on a busy machine calls after some
+seconds.
+"""
 
 LOOK_S = 5.0
-"""At most so much silence counts between two looks: the whole process may have stood still."""
+"""Longest silence counted between two checks: the whole process may have been suspended."""
 
 DROP_S = 5.0
-"""After so long a micro-batch is given up for the sake of a dataflow of it that was dropped."""
+"""Time after which a micro-batch is cancelled because one of its dataflows was dropped."""
 
 
 @dataclass(slots=True)
 class Watched:
-    """A micro-batch whose tasks run, since when, and when it was cancelled, if it was.
+    """A micro-batch whose tasks run: since when, and when it was cancelled, if it was.
 
     Times are of the monotonic clock, in seconds.
     """
@@ -48,7 +52,7 @@ class Watched:
         return took_s > deadline.common_s and is_in_the_way(self.batch)
 
     def failure(self, error: Exception) -> Failure | None:
-        """What its failure means; None when it may be done again as it was."""
+        """Return what its failure means; None if it may be repeated unchanged."""
         if self.cancelled is None:
             return None if causes.is_cancelled(error) else causes.failure_of(error)
         took_s = self.cancelled - self.began
@@ -59,7 +63,7 @@ class Watched:
 
 @dataclass(slots=True)
 class Silence:
-    """How long Spark has not called a lane, in seconds, and how often the lane was given up."""
+    """Seconds since Spark last called a lane, and how often the lane was restarted."""
 
     seconds: float = 0.0
     given_up: int = 0
@@ -67,7 +71,7 @@ class Silence:
     looked: float | None = None
 
     def look(self, now: float, calls: int, *, is_at_work: bool) -> bool:
-        """Whether the lane is to be given up.
+        """Return whether to restart the lane.
 
         Args:
             now: the time, by the monotonic clock.
@@ -83,7 +87,7 @@ class Silence:
         return self.seconds > SILENT_S
 
     def give_up(self) -> Failure:
-        """Begin to count again; what the silence means for the micro-batch given out."""
+        """Reset the count; return what the silence means for the micro-batch given out."""
         failure = Failure(
             f"Spark did not begin it in {SILENT_S:.0f} s", Kind.HUNG, round(SILENT_S * 1000)
         )

@@ -1,4 +1,4 @@
-"""What one micro-batch does for one dataflow, and how it is described to the tasks."""
+"""One dataflow's work in a micro-batch, and its description for the tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,9 +24,9 @@ Kind = Literal["step", "ingest", "slice"]
 class Unit:
     """One dataflow's work in a micro-batch.
 
-    A `step` of a view and an `ingest` of a source cover their interval whole; a `slice` is a
-    part of the flow's build. `ingest` says which offsets are read. `awaits` names the others of
-    the micro-batch whose Appends must have counted before this one's may be made.
+    A `step` of a view and an `ingest` of a source cover their whole interval; a `slice` is a
+    part of the flow's build. `ingest` has the offsets to read. `awaits` names the dataflows of
+    the micro-batch whose Appends must have counted before this one's.
     """
 
     kind: Kind
@@ -44,7 +44,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Quiet:
-    """An interval in which nothing happens to a dataflow: only time moves.
+    """An idle interval of a dataflow: only time moves.
 
     `awaits` is as in a `Unit`.
     """
@@ -56,7 +56,7 @@ class Quiet:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The times [lower, upper) of a share; `as_of` when the dataflow is born in it."""
+    """The times [lower, upper) of a share; `as_of` is set if the dataflow is born in it."""
 
     lower: Timestamp
     upper: Timestamp
@@ -66,7 +66,7 @@ class Interval:
 def share(
     flow: Flow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
 ) -> Share:
-    """The share of a dataflow in a micro-batch."""
+    """Return the share of a dataflow in a micro-batch."""
     return Share(
         dataflow=flow.id,
         plan=flow.plan_name,
@@ -85,7 +85,7 @@ def part(
     offsets: tuple[Offsets, Offsets] | None = None,
     stages: tuple[str, ...] = (),
 ) -> Part:
-    """The part of an Append that a dataflow makes."""
+    """Return the part of an Append for a dataflow."""
     return Part(
         collection=flow.id,
         capability=flow.description.capability,
@@ -100,21 +100,21 @@ def part(
 
 
 def after(time: Timestamp) -> Antichain:
-    """The frontier of the times after `time`."""
+    """Return the frontier of the times after `time`."""
     return Antichain((Timestamp(time + 1),))
 
 
 def slices_of(
     items: Sequence[T], sizes: Sequence[int], budget: int
 ) -> tuple[tuple[T, ...], ...]:
-    """Items in order, cut into slices of at most `budget`; one slice for no items."""
+    """Cut items in order into slices of at most `budget`; one slice for no items."""
     return tuple(
         tuple(items[index] for index in part) for part in checkpoints.slices(sizes, budget)
     )
 
 
 def joined(loads: Sequence[ChunkLoad]) -> tuple[ChunkLoad, ...]:
-    """The same loads with one for each import."""
+    """Merge the loads so that each import has one."""
     pieces: dict[int, tuple[Piece, ...]] = {}
     first: dict[int, ChunkLoad] = {}
     for load in loads:

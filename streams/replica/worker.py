@@ -1,7 +1,7 @@
-"""What a worker process keeps from task to task: kernel, Kafka clients, plans it has read.
+"""Objects that a worker process keeps from task to task: kernel, Kafka clients, plans.
 
-One object a process, made on first use. Nothing in it is state: a worker may be killed or
-forked anew at any time, and that costs only the making again.
+One object per process, created on first use. It holds no state: a worker may be killed or
+forked again at any time, which costs only the re-creation.
 """
 
 import uuid
@@ -24,7 +24,7 @@ from streams.trace.kernel import Kernel
 
 @cache
 def context(state: str) -> Context:
-    """Where this process evaluates and keeps runs; run names are never used twice."""
+    """Return this process's evaluation context and run cache; run names are never reused."""
     return Context(Path(state) / "runs", Kernel(), _new_name)
 
 
@@ -34,29 +34,29 @@ def _new_name() -> str:
 
 @lru_cache(maxsize=4000)
 def plan(state: str, name: str) -> Dataflow:
-    """The plan of a file; its name is the hash of its content."""
+    """Return the plan in a file; its name is the hash of its content."""
     return plan_json.loads((Path(state) / "plans" / name).read_text())
 
 
 @lru_cache(maxsize=4000)
 def wanted(state: str, name: str, index: int) -> frozenset[Wanted]:
-    """What the plan of a file computes of the updates of an import themselves."""
+    """Return the expressions that a plan computes directly over the updates of an import."""
     return shared.wanted(plan(state, name), index)
 
 
 @lru_cache(maxsize=4)
 def micro_batch(state: str, step: str) -> Descriptor:
-    """The descriptor of a micro-batch; its name is never used twice."""
+    """Return the descriptor of a micro-batch; its name is never reused."""
     return descriptor.read(Path(state), step)
 
 
 @cache
 def chunks(settings: ClientSettings) -> KafkaChunks:
-    """This process's client of data topics."""
+    """Return this process's client of data topics."""
     return KafkaChunks(settings)
 
 
 @cache
 def resources(settings: ClientSettings, state: str) -> Resources:
-    """This process's means to read raw topics."""
+    """Return this process's resources to read raw topics."""
     return Resources(RawReader(settings), context(state).kernel)

@@ -1,7 +1,7 @@
-"""Output chunks, written by the tasks that computed them; the driver gets references only.
+"""Writes output chunks in the tasks that computed them; the driver gets only references.
 
-Chunks are of no effect until an Append links them, so a task that is retried, or whose
-micro-batch is given up, leaves orphans and nothing worse.
+Chunks have no effect until an Append links them, so a task that is retried, or whose
+micro-batch is given up, leaves only orphans.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Encoded:
 
 
 def encode(emitted: Emitted, output: Output | None, types: Sequence[str]) -> Encoded | None:
-    """The chunks of what a dataflow put out; None where there is nothing to write.
+    """Encode the output of a dataflow as chunks; None if there is nothing to write.
 
     `types` are the DuckDB types of the output's columns.
     """
@@ -49,10 +49,10 @@ def encode(emitted: Emitted, output: Output | None, types: Sequence[str]) -> Enc
 
 
 def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
-    """What of some updates is not in the shard yet; None when that is nothing.
+    """Return the updates that are not in the shard yet; None if there are none.
 
     A step that begins before the shard's upper, after a restart or behind another replica,
-    makes again what is there. Only its state is wanted of that.
+    repeats existing updates. Only its state is needed then.
     """
     if updates is None:
         return None
@@ -62,7 +62,7 @@ def _from(updates: pa.Table | None, output: Output) -> pa.Table | None:
 
 
 def write(chunks: KafkaChunks, wanted: Sequence[Encoded | None]) -> list[tuple[ChunkRef, ...]]:
-    """Write the chunks of many dataflows in one flush.
+    """Write the chunks of many dataflows with one flush.
 
     Returns the references of each, in the order given, with the ranges of larger chunks.
     """

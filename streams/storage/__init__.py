@@ -1,7 +1,7 @@
 """Shards: durable collections in Kafka topics, their frontiers, capabilities and readers.
 
-`Storage` is their face; it is loaded when asked for, for whoever only folds a log needs no
-client of a broker.
+`Storage` is the public interface. It is imported lazily, because code that only folds a log
+needs no broker client.
 """
 
 from typing import TYPE_CHECKING

@@ -1,13 +1,13 @@
-"""Which Arrow types clients may send for a column, and how they become the column's own.
+"""Which Arrow types clients may send for a column, and how they are cast to the column's type.
 
-Each DuckDB type travels in one Arrow type (`kernel.arrow_type`). What others write for the same
-values is taken too where the cast loses nothing, value by value: text with wide offsets, as
-views or in dictionaries, other widths of numbers, other units of time. Marks of nullability and
-time zones are labels (`schemas.chunk.uniform`). `schemas/CLIENTS.md` has the table; a test
+Each DuckDB type travels in one Arrow type (`kernel.arrow_type`). Other Arrow types of the same
+values are accepted if the cast is lossless for every value: text with 64-bit offsets, string
+views or dictionaries, other integer and float widths, other time units. Nullability and time
+zones are labels only (`schemas.chunk.uniform`). `schemas/CLIENTS.md` has the table; a test
 compares the two.
 
-A value that many rows share is small until it is repeated for each of them, so the size of the
-result is computed before dictionaries and views are unpacked.
+A dictionary value that many rows share grows when it is repeated for each row, so the size of
+the result is computed before dictionaries and views are unpacked.
 """
 
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _VIEW_BYTES = 16
 
 
 class Misfit(SlackwaterError):
-    """A column does not have the type, or a value of it is none of the type's."""
+    """A column does not have the expected type, or one of its values does not fit that type."""
 
 
 def accepted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """The column in the type `kind`, every value as it was.
+    """Return the column cast to the type `kind`, without loss.
 
     Errors: Misfit; TooLarge when it would be too large.
     """
@@ -45,7 +45,7 @@ def accepted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def is_accepted(actual: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether a column of type `actual` may stand for one of type `kind`."""
+    """Whether a column of type `actual` is accepted for a column of type `kind`."""
     if uniform(actual) == uniform(kind):
         return True
     if isinstance(kind, pa.BaseExtensionType):
@@ -94,11 +94,11 @@ CASTS: tuple[tuple[Test, Test], ...] = (
     (_is_local, _is_local),
     (_is_zoned, _is_zoned),
 )
-"""What is taken for what: tests of the column's own type, and of that which was sent."""
+"""Accepted types: pairs of tests, of the column's own type and of the type that was sent."""
 
 
 def _stands_for(actual: pa.DataType, kind: pa.BaseExtensionType) -> bool:
-    """Whether values of a plain type may stand for those of one of DuckDB's own."""
+    """Whether a plain Arrow type is accepted for one of DuckDB's own types."""
     if isinstance(kind, pa.JsonType):
         return is_accepted(actual, kind.storage_type)
     if opaque(kind) in {HUGEINT, UHUGEINT}:
@@ -108,12 +108,12 @@ def _stands_for(actual: pa.DataType, kind: pa.BaseExtensionType) -> bool:
 
 
 def opaque(kind: pa.DataType) -> str:
-    """DuckDB's name of a type that Arrow has none for; empty of another."""
+    """DuckDB's name of a type that Arrow does not have; empty for any other type."""
     return str(kind.type_name) if isinstance(kind, pa.OpaqueType) else ""
 
 
 def _is_accepted_nested(actual: pa.DataType, kind: pa.DataType) -> bool:
-    """Whether the types inside are accepted; those that need more than a cast are not."""
+    """Whether the nested types are accepted; types that need more than a cast are not."""
     is_list = pa.types.is_list(kind) and (
         pa.types.is_list(actual) or pa.types.is_large_list(actual)
     )
@@ -167,7 +167,7 @@ def _storage(chunk: pa.Array, kind: pa.BaseExtensionType) -> pa.Array:
 
 
 def unpacked_bytes(chunk: pa.Array) -> int:
-    """What an array takes once each row has its own value, at least."""
+    """A lower bound on the bytes of an array when each row has a value of its own."""
     kind = chunk.type
     if pa.types.is_dictionary(kind):
         lengths = _lengths(chunk.dictionary)
@@ -178,10 +178,10 @@ def unpacked_bytes(chunk: pa.Array) -> int:
 
 
 def _lengths(values: pa.Array) -> pa.Array:
-    """The bytes of each value."""
+    """Return the bytes of each value."""
     kind = values.type
     if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        # the first four bytes of a view are the length of its value, those of a NULL anything
+        # the first four bytes of a view are the length of its value, undefined for NULL
         views = pa.Array.from_buffers(
             pa.binary(_VIEW_BYTES), len(values), [None, values.buffers()[1]], 0, values.offset
         )
@@ -194,7 +194,7 @@ def _lengths(values: pa.Array) -> pa.Array:
 
 
 def spelled(kind: pa.DataType, other: pa.DataType) -> str:
-    """The type, so that it is seen to differ from the other one."""
+    """Format the type so that it differs visibly from the other one."""
     if str(kind) != str(other):
         return str(kind)
     return f"{kind} as DuckDB has it, without other names or metadata inside"

@@ -1,8 +1,8 @@
-"""Time passes for a whole group in one record (rule 14). Pure.
+"""Advance: one record moves the uppers of all idle collections of a group (rule 14). Pure.
 
-A thousand idle tables need a thousand empty Appends a tick, or one Advance. It moves the
-system's own write capability of each collection and nobody else's; what it cannot move it
-passes over, so it always counts. An Append that it overtakes has lost a race, as ever.
+One Advance replaces a thousand empty Appends per tick for a thousand idle tables. It moves only
+the system's own write capability of each collection and skips what it cannot move, so it always
+counts. An Append that it overtakes has lost a race.
 """
 
 from streams.ids import CollectionId, Offset, Timestamp
@@ -15,7 +15,7 @@ from streams.storage.state import Collections, CollectionState, State
 
 
 def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decision]:
-    """The state after the system said that nothing happens before `upper`."""
+    """Return the state after the system has declared that nothing happens before `upper`."""
     if body.lower >= body.upper:
         return state, Refused(Misuse.BOUNDS)
     moved: dict[CollectionId, CollectionState] = {
@@ -29,7 +29,7 @@ def pass_time(state: State, body: Advance, offset: Offset) -> tuple[State, Decis
 
 
 def is_idle(collection: CollectionState, body: Advance) -> bool:
-    """Whether the system may speak for the collection: it writes there, and nobody lower."""
+    """Whether the system may move the collection: it writes there, and no writer lags it."""
     system = write_capability(collection.id)
     held = collection.capabilities.get(system)
     if held is None or held.right is not Right.WRITE or held.frontier.time > body.lower:
@@ -44,7 +44,7 @@ def is_idle(collection: CollectionState, body: Advance) -> bool:
 
 
 def moved_on(collection: CollectionState, body: Advance, offset: Offset) -> CollectionState:
-    """The collection after an empty Append of the system's."""
+    """Return the collection after an empty Append by the system."""
     system = write_capability(collection.id)
     start = collection.capabilities[system].frontier.time
     upper = frontier(body.upper)

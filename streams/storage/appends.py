@@ -1,6 +1,6 @@
-"""When an Append counts. Pure.
+"""Decides whether an Append counts, and applies it. Pure.
 
-For each part, in this order, the first that fails is the outcome of the whole Append:
+The checks of each part, in this order; the first that fails is the outcome of the whole Append:
 
     the collection is there, the capability is live, its token fits     rule 2
     the fingerprint was not fenced by a newer one                       rule 24
@@ -8,10 +8,10 @@ For each part, in this order, the first that fails is the outcome of the whole A
     the source binding is what the part continues                       rule 18
     its stages are there, and no chunk of it may have been reclaimed    rule 7
 
-The renewals come after the parts, and are asked for the first and the third of these. An Append
-that hangs on what was read counts only if, last of all, no updates were linked since to any of
-its collections (rule 28). Uppers alone would not say so: with several write
-capabilities a collection is written while its upper stands.
+Renewals are checked after the parts, by the first and the third check. An Append with
+`read_upto` is checked last: it counts only if no updates were linked to any of its collections
+since that offset (rule 28). Comparing uppers would not suffice: with several write
+capabilities, a collection is written while its upper does not move.
 
 Then chunks are linked, frontiers and bindings move, and stages are used up: for all parts or,
 when any of them fails, for none.
@@ -44,7 +44,7 @@ from streams.storage.state import Capability, CollectionState, StagedChunks, Sta
 
 
 def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]:
-    """The state after an Append, and whether it counted."""
+    """Return the state after an Append, and its outcome."""
     if not body.parts:
         return state, Refused(Misuse.NO_PARTS)
     draft = state
@@ -65,7 +65,7 @@ def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]
 
 
 def obstacle(state: State, part: Part) -> Decision | None:
-    """What keeps the part from counting."""
+    """Return the reason why the part cannot count; None if it can."""
     misuse = malformed(part)
     if misuse is not None:
         return misuse
@@ -78,7 +78,7 @@ def obstacle(state: State, part: Part) -> Decision | None:
 
 
 def not_held(state: State, presented: Part | Renewal) -> Decision | None:
-    """Why who presents the write capability has no right by it, if so."""
+    """Why the presented write capability gives no right to the write; None if it does."""
     collection = state.collections.get(presented.collection)
     if collection is None or collection.is_dropped:
         return UnknownCollection(presented.collection)
@@ -91,7 +91,7 @@ def not_held(state: State, presented: Part | Renewal) -> Decision | None:
 
 
 def invalid(state: State, renewal: Renewal) -> Decision | None:
-    """Why a capability that does not move is not valid as presented, if so."""
+    """Why a capability that does not move is invalid as presented; None if it is valid."""
     refusal = not_held(state, renewal)
     if refusal is not None:
         return refusal
@@ -102,7 +102,7 @@ def invalid(state: State, renewal: Renewal) -> Decision | None:
 
 
 def renewed(state: State, renewal: Renewal) -> State:
-    """The state with the capability's lease begun anew; no other expires the sooner."""
+    """The state with the capability's lease renewed; no other lease ends earlier for it."""
     collection = state.collections[renewal.collection]
     held = collection.capabilities[renewal.capability]
     if held.lease_ms is None:
@@ -113,7 +113,7 @@ def renewed(state: State, renewal: Renewal) -> State:
 
 
 def overtaken(state: State, body: Append) -> Overtaken | None:
-    """Whether updates came to a collection after what the writer had read of it."""
+    """Whether updates were linked to a collection after the offset that the writer had read."""
     if body.read_upto is None:
         return None
     for part in body.parts:
@@ -124,7 +124,7 @@ def overtaken(state: State, body: Append) -> Overtaken | None:
 
 
 def malformed(part: Part) -> Refused | None:
-    """What no state could accept."""
+    """Return the rule that the Append breaks in any state; None if it is well formed."""
     if part.lower.is_empty or not part.lower.strictly_precedes(part.upper):
         return Refused(Misuse.BOUNDS)
     if (part.from_offsets is None) != (part.to_offsets is None):
@@ -137,14 +137,14 @@ def malformed(part: Part) -> Refused | None:
 
 
 def continues(old: Mapping[int, int], new: Mapping[int, int]) -> bool:
-    """Whether `new` has every partition of `old`, at its offset or later."""
+    """Whether `new` has every partition of `old`, at the same offset or a later one."""
     return all(partition in new and new[partition] >= old[partition] for partition in old)
 
 
 def lost_race(
     collection: CollectionState, capability: Capability, part: Part
 ) -> Decision | None:
-    """Whether somebody else was faster, or has taken over."""
+    """Return the outcome if another writer was faster or has taken over; else None."""
     if part.fingerprint and part.fingerprint in collection.fenced:
         return Fenced(collection.fingerprint, collection.id)
     if capability.frontier != part.lower:
@@ -157,7 +157,7 @@ def lost_race(
 
 
 def missing_chunks(state: State, linking: Part | Replace) -> Decision | None:
-    """Whether a stage is gone, or a chunk may have been reclaimed."""
+    """Return the outcome if a stage is gone or a chunk may have been reclaimed; else None."""
     for stage in linking.stages:
         if stage not in state.stages:
             return UnknownStage(stage)
@@ -167,7 +167,7 @@ def missing_chunks(state: State, linking: Part | Replace) -> Decision | None:
 def used_up(
     state: State, linking: Part | Replace
 ) -> tuple[tuple[ChunkRef, ...], Mapping[str, StagedChunks]]:
-    """All chunks that are linked, those of stages last, and the stages that are left."""
+    """Return all chunks to link, those of stages last, and the stages that remain."""
     if not linking.stages:
         return linking.chunks, state.stages
     chunks = list(linking.chunks)
@@ -186,7 +186,7 @@ def reclaimed(state: State, chunks: tuple[ChunkRef, ...]) -> bool:
 
 
 def link(state: State, part: Part, offset: Offset, number: int) -> State:
-    """The state with the part's chunks linked and its frontiers moved."""
+    """Return the state with the part's chunks linked and its frontiers moved."""
     collection = state.collections[part.collection]
     source = collection.source if part.to_offsets is None else dict(part.to_offsets)
     chunks, stages = used_up(state, part)
@@ -204,7 +204,7 @@ def link(state: State, part: Part, offset: Offset, number: int) -> State:
 def advance(
     collection: CollectionState, id_: CapabilityId, upper: Antichain, batch: Batch
 ) -> CollectionState:
-    """The collection with one more batch, made by a capability that now stands at `upper`.
+    """Return the collection with one more batch, by a capability that is now at `upper`.
 
     A capability at the empty frontier is gone; the collection is sealed with its last one. If
     others are left it is sealing, until one of them moves.
@@ -225,7 +225,7 @@ def advance(
 
 
 def seal_if_last(collection: CollectionState) -> CollectionState:
-    """The collection with an empty upper when nobody may write to it (rule 3)."""
+    """Return the collection, with an empty upper if no write capability is left (rule 3)."""
     if collection.capabilities.earliest(Right.WRITE) is not None:
         return collection
     sealed = replace(collection, upper=EMPTY, is_sealing=False)

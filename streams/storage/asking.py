@@ -1,7 +1,7 @@
-"""One command about one capability: is it valid, what is sent, what does the answer mean.
+"""Preconditions of a command about a capability, its event, and the meaning of the outcome.
 
-What can be known beforehand is refused beforehand; what only the log can decide is translated
-from its outcome, so that both say the same.
+Conditions that the folded state can decide are checked before the event is sent. Those that
+only the log can decide are translated from the outcome, so that both give the same error.
 """
 
 from collections.abc import Callable
@@ -37,15 +37,15 @@ from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
 
 NEEDED = {Command.SUBSCRIBE: Right.READ, Command.UPDATE: Right.WRITE}
-"""The right that a command is an exercise of; the others are about either."""
+"""The right that a command exercises; commands that are not listed accept either."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """Commands on their way to the logs.
+    """Preconditions and outcomes of commands about capabilities.
 
-    One that is `decided` has been there already, and lost only its answer: what the log said of
-    it counts, not how things stand now.
+    A command that is `decided` was executed before and only its answer was lost: its recorded
+    outcome counts, not the present state.
     """
 
     shards: Shards
@@ -54,7 +54,7 @@ class Asking:
     is_decided: bool = False
 
     def name(self) -> CapabilityId:
-        """A name for a capability: as hard to guess as what `new_id` makes it of.
+        """Return a name for a capability, as hard to guess as the result of `new_id`.
 
         For `Storage` that is a random UUID; for a command of the topics it is the command's id,
         which therefore has to be random (`schemas/CLIENTS.md`).
@@ -62,10 +62,10 @@ class Asking:
         return CapabilityId(self.new_id())
 
     def usable(self, command: Command, capability: Capability) -> CollectionState:
-        """The collection of a capability that is valid as far as is known.
+        """Return the collection of a capability that is valid in the folded state.
 
-        What is folded may be a moment old. It is enough for asking the log, which decides; a
-        refusal is made of everything that the log holds.
+        The folded state may lag. That is enough for sending an event, which the log decides;
+        before a command is refused, the log is read to its end.
 
         Errors: what the id answers to the command; InvalidCapability, Sealed.
         """
@@ -75,13 +75,13 @@ class Asking:
             return self.current(command, capability)
 
     def current(self, command: Command, capability: Capability) -> CollectionState:
-        """As `usable`, of all that the log holds now."""
+        """Like `usable`, after reading the log to its present end."""
         if self.directory.find(capability.id) is not None:
             self.directory.sync(capability.id)
         return self.valid(command, capability)
 
     def valid(self, command: Command, capability: Capability) -> CollectionState:
-        """As `usable`, of what is folded."""
+        """Like `usable`, on the folded state only."""
         id_ = capability.id
         found = self.directory.find(id_)
         if self.is_decided and found is not None:
@@ -107,7 +107,7 @@ class Asking:
             check(Command.CREATE, id_, self.directory.find(id_))
 
     def readable(self, capability: ReadCapability) -> CollectionState:
-        """As `usable`, for a command that the log does not decide: all of it is read first.
+        """Like `usable`, for a command without an event: the log is read to its end first.
 
         Errors: as `usable`, and FencedCapability.
         """
@@ -117,7 +117,7 @@ class Asking:
         return found
 
     def writable(self, capability: WriteCapability) -> CollectionState:
-        """As `readable`, for what presents a write capability to the system alone.
+        """Like `readable`, for a command that presents a write capability outside the log.
 
         Errors: as `usable`, and FencedCapability.
         """
@@ -130,7 +130,7 @@ class Asking:
     def wish(
         self, id_: CollectionId, right: Right, lease_ms: int | None, token: str
     ) -> Acquire:
-        """An event that makes a new capability."""
+        """Return an event that creates a capability."""
         return Acquire(
             collection=id_,
             capability=self.name(),
@@ -140,7 +140,7 @@ class Asking:
         )
 
     def acquired(self, id_: CollectionId, outcome: Outcome) -> Antichain:
-        """Where a new capability stands; empty when the collection was dropped meanwhile."""
+        """The frontier of a new capability; empty if the collection was dropped meanwhile."""
         match outcome:
             case Acquired(at):
                 return at
@@ -152,7 +152,7 @@ class Asking:
     def refused(
         self, command: Command, capability: Capability, outcome: Outcome
     ) -> SlackwaterError:
-        """What to raise for an outcome that is not the one hoped for."""
+        """Return the error to raise for an outcome other than the expected one."""
         id_ = capability.id
         match outcome:
             case UnknownCollection():

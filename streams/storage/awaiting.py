@@ -1,4 +1,4 @@
-"""Events whose outcome somebody waits for, as they are read back from their logs."""
+"""Expected events: outcomes of events that callers wait for, as their logs are read back."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from streams.storage.events import Event
 from streams.storage.group import Group
 from streams.storage.outcomes import Outcome, Stale, Unavailable
 
-FORGOTTEN = "its log was read again from a rollup, which does not remember so far back"
+FORGOTTEN = "its log was read again from a rollup, which does not remember outcomes so far back"
 
 
 @dataclass(slots=True)
 class Awaited:
-    """An event of a group, and what became of it, once that is known."""
+    """An event of a group, and its outcome once it is known."""
 
     name: str
     event: Event
@@ -22,34 +22,34 @@ class Awaited:
 
 @dataclass(slots=True)
 class Awaiting:
-    """The events that are awaited. The caller sees to it that one thread changes them."""
+    """The expected events. The caller makes sure that only one thread changes them."""
 
     events: dict[EventId, Awaited] = field(default_factory=dict)
 
     def expect(self, events: Sequence[tuple[str, Event]]) -> None:
-        """Remember what becomes of these events, given with their groups, until `forget`."""
+        """Record the outcomes of these events, given with their groups, until `forget`."""
         self.events.update({event.id: Awaited(name, event) for name, event in events})
 
     def outcome(self, id_: EventId) -> Outcome | None:
-        """What became of an event; None as long as that is not known."""
+        """Return the outcome of an event; None while it is unknown."""
         awaited = self.events.get(id_)
         return None if awaited is None else awaited.outcome
 
     def forget(self, ids: Sequence[EventId]) -> None:
-        """Expect these events no more."""
+        """Stop expecting these events."""
         for id_ in ids:
             self.events.pop(id_, None)
 
     def note(self, id_: EventId, outcome: Outcome) -> None:
-        """An event was read back: the first copy decides."""
+        """Record that an event was read back: the first copy decides."""
         awaited = self.events.get(id_)
         if awaited is not None and awaited.outcome is None:
             awaited.outcome = outcome
 
     def look_up(self, group: Group) -> None:
-        """Note what a group that was opened again remembers of its events.
+        """Record what a group that was opened again remembers of its events.
 
-        What it may have forgotten can have counted, so that is not known any more.
+        An event that it may have forgotten can have counted, so its outcome becomes unknown.
         """
         for awaited in self.events.values():
             if awaited.name == group.names.group and awaited.outcome is None:

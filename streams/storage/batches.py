@@ -1,16 +1,15 @@
-"""A collection's trace as the log knows it: batches of chunks, each over an interval of times.
+"""The trace of a collection in the log: batches of chunks, each over an interval of times.
 
-The updates of a batch are those rows of its chunks whose time lies in [lower, upper): a chunk
-may hold more, for a writer that lost a race links its chunks again for the part of the
-interval that is still open. The collection is the sum of its batches. Batches of one write
-capability follow one another; those of different capabilities may overlap (rule 2).
+The updates of a batch are the rows of its chunks whose times lie in [lower, upper). A chunk may
+hold more: a writer that lost a race links its chunks again for the part of the interval that is
+still open. The collection is the sum of its batches. Batches of one write capability follow one
+another; those of different capabilities may overlap (rule 2).
 
 `Trace` is a persistent value: adding a batch shares everything but O(sqrt n) pointers with the
-trace before, so that the fold stays pure and yet appends in constant time, practically. The
-batches lie in *lanes*; inside a lane they are sorted and do not overlap, so that an interval's
-batches are found by bisection. There are as many lanes as batches that overlap: one, mostly.
-How batches are spread over lanes is no part of the state's meaning: two traces are the same
-when `ordered` is.
+trace before, so the fold stays pure and appends in practically constant time. Batches are kept
+in *lanes*; in a lane they are sorted and do not overlap, so the batches of an interval are
+found by bisection. There are as many lanes as batches that overlap: usually one. The assignment
+to lanes is not part of the state: two traces are equal if their `ordered` are.
 """
 
 from bisect import bisect_right
@@ -46,7 +45,7 @@ class Batch:
 
     @property
     def name(self) -> BatchName:
-        """What a Replace calls it."""
+        """The name of the batch in a Replace."""
         return BatchName(self.offset, self.part, self.lower, self.upper)
 
 
@@ -83,13 +82,13 @@ class Lane:
         return Lane((*self.blocks, tail), ()) if len(tail) >= BLOCK else Lane(self.blocks, tail)
 
     def swap_last(self, batch: Batch) -> "Lane":
-        """The lane with `batch` in place of its last."""
+        """Return the lane with `batch` in place of its last one."""
         if self.tail:
             return Lane(self.blocks, (*self.tail[:-1], batch))
         return Lane(self.blocks[:-1], (*self.blocks[-1][:-1], batch))
 
     def from_time(self, time: Timestamp) -> Iterator[Batch]:
-        """The batches which reach beyond `time`, in order."""
+        """Yield the batches with times at or after `time`, in order."""
         blocks = (*self.blocks, self.tail) if self.tail else self.blocks
         first = max(bisect_right(blocks, time, key=_first_lower) - 1, 0)
         for number in range(first, len(blocks)):
@@ -101,12 +100,12 @@ class Lane:
 
 
 def _ends_by(batch: Batch, time: Timestamp) -> bool:
-    """Whether no time at or after `time` lies in the batch."""
+    """Whether all times of the batch are before `time`."""
     return not batch.upper.is_empty and batch.upper.time <= time
 
 
 def lane_of(batches: Iterable[Batch]) -> Lane:
-    """A lane of batches given in order."""
+    """Return a lane of batches that are given in order."""
     every = tuple(batches)
     full = len(every) - len(every) % BLOCK
     blocks = tuple(every[start : start + BLOCK] for start in range(0, full, BLOCK))
@@ -124,11 +123,11 @@ class Trace:
 
     @property
     def count(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return sum(lane.count for lane in self.lanes)
 
     def ordered(self) -> list[Batch]:
-        """The batches by the event that made them: the same for whoever folded the log."""
+        """The batches in the order of the events that made them; equal for all folds."""
         return sorted(self, key=attrgetter("offset", "part"))
 
     def overlapping(self, lower: Timestamp, upper: Timestamp) -> Iterator[Batch]:
@@ -140,7 +139,7 @@ class Trace:
                 yield batch
 
     def add(self, batch: Batch) -> "Trace":
-        """The trace with one more batch. An empty one widens an empty one that it continues."""
+        """The trace with one more batch. An empty batch extends an empty one before it."""
         if not batch.chunks:
             neighbour = self._empty_before(batch)
             if neighbour is not None:
@@ -151,7 +150,7 @@ class Trace:
         return Trace((*self.lanes, Lane(tail=(batch,))))
 
     def find(self, name: BatchName) -> Batch | None:
-        """The batch of this name, if it is still current."""
+        """Return the batch of this name if it is still current; else None."""
         for lane in self.lanes:
             found = next(lane.from_time(name.lower), None)
             if found is not None and found.name == name:
@@ -168,7 +167,7 @@ class Trace:
         return Trace((*self.lanes[:number], lane, *self.lanes[number + 1 :]))
 
     def _empty_before(self, batch: Batch) -> Batch | None:
-        """The latest-made empty batch that ends where `batch` begins, with the same binding."""
+        """The newest empty batch that ends where `batch` begins, with the same binding."""
         found = None
         for lane in self.lanes:
             candidate = _ending_at(lane, batch.lower)
@@ -188,7 +187,7 @@ class Trace:
 
 
 def _ending_at(lane: Lane, time: Timestamp) -> Batch | None:
-    """The batch of `lane` whose upper is `time`."""
+    """Return the batch of `lane` whose upper is `time`."""
     last = lane.last
     if not last.upper.is_empty and last.upper.time == time:
         return last
@@ -200,7 +199,7 @@ def _ending_at(lane: Lane, time: Timestamp) -> Batch | None:
 
 
 def trace_of(batches: Iterable[Batch]) -> Trace:
-    """A trace of the given batches, in as few lanes as they need."""
+    """Return a trace of the given batches, in as few lanes as possible."""
     lanes: list[list[Batch]] = []
     for batch in sorted(batches, key=attrgetter("lower", "offset", "part")):
         fitting = next((lane for lane in lanes if _ends_by(lane[-1], batch.lower)), None)

@@ -1,13 +1,13 @@
-"""From topics to state: load a Rollup and fold on from what it covers (rule 8).
+"""Recovers a group's state from its topics: load a Rollup and fold the log after it (rule 8).
 
-Everything is recovered from the topics alone. A Rollup is believed once a fold that began
-before it agrees: its hash is checked against the state that the records come to. So a reader
-begins at the Rollup *before* the newest, which the log keeps for this; where there is none
-before it, at offset 0; if the log does not reach back so far, at the first Rollup that is left.
+State is recovered from the topics alone. A Rollup is trusted once a fold that began before it
+agrees: its hash is compared with that of the folded state. So a reader begins at the Rollup
+*before* the newest, which the log keeps for this; if there is none, at offset 0; if the log
+does not reach back that far, at the first Rollup that remains.
 
-A Rollup whose chunks are gone was void or has been overtaken; an earlier one covers less, and
-the log still holds what follows it. A log that begins after what every Rollup covers has lost
-records: fatal for its group (rule 12).
+A Rollup whose chunks are missing was void or was superseded; an earlier one covers less, and
+the log still holds the records after it. A log that begins after what every Rollup covers has
+lost records: fatal for its group (rule 12).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,10 +29,10 @@ from streams.storage.state import State
 
 POLL_MS = 100
 MANY = 4
-"""Groups, from which on their Rollups are fetched at once."""
+"""Number of groups from which on their Rollups are fetched together."""
 
 LOOK_EVERY = 10
-"""Empty polls in a row after which it is asked whether there is anything to come at all."""
+"""Empty polls in a row after which the reader asks whether more records exist."""
 
 PATIENCE = 300
 """Empty polls in a row after which a log that should hold more counts as unreadable, if brokers
@@ -50,9 +50,10 @@ Start = Rollup | None
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A group to be recovered: what its log holds from offset `low` on, up to `end`.
+    """A group to recover: the records of its log from offset `low` up to `end`.
 
-    Its fold begins at the first of `earlier` that can be read; only if none can, at `furthest`.
+    The fold begins at the first Rollup of `earlier` that can be read; if none can, at
+    `furthest`.
     """
 
     group: Group
@@ -80,7 +81,7 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
 
 
 def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry]) -> Past:
-    """A group with the places at which its fold may begin."""
+    """Return a group with the offsets at which its fold may begin."""
     low, end = bounds
     skips = skips_of(entries)
     reaching = [each for each in rollups(entries, skips) if each.upto + 1 >= low]
@@ -92,9 +93,9 @@ def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry
 
 
 def restore(chunks: Chunks, past: Past, ahead: Bodies) -> None:
-    """Fold a group from the latest place from which a later Rollup confirms the fold.
+    """Fold a group from the latest start for which a later Rollup confirms the fold.
 
-    If none does, from the earliest place there is.
+    If no Rollup confirms a fold, start at the earliest offset possible.
 
     Errors: Truncated when neither a Rollup nor the log itself reaches back far enough; Corrupt
     when the records of the log do not agree with one of its Rollups, or cannot be read.
@@ -128,7 +129,7 @@ def state_of(chunks: Chunks, group: Group, start: Rollup | None, ahead: Bodies) 
 
 
 def folded(past: Past, state: State) -> Corrupt | bool:
-    """Fold the entries on from a state: why that fails, or whether a later Rollup agreed."""
+    """Fold entries from a state; return the failure, if any, and if a later Rollup agreed."""
     group = past.group
     group.begin(state, past.skips)
     is_confirmed = False
@@ -150,9 +151,9 @@ def folded(past: Past, state: State) -> Corrupt | bool:
 def read_all(
     logs: Logs, bounds: Mapping[Topic, tuple[Offset, Offset]]
 ) -> Mapping[Topic, list[Entry]]:
-    """Every record of the logs, up to the ends given.
+    """Read every record of the logs, up to the given ends.
 
-    At the last offsets there may be none: transactions leave marks, which nobody is shown.
+    The last offsets may hold no record: transaction markers take offsets and are not delivered.
     """
     entries: dict[Topic, list[Entry]] = {topic: [] for topic in bounds}
     missing = {topic: end for topic, (low, end) in bounds.items() if low < end}
@@ -183,14 +184,14 @@ def read_all(
 
 
 def is_at_end(logs: Logs, topic: Topic, entries: Sequence[Entry], low: Offset) -> bool:
-    """Whether a log holds no record beyond those that were read, though it has offsets."""
+    """Whether a log holds no further record, although its end offset is higher."""
     return logs.is_bare(topic, Offset(entries[-1].offset + 1) if entries else low)
 
 
 def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
-    """The Rollups at which many groups begin, fetched at once; nothing when that fails.
+    """Fetch the start Rollups of many groups together; return nothing if that fails.
 
-    Then some are gone, and each is looked for by itself.
+    It fails if some are missing; then each is fetched individually.
     """
     first = [
         (past.group.names.data, start)
@@ -208,7 +209,7 @@ def fetched_ahead(chunks: Chunks, pasts: Sequence[Past]) -> Bodies:
 
 
 def rollups(entries: Sequence[Entry], skips: Skips) -> list[Rollup]:
-    """The Rollups among the entries, the furthest first. What cannot be read the fold tells."""
+    """The Rollups among the entries, the latest first. The fold reports unreadable ones."""
     found = []
     for entry in entries:
         if codec.name_of(entry.value) == ROLLUP and entry.offset not in skips:

@@ -1,8 +1,9 @@
-"""Capabilities as their holders have them, and what is answered when they do not hold.
+"""Capabilities as values that clients hold, and the errors for invalid ones.
 
 A capability names a collection and a frontier, and is identified by `name`, which the system
-has assigned: whoever presents the name has the right, and the token if it is fenced. It is a
-value; a command that moves it returns another. One with an empty frontier is useless.
+assigns. Any client that presents the name, and the token if the capability is fenced, may use
+it. It is a value: a command that moves it returns a new one. A capability with an empty
+frontier is useless.
 """
 
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from streams.storage.state import State
 
 LONGEST_LEASE_MS = 366 * 24 * 3_600_000
 LONGEST_TOKEN = 256
-"""Characters of a token: it stands in the state of its group, and in what is refused by it."""
+"""Longest token, in characters: it is part of the group's state and of error messages."""
 
 NOBODY = CapabilityId("")
 """The name of a useless capability."""
@@ -26,7 +27,7 @@ NOBODY = CapabilityId("")
 
 @dataclass(frozen=True, slots=True)
 class ReadCapability:
-    """Since does not pass `frontier`; the collection can be read from there on."""
+    """A right to read from `frontier` on: since does not pass `frontier`."""
 
     id: CollectionId
     frontier: Antichain
@@ -36,7 +37,7 @@ class ReadCapability:
 
 @dataclass(frozen=True, slots=True)
 class WriteCapability:
-    """Upper does not pass `frontier`; the times from there on may be written."""
+    """A right to write at times from `frontier` on: upper does not pass `frontier`."""
 
     id: CollectionId
     frontier: Antichain
@@ -49,7 +50,7 @@ Held = TypeVar("Held", bound=Capability)
 
 
 class InvalidCapability(InvalidUsage):
-    """The capability is not valid as presented: expired, dropped, passed on, or foreign."""
+    """The capability is invalid as presented: expired, dropped, transferred, or foreign."""
 
     def __init__(self, collection: CollectionId, why: str) -> None:
         super().__init__(collection, why)
@@ -60,7 +61,7 @@ class InvalidCapability(InvalidUsage):
 
 
 class FencedCapability(InvalidUsage):
-    """Somebody else has set the token of the critical capability: this holder is a zombie."""
+    """Another holder has set the token of the critical capability: this holder is a zombie."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -69,12 +70,12 @@ class FencedCapability(InvalidUsage):
     def __str__(self) -> str:
         return (
             f"capability to collection {self.collection}: fenced, another token was set by"
-            " whoever has taken over: stop, or acquire a capability of your own"
+            " its new holder: stop, or acquire a capability of your own"
         )
 
 
 class NotForward(InvalidUsage):
-    """A frontier moves forward only."""
+    """A downgrade has to move the frontier forward."""
 
     def __init__(self, collection: CollectionId, held: Antichain, wanted: Antichain) -> None:
         super().__init__(collection, held, wanted)
@@ -88,22 +89,22 @@ class NotForward(InvalidUsage):
 
 
 def right_of(capability: Capability) -> Right:
-    """What a capability entitles to."""
+    """Return the right that a capability gives."""
     return Right.READ if isinstance(capability, ReadCapability) else Right.WRITE
 
 
 def useless_read(id_: CollectionId) -> ReadCapability:
-    """A read capability to nothing."""
+    """Return a read capability to nothing."""
     return ReadCapability(id_, EMPTY)
 
 
 def useless_write(id_: CollectionId) -> WriteCapability:
-    """A write capability to nothing."""
+    """Return a write capability to nothing."""
     return WriteCapability(id_, EMPTY)
 
 
 def check_lease(lease_ms: int | None) -> None:
-    """None is critical. Errors: InvalidUsage below 1 ms, TooLarge beyond 366 days."""
+    """Check a lease, None if critical. Errors: InvalidUsage below 1 ms; TooLarge."""
     if lease_ms is None:
         return
     if lease_ms < 1:
@@ -118,7 +119,7 @@ def check_token(token: str | None) -> None:
 
 
 def not_held(state: State, capability: Capability) -> InvalidUsage:
-    """Why a capability that the log does not know as presented is not valid."""
+    """Return the error for a capability that the log does not know as presented."""
     collection = state.collections[capability.id]
     if right_of(capability) is Right.WRITE and collection.upper.is_empty:
         return Sealed(capability.id)
@@ -126,7 +127,7 @@ def not_held(state: State, capability: Capability) -> InvalidUsage:
 
 
 def why_not(state: State, capability: Capability) -> str:
-    """The same in words."""
+    """Return the text of `not_held`."""
     if capability.frontier.is_empty:
         return "it has an empty frontier: a right to nothing"
     if capability.name in state.collections[capability.id].capabilities:

@@ -1,7 +1,7 @@
-"""What clients write for a union: a struct that says of one member that it is there.
+"""Checks unions that clients send as structs: the tag names exactly one member.
 
-Of two structs that a query reads as one union, only one may be stored: keys, and what is
-consolidated, go by the whole struct. So the others are refused.
+Keys and consolidation compare whole structs. So among structs that a query would read as the
+same union value, only one form may be stored, and the others are refused.
 """
 
 import pyarrow as pa

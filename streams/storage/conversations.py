@@ -1,11 +1,9 @@
-"""A command of storage as a conversation: what it asks the logs, and what the answers mean.
+"""Storage commands as generators without I/O: each yields the I/O it needs and gets the result.
 
-Each command is a generator. It asks for chunks to be stored (`Storing`) or for events to be
-decided (`Submitting`), is sent the answer, and returns what the command is answered with, or
-raises why it is refused. It blocks nowhere but where an id is looked up or a topic made, so
-many commands can be had side by side: `Storage` has one at a time, and the service of the
-command topics asks for all of a batch at once (`streams.storage.commands`). There is one
-meaning of a command, whichever way it came.
+A generator yields requests to store chunks (`Storing`) or to submit events (`Submitting`), is
+sent the result, and returns the command's outcome or raises the refusal. Only id lookup and
+topic creation block, so many commands can be interleaved: `Storage` runs one at a time, and the
+command service runs a batch together (`streams.storage.commands`). Both execute the same code.
 """
 
 import re
@@ -76,15 +74,15 @@ T = TypeVar("T")
 
 NAME_CHARACTERS = "letters of ASCII, digits, '.', '_' and '-'"
 NAME = re.compile("[A-Za-z0-9._-]+")
-"""What an id, or the name of a group, is made of.
+"""The characters of an id and of a group's name.
 
-Topics are named after a group. A stage is named after its collection and the client's own word,
-with a ':' between.
+Topics are named after a group. A stage's name is the collection's id, ':', and the client's
+name for the stage.
 """
 
 
 class Reclaimed(InvalidUsage):
-    """A chunk that was written beforehand was collected as garbage before it was linked."""
+    """A chunk that was written beforehand was garbage-collected before it was linked."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -98,7 +96,7 @@ class Reclaimed(InvalidUsage):
 
 
 class Recount(InvalidUsage):
-    """The collection was written to between the count of its rows and the write."""
+    """Others wrote to the collection between the check of its multiplicities and the write."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -112,7 +110,7 @@ class Recount(InvalidUsage):
 
 
 class StillWritable(InvalidUsage):
-    """The collection cannot be given up whole: others may write to it."""
+    """The collection cannot be dropped whole: others may write to it."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -127,14 +125,14 @@ class StillWritable(InvalidUsage):
 
 @dataclass(frozen=True, slots=True)
 class Storing:
-    """Write rows of collections as chunks. Shape: of each table c0 .. cn, time, diff."""
+    """A request to write rows as chunks. Shape: each table has c0 .. cn, time, diff."""
 
     writes: tuple[tuple[CollectionId, pa.Table], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Submitting:
-    """Append events to the logs of their groups."""
+    """A request to append events to the logs of their groups."""
 
     events: tuple[tuple[str, Body], ...]
 
@@ -148,7 +146,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """What became of each event."""
+    """The outcome of each event."""
 
     outcomes: tuple[Outcome, ...]
 
@@ -159,7 +157,7 @@ Conversation = Generator[Storing | Submitting, Stored | Submitted, T]
 def stored(
     writes: Sequence[tuple[CollectionId, pa.Table]],
 ) -> Conversation[tuple[tuple[ChunkRef, ...], ...]]:
-    """Have rows written; the chunks of each write."""
+    """Request that rows be written; return the chunks of each write."""
     if not writes:
         return ()
     answer = yield Storing(tuple(writes))
@@ -168,14 +166,14 @@ def stored(
 
 
 def submitted(events: Sequence[tuple[str, Body]]) -> Conversation[tuple[Outcome, ...]]:
-    """Have events decided."""
+    """Request that events be submitted; return their outcomes."""
     answer = yield Submitting(tuple(events))
     assert isinstance(answer, Submitted), "outcomes were asked for"
     return answer.outcomes
 
 
 def converse(shards: Shards, conversation: Conversation[T]) -> T:
-    """Have one conversation to its end, and return what it comes to."""
+    """Run one generator to its end and return its result."""
     try:
         ask = next(conversation)
         while True:
@@ -186,7 +184,7 @@ def converse(shards: Shards, conversation: Conversation[T]) -> T:
 
 
 def answer_of(shards: Shards, ask: Storing | Submitting) -> Stored | Submitted:
-    """What is asked for, done at once."""
+    """Execute a request at once and return its result."""
     match ask:
         case Storing(writes):
             return Stored(tuple(shards.write_all(writes)))
@@ -196,7 +194,7 @@ def answer_of(shards: Shards, ask: Storing | Submitting) -> Stored | Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Conversations:
-    """The commands. `creator`, unless empty, tells apart who creates from who copies."""
+    """The commands. A non-empty `creator` distinguishes the creator of an id from copies."""
 
     shards: Shards
     directory: Directory
@@ -268,17 +266,17 @@ class Conversations:
         return lost or tuple(moved(each) for each in writes)
 
     def _checked(self, writes: Sequence[Write]) -> Checked:
-        """The rows of all writes, before any is stored.
+        """Check the rows of all writes before any is stored.
 
-        Of a command that was decided only the event's name counts any more; its rows are in the
-        collection, and its chunks may have been merged.
+        A command that was decided needs no check, only its event's name: its rows are in the
+        collection already, and its chunks may have been merged.
         """
         if self.asking.is_decided:
             return Checked(tuple(None for _ in writes), None)
         return self.writing.checked(writes)
 
     def _lost_append(self, writes: Sequence[Write], outcome: Outcome) -> UpperMismatch | None:
-        """The race that an Append lost, if it did. Errors: when it could not have counted."""
+        """The lost race of an Append, if it lost one. Errors: if it is invalid otherwise."""
         match outcome:
             case Appended():
                 return None
@@ -294,7 +292,7 @@ class Conversations:
     def _lost_heartbeat(
         self, writes: Sequence[Write], outcomes: Sequence[Outcome]
     ) -> UpperMismatch | None:
-        """The first capability that stands elsewhere. Errors: when one is not valid."""
+        """Return the first capability that has moved. Errors: if one is invalid."""
         for each, outcome in zip(writes, outcomes, strict=True):
             match outcome:
                 case Downgraded(at) if at == each.capability.frontier:
@@ -306,7 +304,7 @@ class Conversations:
         return None
 
     def _culprit(self, writes: Sequence[Write]) -> WriteCapability:
-        """The first of the capabilities that the log does not know, or the first."""
+        """Return the first of the capabilities that the log does not know; else the first."""
         for each in writes:
             held = self.shards.state(each.capability.id).capabilities.get(each.capability.name)
             if held is None or held.token != each.capability.token:
@@ -344,7 +342,7 @@ class Conversations:
     def acquire(
         self, id_: CollectionId, token: str
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
-        """New capabilities. Errors: as `Storage.acquire_capabilities`."""
+        """Acquire capabilities. Errors: as `Storage.acquire_capabilities`."""
         check_lease(self.lease_ms)
         check_token(token)
         collection = self.directory.find(id_)
@@ -364,7 +362,7 @@ class Conversations:
         return read, write
 
     def clone(self, capability: Held, lease_ms: int | None) -> Conversation[Held]:
-        """A second capability. Errors: as `Storage.clone`."""
+        """Create a second capability. Errors: as `Storage.clone`."""
         check_lease(lease_ms)
         self.asking.usable(Command.USE, capability)
         name = self.asking.name()
@@ -383,7 +381,7 @@ class Conversations:
                 raise self.asking.refused(Command.USE, capability, outcome)
 
     def transfer(self, capability: Held) -> Conversation[Held]:
-        """The same right under another name. Errors: as `Storage.transfer`."""
+        """Give a capability another name. Errors: as `Storage.transfer`."""
         self.asking.usable(Command.USE, capability)
         name = self.asking.name()
         body = Transfer(
@@ -429,7 +427,7 @@ class Conversations:
     def drop(
         self, held: ReadCapability | WriteCapability, *, whole: bool = False
     ) -> Conversation[None]:
-        """Give up a capability, or with it a collection. Errors: as `Storage.drop`."""
+        """Drop a capability, or with it a collection. Errors: as `Storage.drop`."""
         id_ = held.id
         if whole and CATALOG_ID.fullmatch(id_):
             raise InvalidUsage(f"collection {id_} is the catalog's: drop it in SQL")
@@ -460,21 +458,21 @@ class Conversations:
 
 
 def check_stage(name: str) -> None:
-    """Errors: InvalidUsage for no name; TooLarge."""
+    """Check the name of a stage. Errors: InvalidUsage if it is empty; TooLarge."""
     if not name:
         raise InvalidUsage("stage: expected a name, actual an empty one")
     check_size("characters of the stage's name", LONGEST_STAGE, len(name))
 
 
 def check_name(what: str, name: str) -> None:
-    """Errors: TooLarge; InvalidUsage for what topics or stages could not be named after."""
+    """Check a name of topics and stages. Errors: TooLarge; InvalidUsage for bad characters."""
     check_size(f"characters of the {what}", LONGEST_NAME, len(name))
     if not NAME.fullmatch(name):
         raise InvalidUsage(f"create: expected a {what} of {NAME_CHARACTERS}, actual {name!r}")
 
 
 def check_new(id_: CollectionId, description: Description, start: int, group: str) -> None:
-    """Errors: InvalidUsage for what no collection can be; TooLarge."""
+    """Check a new collection. Errors: InvalidUsage for a bad name or description; TooLarge."""
     if not id_ or not group:
         raise InvalidUsage(
             f"create: expected the names of a collection and a group, actual {id_!r} and"

@@ -1,6 +1,6 @@
-"""Remembered outcomes as records of a Rollup, and back.
+"""Codec of remembered outcomes in Rollups.
 
-An outcome is its name and at most one field of each sort; those it has not are empty.
+An outcome has a name and at most one field of each type; missing fields are empty.
 """
 
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ BARE_BY_NAME = {kind.__name__: kind for kind in BARE}
 
 
 def to_record(decided: Decided) -> Record:
-    """The fields of a remembered outcome."""
+    """Return the fields of a remembered outcome."""
     empty: Record = {
         "text": "",
         "subject": "",
@@ -77,7 +77,7 @@ def to_record(decided: Decided) -> Record:
 
 
 def fields(outcome: Decision) -> Record:
-    """What an outcome has beside its name."""
+    """Return the fields of an outcome beside its name."""
     match outcome:
         case Appended(uppers):
             return {"frontiers": [frontier_record(each) for each in uppers]}
@@ -117,7 +117,7 @@ Texts = (
 
 
 def text_fields(outcome: Texts) -> Record:
-    """The fields of an outcome that says a word, or nothing."""
+    """Return the fields of an outcome with a text, or with nothing."""
     match outcome:
         case Fenced(fingerprint, collection):
             return {"text": fingerprint, "subject": collection}
@@ -149,7 +149,7 @@ def text_fields(outcome: Texts) -> Record:
 
 
 def from_record(record: Record) -> Decided:
-    """A remembered outcome from its fields.
+    """Return a remembered outcome from its fields.
 
     Errors: Corrupt when there is no outcome of this name.
     """
@@ -157,7 +157,7 @@ def from_record(record: Record) -> Decided:
 
 
 def to_outcome(record: Record) -> Decision:
-    """The outcome in a record.
+    """Return the outcome in a record.
 
     Errors: Corrupt when there is no outcome of this name.
     """
@@ -175,7 +175,7 @@ def to_outcome(record: Record) -> Decision:
 
 
 def first(record: Record) -> Antichain:
-    """The frontier of an outcome that has one."""
+    """Return the frontier of an outcome that has one."""
     return to_frontier(record["frontiers"][0])
 
 

@@ -1,7 +1,7 @@
-"""What a collection is, as its Create says: columns with their types, keys, and its kind.
+"""The immutable description of a collection: columns with types, keys, and kind.
 
 The description is JSON, so that any client can read a collection's schema from the log alone.
-It never changes: another schema is another collection.
+It never changes: a new schema needs a new collection.
 """
 
 import json
@@ -19,7 +19,7 @@ class Description:
 
     `kind` says what feeds the collection: a table, a source, a view. `required` names the
     columns that hold no NULL. `catalog` is the identity of the catalog that made the collection
-    for one of its objects; empty for users' collections, and for what earlier versions made.
+    for one of its objects; empty for users' collections.
     """
 
     columns: tuple[tuple[str, str], ...]
@@ -38,7 +38,7 @@ class Description:
 
     @property
     def is_user_fed(self) -> bool:
-        """Whether users write to the collection, and not the system (rule 3)."""
+        """Whether users, and not the system, write to the collection (rule 3)."""
         return self.kind == "table"
 
     @property
@@ -53,21 +53,21 @@ class Description:
 
 
 def check_columns(description: Description) -> None:
-    """Errors: InvalidUsage when no row could be written, or read, by the description."""
+    """Check the columns. Errors: InvalidUsage if no row could be written or read with them."""
     names = description.names
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidUsage(f"description: expected columns of different names, twice: {twice}")
     try:
         arrow_schema(description.types)
-    except Exception as cause:  # whatever the engine says of a type that it does not know
+    except Exception as cause:  # whatever error the engine raises for an unknown type
         raise InvalidUsage(
             f"description: expected DuckDB's types, actual {', '.join(description.types)}"
         ) from cause
 
 
 def dumps(description: Description, creator: str = "") -> str:
-    """The description as JSON; equal descriptions, by equal creators, give equal text."""
+    """Return the description as JSON; equal descriptions by equal creators give equal text."""
     columns = [{"name": name, "type": type_} for name, type_ in description.columns]
     value = {"columns": columns, "keys": list(description.keys), "kind": description.kind}
     if description.required:
@@ -81,9 +81,9 @@ def dumps(description: Description, creator: str = "") -> str:
 
 @lru_cache(maxsize=4096)
 def loads(text: str) -> Description:
-    """The description in JSON text; asked for at every write, so it is read once.
+    """Parse a description from JSON text; cached, because every write calls it.
 
-    Errors: InvalidUsage when the text is no description.
+    Errors: InvalidUsage if the text is no description.
     """
     try:
         value = json.loads(text)

@@ -1,4 +1,4 @@
-"""Find the group of an id: a log of its own, the registry, decides and remembers it.
+"""The id registry: a log that decides which group an id belongs to, for ever.
 
 The log of a group binds its ids, so a second Create of an id in the same group is found there.
 The *registry* keeps two clients from giving one id to different groups. It is a group too: its
@@ -6,11 +6,11 @@ collections, the entries, are named after the ids and hold no data, and their de
 the group and the log topic that got the id. The first Create in the log of the registry wins.
 
 Before the topics of a group are deleted, the entries of its ids are dropped
-(`Directory.retire`). So if the entry of an id is dropped, the id was dropped, for ever. If the
-entry lives and the log is gone, the log is lost: somebody else deleted the topic.
+(`Directory.retire`). So if the entry of an id is dropped, the id was dropped permanently. If
+the entry lives and the log is gone, the log is lost: the topic was deleted externally.
 
 Objects of the catalog have no entry until they are dropped: the catalog is a log that numbers
-its objects, and nobody else gets such a name.
+its objects, and such names are reserved for it.
 """
 
 import re
@@ -30,13 +30,13 @@ from streams.storage.shards import Shards
 from streams.storage.state import BEFORE_THE_LOG, CollectionState, forgotten
 
 REGISTRY = "storage.ids"
-"""The registry's group."""
+"""The group of the registry."""
 
 ENTRY = "id:"
-"""What the registry's own collections are called, and no other is."""
+"""Prefix of the ids of the registry's own collections; reserved."""
 
 CATALOG_ID = re.compile("[suk][0-9]+")
-"""The ids of sources, views and sinks, which the catalog numbers and never gives twice.
+"""Ids of sources, views and sinks, which the catalog numbers and never reuses.
 
 Each has a group of its own name, made by the coordinator without the registry.
 """
@@ -58,20 +58,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Directory:
-    """The ids of an environment.
+    """The ids of an environment and their groups.
 
-    `waits` is called before each question to brokers; a caller that must not wait raises there.
+    `waits` is called before each broker request; a caller that must not wait raises there.
     """
 
     shards: Shards
     waits: Callable[[], None] = lambda: None
 
     def claim(self, id_: CollectionId, group: str) -> tuple[str, Body]:
-        """Make a group; returns the event that gives it the id, which its log has yet to bind.
+        """Create a group; return the event that gives it the id, which its log has yet to bind.
 
-        Nothing is made for an id that is known to be given away.
+        Nothing is created for an id that is known to be taken.
 
-        Errors: as `claimed`; InvalidUsage for a name of ours, and for what no topic can be.
+        Errors: as `claimed`; InvalidUsage for a reserved name, and for a name that no topic can
+        have.
         """
         if REGISTRY in {id_, group}:
             raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
@@ -93,7 +94,7 @@ class Directory:
         return REGISTRY, made_entry(id_, group, topic_id)
 
     def claimed(self, id_: CollectionId, outcome: Outcome) -> None:
-        """Errors: AlreadyBound, Claimed or NeverReused when the id was given away before."""
+        """Check that the id is free. Errors: AlreadyBound, Claimed, NeverReused."""
         match outcome:
             case Created():
                 return
@@ -107,7 +108,7 @@ class Directory:
         return known or Claimed(id_, self.claimant(id_))
 
     def find(self, id_: CollectionId) -> CollectionState | None:
-        """Return the collection as folded, or None when it is not bound; opens its group.
+        """Return the collection as folded, or None if it is not bound; opens its group.
 
         A collection whose topics were deleted after its drop is forgotten. The entries of the
         registry count as not bound.
@@ -138,10 +139,10 @@ class Directory:
         return found
 
     def leave_retired(self, ids: Collection[CollectionId]) -> bool:
-        """Stop following the groups of the ids that are retired; tell whether there are any.
+        """Stop following the groups of ids that are retired; tell whether there are any.
 
-        What was folded of such a group may be older than its drop, and its log is gone. Called
-        for groups that have failed. False when the registry fails too, since then nothing is
+        The folded state of such a group may be older than its drop, and its log is gone. Called
+        for groups that have failed. False if the registry fails too, since then nothing is
         known.
         """
         try:
@@ -158,7 +159,7 @@ class Directory:
         return bool(retired)
 
     def _check_log(self, entry: Entry) -> None:
-        """Errors: Truncated when the log that the id was given to does not exist any more."""
+        """Errors: Truncated if the log that the id was given to no longer exists."""
         topic_id = self.shards.identity(entry.group)
         if topic_id != entry.topic_id:
             log = self.shards.names(entry.group).log
@@ -187,7 +188,7 @@ class Directory:
                 raise unread(outcome.reason)
 
     def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
-        """Raise what the state of the id has for the command (`streams.storage.lifecycle`)."""
+        """Raise the error of the command in the id's state (`streams.storage.lifecycle`)."""
         known = refusal(command, id_, found)
         if isinstance(known, NotBound):
             raise NotBound(id_, self.claimant(id_))
@@ -195,7 +196,7 @@ class Directory:
             raise known
 
     def claimant(self, id_: CollectionId) -> str:
-        """Return the group that the registry gave the id to; empty when there is none."""
+        """Return the group that the registry gave the id to; empty if there is none."""
         entry = self.registered(id_)
         return "" if entry is None else entry.group
 
@@ -207,14 +208,14 @@ class Directory:
             self.shards.sync(id_)
 
     def folded(self, id_: CollectionId) -> CollectionState | None:
-        """Return the collection as folded in the open groups; None when it is in none."""
+        """Return the collection as folded in the open groups; None if it is in none."""
         try:
             return self.shards.state(id_)
         except InvalidUsage:
             return None
 
     def entry(self, id_: CollectionId) -> Entry | None:
-        """Return the group of an id; None when it has none.
+        """Return the group of an id; None if it has none.
 
         A collection that was made without the registry has a group of its own name. Of the
         objects of the catalog the registry knows only dropped ones, so it is asked only if
@@ -231,12 +232,12 @@ class Directory:
         return self.registered(id_) if is_catalogs else None
 
     def registered(self, id_: CollectionId) -> Entry | None:
-        """Return the entry that the registry has for the id; None when it has none."""
+        """Return the registry's entry for the id; None if there is none."""
         (known,) = self.all_registered([id_])
         return known
 
     def all_registered(self, ids: Collection[CollectionId]) -> list[Entry | None]:
-        """As `registered`, for many ids with one read of the registry."""
+        """Like `registered`, for many ids with one read of the registry."""
         self.waits()
         if self.shards.identity(REGISTRY) is None:
             return [None for _ in ids]
@@ -245,7 +246,7 @@ class Directory:
         return [self._folded_entry(id_) for id_ in ids]
 
     def given(self, id_: CollectionId) -> str | None:
-        """Return the group that the registry gave the id to, as folded here; asks no broker."""
+        """The group that the registry gave the id to, as folded here; no broker request."""
         following = self.shards.following
         registry = following.groups.get(following.home(entry_of(id_)) or "")
         if registry is None:
@@ -254,13 +255,13 @@ class Directory:
         return None if known is None else known.description.partition(" ")[0] or None
 
     def follow_registry(self) -> None:
-        """Follow the registry if it exists. If it fails, each lookup of an id says so."""
+        """Follow the registry if it exists. If it fails, each lookup of an id reports that."""
         with suppress(SlackwaterError):
             if self.shards.identity(REGISTRY) is not None:
                 self.shards.open(REGISTRY)
 
     def _folded_entry(self, id_: CollectionId) -> Entry | None:
-        """As `registered`, of what is folded here."""
+        """Like `registered`, from the folded state."""
         known = self.folded(entry_of(id_))
         if known is None:
             return None
@@ -279,5 +280,5 @@ def made_entry(id_: CollectionId, group: str, topic_id: str) -> Create:
 
 
 def entry_of(id_: CollectionId) -> CollectionId:
-    """Return the id of the entry of an id in the registry."""
+    """Return the id of an id's entry in the registry."""
     return CollectionId(f"{ENTRY}{id_}")

@@ -1,8 +1,8 @@
-"""A heap that is never changed in place: the least of many times, with a name to each. Pure.
+"""A persistent min-heap of named times. Pure.
 
 A leftist heap: both operations cost O(log n) and share all but as many nodes with the heap
-before. Times of names only grow, so an entry whose name has moved on meanwhile is a lower bound
-still: whoever looks at the first replaces it then, and a move itself costs nothing.
+before. Times of names only grow, so an outdated entry is still a lower bound: it is corrected
+when it comes first, and moving a time costs nothing.
 
 Source: C. Okasaki, Purely Functional Data Structures, 3.1.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A heap with its least entry, and the rest in two: `right` is the shallower one."""
+    """A heap: its least entry, and the rest in two subheaps; `right` is the shallower one."""
 
     rank: int
     time: int
@@ -26,7 +26,7 @@ Heap = Node | None
 
 
 def merged(one: Heap, other: Heap) -> Heap:
-    """The entries of both."""
+    """Return the heap with the entries of both."""
     if one is None or other is None:
         return one or other
     if other.time < one.time:
@@ -38,17 +38,17 @@ def merged(one: Heap, other: Heap) -> Heap:
 
 
 def rank_of(heap: Heap) -> int:
-    """How far it is to the nearest end."""
+    """Return the length of the shortest path to a leaf."""
     return 0 if heap is None else heap.rank
 
 
 def pushed(heap: Heap, time: int, name: str) -> Heap:
-    """The heap with one more entry."""
+    """Return the heap with one more entry."""
     return merged(heap, Node(1, time, name, None, None))
 
 
 def heap_of(entries: Iterable[tuple[int, str]]) -> Heap:
-    """A heap of all entries."""
+    """Return a heap of all entries."""
     heap: Heap = None
     for time, name in entries:
         heap = pushed(heap, time, name)
@@ -56,10 +56,10 @@ def heap_of(entries: Iterable[tuple[int, str]]) -> Heap:
 
 
 def current(heap: Heap, time_of: Callable[[str], int | None]) -> Heap:
-    """The heap with a first entry that says what is so now.
+    """Return the heap with its first entry up to date.
 
-    `time_of` a name is its present time, at or after that of its first entry; None when it is
-    gone.
+    `time_of` returns the present time of a name, not before that of its entry; None if the name
+    is gone.
     """
     while heap is not None:
         now = time_of(heap.name)

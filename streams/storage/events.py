@@ -1,4 +1,4 @@
-"""The events in a log. Each says what its writer wants; none is decided yet.
+"""The events in a log. Each is a request by its writer; the fold decides it.
 
 An event is an *attempt*. The fold decides whether it counts (`streams.storage.machine`), so
 nothing here tells the outcome. All kinds share the envelope `Event`:
@@ -21,7 +21,7 @@ from streams.progress import Antichain
 from streams.values import value
 
 Offsets = Mapping[int, int]
-"""The next offset to read of each partition of a raw topic."""
+"""The next offset to read in each partition of a raw topic."""
 
 
 def system_capability(owner: str, *role: str) -> CapabilityId:
@@ -74,8 +74,8 @@ class Part:
 
     `from_offsets` and `to_offsets` continue a source binding (rule 18), both or neither.
     `fingerprint` names the computation that made the updates; it is empty if none did. A new
-    fingerprint fences the one before for ever, so a return to an older version needs a
-    fingerprint of its own (rule 24). `token` is the token of the capability, if it has one.
+    fingerprint fences the previous one permanently, so a return to an older version needs a new
+    fingerprint (rule 24). `token` is the token of the capability, if it has one.
     """
 
     collection: CollectionId
@@ -104,7 +104,7 @@ class Renewal:
 class Append:
     """Link chunks and move uppers; every part counts or none does.
 
-    Its `renewals` have to be live and to stand where they say; their leases are renewed.
+    Its `renewals` have to be live and at the given frontiers; their leases are renewed.
 
     `read_upto`, when given, is the log offset up to which the writer has read the collections.
     The Append counts only if no updates were linked to them after it (rule 28).
@@ -256,7 +256,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rollup:
-    """The state after `upto` was written to the data topic; `hash` is of its bytes (rule 8)."""
+    """The state at `upto` was written to the data topic; `hash` is of its bytes (rule 8)."""
 
     upto: Offset
     chunks: tuple[ChunkRef, ...]
@@ -264,7 +264,7 @@ class Rollup:
 
 
 Grant = Acquire | Clone | Transfer | Downgrade | Drop
-"""What is asked of one capability."""
+"""Events about one capability."""
 
 Body = Create | Append | Advance | Stage | Reclaim | Replace | Grant | Rollup
 

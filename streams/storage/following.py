@@ -1,13 +1,13 @@
-"""Many groups followed with one tail, and everybody who waits for them.
+"""The log follower: one consumer for the logs of many groups, and the threads that wait.
 
-With a pump, a background thread polls and folds, and waiters sleep until a fold shows them what
-they wait for. Without one, whoever waits polls and folds itself: the same behaviour in
-one thread, for tests and for short-lived clients. Only here does storage block.
+With a pump, a background thread polls and folds, and waiters sleep until a fold makes their
+condition true. Without one, a waiting thread polls and folds itself: the same behaviour in one
+thread, for tests and for short-lived clients. Storage blocks only here.
 
-A group that fails is followed no more (`Group.failure`); others go on. It is opened again from
-its Rollup, at growing intervals, until the cause is gone. One that was merely left behind, for
-its log was truncated beyond our position, is opened again at once, and fails only if that does.
-Only a defect of ours in the pump itself ends it, and every group with it (`Following.defect`).
+A group that fails is no longer followed (`Group.failure`); others continue. It is reopened from
+its Rollup, at growing intervals, until the cause is gone. A group whose log was truncated
+beyond our position is reopened at once and fails only if that fails. Only a bug in the pump
+itself stops it, and with it every group (`Following.defect`).
 """
 
 import logging
@@ -30,26 +30,28 @@ from streams.storage.outcomes import Outcome, WrongGroup
 from streams.storage.quiet import Quiet
 from streams.storage.status import Status
 from streams.storage.telling import Telling
-from streams.storage.waiting import Callback, Callbacks, Groups, Waiting, guarded
+from streams.storage.waiting import Callback, Callbacks, Groups, Waiters, guarded
 
 log = logging.getLogger(__name__)
 
 POLL_MS = 50
-"""How long one poll waits when nothing comes; what comes ends it. An idle client wakes so
-often, and one more group may have to wait so long until it is followed.
+"""Longest wait of a poll without records; a record ends it.
+
+An idle client wakes this often, and a group that is added may wait this long until it is
+followed.
 """
 
 RETRY_S = 0.2
 PATIENCE_MS = 30_000
-"""How long brokers that answer may take until what is durable is read back."""
+"""How long reading back a durable record may take while brokers answer."""
 
 
 PATIENCE_TO_FOLLOW_S = 10.0
-"""How long a log that cannot be followed is tried before its group fails: a broker may lag."""
+"""How long an unreadable log is retried before its group fails: a broker may lag."""
 
 
 def never(group: Group) -> Group:
-    """Opens no group again. Errors: what it failed of."""
+    """Refuse to reopen a group. Errors: the group's failure."""
     raise group.failure or Determinate(f"group {group.names.group} cannot be opened again")
 
 
@@ -64,12 +66,12 @@ class Following:
         pump: bool,
         reopened: Callable[[Group], Group] = never,
     ) -> None:
-        """`reopened` makes a group as a new client has it, from that which failed."""
+        """`reopened` returns a new group, recovered from its topics, for one that failed."""
         self._identify = identify
         self._reopened = reopened
         self._healer = Healer(self._attempt, background=pump)
         self.changed = threading.RLock()  # guards what follows
-        self._waiting = Waiting(self.changed)
+        self._waiting = Waiters(self.changed)
         self._homes = Homes()
         self._quiet = Quiet()
         self.defect: Exception | None = None
@@ -88,7 +90,7 @@ class Following:
             self._thread.start()
 
     def follow(self, group: Group) -> None:
-        """Follow one more group, from what it has folded already."""
+        """Follow one more group, from its folded state on."""
         with self.changed:
             self.groups[group.names.group] = group
             self._by_log[group.names.log] = group
@@ -98,7 +100,7 @@ class Following:
             self._waiting.everything()
 
     def leave(self, name: str) -> None:
-        """Follow a group no more; one that is not followed is passed over."""
+        """Stop following a group; one that is not followed is ignored."""
         with self.changed:
             group = self.groups.pop(name, None)
             if group is not None:
@@ -110,9 +112,9 @@ class Following:
                 self._waiting.everything()
 
     def group(self, name: str) -> Group:
-        """A followed group.
+        """Return a followed group.
 
-        Errors: InvalidUsage when it is not followed; what it failed of.
+        Errors: InvalidUsage if it is not followed; the group's failure.
         """
         group = self.groups.get(name)
         if group is None:
@@ -122,7 +124,7 @@ class Following:
         return group
 
     def home(self, id_: CollectionId) -> str | None:
-        """The group that holds a collection; None when none does that is followed."""
+        """Return the group that holds a collection; None if no followed group does."""
         for name in (id_, self._homes.find(id_)):
             group = None if name is None else self.groups.get(name)
             if group is not None and id_ in group.state.collections:
@@ -132,11 +134,11 @@ class Following:
     def wait(
         self, predicate: Callable[[], bool], timeout_ms: int, groups: Groups | None = None
     ) -> bool:
-        """Whether the predicate came true in time; it is looked at whenever groups move.
+        """Wait for the predicate; return whether it came true in time. Each fold evaluates it.
 
-        Where it is about some `groups` alone, these are to be named: then others cost nothing.
-        It has to be quick then, for the fold evaluates it.
-        Without a pump there is one poll at least, however short the time: what can be known is.
+        A predicate about some `groups` only should name them: then other groups cost nothing.
+        It has to be quick then, because the fold evaluates it. Without a pump there is at least
+        one poll, however short the timeout.
         """
         deadline = time.monotonic() + timeout_ms / 1000
         is_due = self._thread is None
@@ -156,10 +158,9 @@ class Following:
     def await_answered(
         self, predicate: Callable[[], bool], groups: Groups | None = None
     ) -> bool:
-        """Whether the predicate came true in `PATIENCE_MS`, not counting the brokers' silence.
+        """Wait for the predicate up to `PATIENCE_MS`, not counting time without any broker.
 
-        That is waited for as well, for as long as it is worth while; after it patience is as
-        long as before.
+        An outage is waited for too, up to its own deadline; after it the timeout starts again.
         """
         since = time.monotonic()
         while True:
@@ -174,17 +175,18 @@ class Following:
                 return False
 
     def is_silence(self) -> bool:
-        """Whether no broker answers, and waiting for one is worth while."""
+        """Whether no broker answers and the outage deadline has not passed."""
         return not self._closed and is_worth_waiting(self._tail)
 
     def status(self) -> Status:
-        """How things stand with the brokers and with the groups."""
+        """Return the status of the brokers and of the groups."""
         return self._telling.status()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
-        """Call back when brokers fall silent or answer again, and when a group fails.
+        """Call back when brokers stop or resume answering, and when a group fails.
 
-        Returns what ends it. The callback runs where the fold runs: it must be short.
+        Returns a function that unsubscribes. The callback runs in the folding thread: it must
+        be short.
         """
         return self._telling.watch(callback)
 
@@ -196,24 +198,24 @@ class Following:
         }
 
     def expect(self, events: Sequence[tuple[str, Event]]) -> None:
-        """Remember what becomes of these events, given with their groups, until `forget`."""
+        """Record the outcomes of these events, given with their groups, until `forget`."""
         with self.changed:
             self._awaiting.expect(events)
 
     def outcome(self, id_: EventId) -> Outcome | None:
-        """What became of an expected event; None as long as it was not read back."""
+        """Return the outcome of an expected event; None until it is read back."""
         return self._awaiting.outcome(id_)
 
     def forget(self, ids: Sequence[EventId]) -> None:
-        """Expect these events no more."""
+        """Stop expecting these events."""
         with self.changed:
             self._awaiting.forget(ids)
 
     def subscribe(self, callback: Callback, group: str | None = None) -> Callable[[], None]:
-        """Call back with the names of groups that moved; returns what ends it.
+        """Call back with the names of groups that moved; return a function that unsubscribes.
 
-        With a `group` only when that one is among them.
-        The callback runs where the fold runs, so it must be short and must not wait for a fold.
+        With a `group`, only if that one is among them. The callback runs in the folding thread,
+        so it must be short and must not wait for a fold.
         """
         with self.changed:
             self._callbacks.add(callback, group)
@@ -224,7 +226,7 @@ class Following:
             self._callbacks.remove(callback, group)
 
     def advance(self, wait_ms: int) -> None:
-        """Poll once and fold what came."""
+        """Poll once and fold the records."""
         with self._polling:
             self._moves.make()
             try:
@@ -239,7 +241,7 @@ class Following:
         self._telling.tell()
 
     def _pack_quiet(self) -> None:
-        """Take a step to pack a group that is quiet; many are packed in as many polls."""
+        """Take a step to pack one quiet group; many groups are packed over as many polls."""
         with self.changed:
             name = self._quiet.due(time.monotonic())
             group = None if name is None else self.groups.get(name)
@@ -248,7 +250,7 @@ class Following:
                 self._quiet.again(group.names.group)
 
     def close(self) -> None:
-        """Follow nothing any more; waiters return."""
+        """Stop following; waiters return."""
         with self.changed:
             self._closed = True
             self._waiting.everything()
@@ -268,7 +270,7 @@ class Following:
             except Exception as defect:
                 log.exception("log follower crashed; all groups stopped")
                 self.defect = defect
-                self._fail_all(defect)  # else waiters would wait for ever
+                self._fail_all(defect)  # else waiters would never return
                 return
 
     def _fold(self, entries: Sequence[Entry]) -> None:
@@ -285,7 +287,7 @@ class Following:
             guarded(partial(callback, moved))
 
     def _fold_each(self, entries: Sequence[Entry]) -> Iterator[str]:
-        """Fold each entry into its group; the names of those that moved. Raises nothing."""
+        """Fold each record into its group; return the groups that moved. Never raises."""
         for entry in entries:
             group = self._by_log.get(entry.topic)
             if group is None or group.is_ill:
@@ -298,7 +300,8 @@ class Following:
             except Corrupt as failure:
                 self.fail(entry.topic, failure)
                 continue
-            except Exception as defect:  # of ours, in what this record asks for: others go on
+            except Exception as defect:
+                # a bug that this record triggers: other groups continue
                 log.exception("a record cannot be folded", extra={"log": entry.topic})
                 place = f"log {entry.topic}/0@{entry.offset}"
                 self.fail(entry.topic, Corrupt(f"{place}: cannot be folded: {defect!r}"))
@@ -311,11 +314,11 @@ class Following:
     def _note(self, group: Group, event: Event, outcome: Outcome) -> None:
         self._awaiting.note(event.id, outcome)
         if isinstance(outcome, WrongGroup):
-            # a stray event, or the log of a topic that was made anew (rule 12): brokers know
+            # a stray event, or a topic that was created again (rule 12): ask the brokers
             self._healer.soon(group.names.group)
 
     def fail(self, topic: Topic, failure: Exception) -> None:
-        """Follow the group of this log no more, because of `failure`, until that is gone."""
+        """Stop following the group of this log for `failure`, until it can be reopened."""
         with self.changed:
             group = self._by_log.get(topic)
             if group is not None and group.failure is None:
@@ -328,27 +331,30 @@ class Following:
             self._waiting.everything()
 
     def _leave_behind(self, topic: Topic, cause: SlackwaterError) -> None:
-        """The group cannot be followed on from where we are: have it opened again."""
+        """Have a group reopened whose log cannot be followed from our position."""
         with self.changed:
             group = self._by_log.get(topic)
             if group is None or group.is_ill:
                 return
-            log.warning("group is opened again", extra={"log": topic, "cause": str(cause)})
+            log.warning(
+                "group fell behind its log; reopening",
+                extra={"log": topic, "cause": str(cause)},
+            )
             group.left_behind = cause
             group.left_at_s = time.monotonic()
             self._moves.leave(topic)
             self._healer.soon(group.names.group)
 
     def reopen(self, name: str, cause: SlackwaterError) -> None:
-        """Have a group opened again, because what is to be read of it does not come."""
+        """Have a group reopened because its next record does not arrive."""
         group = self.groups.get(name)
         if group is not None:
             self._leave_behind(group.names.log, cause)
 
     def heal(self, name: str) -> None:
-        """Open a group that failed again, at once; passed over when it is well.
+        """Reopen a failed group at once; ignored if it has not failed.
 
-        Errors: what it fails of now.
+        Errors: the reason why it fails now.
         """
         group = self.groups.get(name)
         if group is not None and group.is_ill:
@@ -371,7 +377,7 @@ class Following:
         return Found.DONE
 
     def _open_again(self, group: Group) -> None:
-        """Take up a group that is ill as a new client has it. Errors: why that fails."""
+        """Reopen a failed or lagging group from its topics. Errors: why that fails."""
         if group.failure is not None and is_lost(group.failure):
             raise group.failure
         try:
@@ -382,7 +388,7 @@ class Following:
             raise
 
     def _is_clear(self, group: Group, failure: SlackwaterError) -> bool:
-        """Whether that a group cannot be opened again shows more than that brokers lag."""
+        """Whether a failure to reopen is certain, and not just a lagging broker."""
         if isinstance(failure, Corrupt | Truncated):
             return True
         if isinstance(failure, InvalidUsage) and isinstance(group.left_behind, Truncated):
@@ -391,7 +397,7 @@ class Following:
         return waited_s > PATIENCE_TO_FOLLOW_S and not self.is_silence()
 
     def _failed_again(self, group: Group, failure: SlackwaterError) -> None:
-        """The newest reason is the one that is said; of a group that is over there is none."""
+        """Record the newest failure; a group whose collections were all dropped has none."""
         is_gone = isinstance(failure, InvalidUsage)
         if is_gone:
             failure = group.left_behind or failure
@@ -408,7 +414,7 @@ class Following:
                 group.failure, self._telling.is_news = failure, True
 
     def _adopt(self, old: Group, fresh: Group) -> None:
-        """Follow a group as it was opened again in the place of what it was."""
+        """Replace a group by its reopened form."""
         with self.changed:
             if self.groups.get(old.names.group) is not old:
                 return
@@ -417,11 +423,11 @@ class Following:
             old.successor = fresh
             self._moves.leave(old.names.log)
             self.follow(fresh)
-            log.info("group is followed again", extra={"log": old.names.log})
+            log.info("group reopened", extra={"log": old.names.log})
         self._call_back(frozenset({old.names.group}))
 
     def explained(self, failure: Truncated) -> Truncated:
-        """The failure, which says so if the topic was made anew: then offsets mean nothing."""
+        """The failure, which says so if the topic was created again: then offsets are void."""
         group = self._by_log.get(failure.topic)
         try:
             there = self._identify(failure.topic)

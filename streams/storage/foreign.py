@@ -1,13 +1,13 @@
-"""Chunks that clients wrote beforehand: what is checked before one counts.
+"""Validates chunks that clients wrote beforehand, before they are linked.
 
-Everybody who may write to a data topic may write anything there, and a reference may say
-anything of it. Once a chunk is linked, all readers, compaction and the log cleaner rely on it:
+Any client may write any record to a data topic, and a reference may claim anything about it.
+Once a chunk is linked, all readers, compaction and the log cleaner rely on these properties:
 
     reference   named once; key is the text of a UUID; rows and size are those of the record
     record      committed: the log cleaner drops records of aborted transactions
-    headers     `group`, `collection`, `rows`, `crc32`, each once: what a collector goes by
+    headers     `group`, `collection`, `rows`, `crc32`, each once: the collector uses them
     body        a sound Arrow stream of bounded size, no errors, no NULL in place of a row
-    rows        fit the description, in the types that we write: readers put chunks together
+    rows        fit the description, in the types that we write: readers concatenate chunks
 """
 
 import re
@@ -26,13 +26,13 @@ from streams.storage.written import WrongRows, conform
 from streams.trace.kernel import arrow_schema
 
 AT_ONCE = 16
-"""Chunks that are fetched together: at most so many records' bytes are held."""
+"""Chunks that are fetched together, which bounds the bytes in memory."""
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(-?)(?:[0-9a-fA-F]{4}\1){3}[0-9a-fA-F]{12}")
 
 
 class Uncommitted(InvalidUsage):
-    """A chunk lies in a transaction that is open or was aborted, or behind an open one."""
+    """A chunk is in an open or aborted transaction, or behind an open one."""
 
     def __init__(self, collection: CollectionId, place: str) -> None:
         super().__init__(collection, place)
@@ -47,7 +47,7 @@ class Uncommitted(InvalidUsage):
 
 
 def check_refs(refs: Sequence[tuple[CollectionId, Sequence[ChunkRef]]]) -> None:
-    """The references of one command. Errors: WrongRows."""
+    """Check the references of one command. Errors: WrongRows."""
     seen: set[tuple[int, int]] = set()
     keys: set[str] = set()
     for id_, named in refs:
@@ -62,7 +62,7 @@ def check_refs(refs: Sequence[tuple[CollectionId, Sequence[ChunkRef]]]) -> None:
 
 
 def check_ref(id_: CollectionId, ref: ChunkRef) -> None:
-    """Errors: WrongRows when no record can be what the reference says."""
+    """Check a reference. Errors: WrongRows if no record can match it."""
     if ref.partition < 0 or ref.offset < 0:
         raise WrongRows(
             id_, f"chunk {place(ref)}: expected a partition and an offset from 0 on"
@@ -81,11 +81,11 @@ def staged(
     refs: Sequence[ChunkRef],
     about: tuple[CollectionId, Description, Mapping[str, bytes]],
 ) -> Iterator[pa.Table]:
-    """The rows of chunks that the caller has written, as the engine has them, one by one.
+    """Yield the rows of chunks that the caller has written, in the engine's types, one by one.
 
     `about` is the collection, its description, and the headers of its chunks.
 
-    Errors: WrongRows, also when a chunk is not what is said of it; Uncommitted, TooLarge.
+    Errors: WrongRows, also if a chunk does not match its reference; Uncommitted, TooLarge.
     """
     id_, description, headers = about
     for some in (refs[start : start + AT_ONCE] for start in range(0, len(refs), AT_ONCE)):
@@ -97,7 +97,7 @@ def staged(
 def fetched(
     chunks: Chunks, topic: Topic, id_: CollectionId, refs: Sequence[ChunkRef]
 ) -> list[ChunkRecord]:
-    """The committed records. Errors: WrongRows, Uncommitted."""
+    """Return the committed records. Errors: WrongRows, Uncommitted."""
     try:
         return chunks.fetch_committed(topic, refs)
     except Corrupt as cause:
@@ -107,9 +107,9 @@ def fetched(
 
 
 def check_committed(chunks: Chunks, topic: Topic, id_: CollectionId, ref: ChunkRef) -> None:
-    """Errors: Uncommitted when the record is there for whoever reads uncommitted ones only.
+    """Errors: Uncommitted if the record is visible with read_uncommitted only.
 
-    WrongRows when it is not there for anybody.
+    WrongRows if it does not exist at all.
     """
     try:
         chunks.fetch(topic, [ref])
@@ -124,7 +124,7 @@ def check_committed(chunks: Chunks, topic: Topic, id_: CollectionId, ref: ChunkR
 def check_record(
     id_: CollectionId, ref: ChunkRef, record: ChunkRecord, expected: Mapping[str, bytes]
 ) -> None:
-    """Errors: WrongRows when size or headers are not what they have to be."""
+    """Check size and headers of a record. Errors: WrongRows."""
     if len(record.body) != ref.size:
         raise WrongRows(
             id_, f"chunk {place(ref)}: expected {ref.size} bytes, actual {len(record.body)}"
@@ -142,9 +142,9 @@ def check_record(
 def rows_of(
     id_: CollectionId, ref: ChunkRef, body: bytes, description: Description
 ) -> pa.Table:
-    """The updates of a chunk: c0 .. cn, time, diff.
+    """Return the updates of a chunk: c0 .. cn, time, diff.
 
-    Errors: WrongRows, also for a chunk with errors, or that is none; TooLarge.
+    Errors: WrongRows, also for a chunk with errors and for bytes that are no chunk; TooLarge.
     """
     try:
         schema, sheets = chunk.opened(body, LARGEST_ROWS)
@@ -170,7 +170,7 @@ def table(
     sheets: Sequence[pa.RecordBatch],
     description: Description,
 ) -> pa.Table:
-    """The updates under the user's names. Errors: WrongRows for other names, or other types."""
+    """The updates under the user's column names. Errors: WrongRows for other names or types."""
     data = schema.field("data").type
     names = [field.name for field in data.fields]
     if names != list(description.names):
@@ -193,5 +193,5 @@ def table(
 
 
 def place(ref: ChunkRef) -> str:
-    """Where a chunk lies, for a message."""
+    """Return the place of a chunk for a message."""
     return f"{ref.partition}@{ref.offset}"

@@ -1,9 +1,9 @@
-"""One group as this process follows it: its topics, the state folded so far, what went wrong.
+"""One followed group: its topics, its folded state, and its failure if any. Mutable.
 
-The fold is pure; this is the object that moves. It refuses what no honest log holds, naming
-topic and offset: a gap, a record of an unknown kind or with its writer's time (rule 11), a
-Rollup that is not what we folded ourselves (rule 8). After that the group stays failed, and
-other groups go on.
+The fold is pure; this object holds its state. It refuses records that no correct log holds,
+naming topic and offset: a gap, a record of an unknown kind or with the producer's timestamp
+(rule 11), a Rollup that differs from our own fold (rule 8). Then the group has failed, and
+other groups continue.
 """
 
 import logging
@@ -28,28 +28,28 @@ from streams.storage.window import WINDOW
 log = logging.getLogger(__name__)
 
 
-MADE_ANEW = "the topic was deleted and made anew: what it said, and the group, are lost"
+MADE_ANEW = "the topic was deleted and created again: its records, and the group, are lost"
 
 
 def lost(log: Topic, upto: Offset, reason: str) -> Truncated:
-    """A log does not hold any more what was folded of it: only closing the group helps."""
+    """The error for a log that lost folded records: only closing the group helps."""
     failure = Truncated(log, upto + 1, reason)
     failure.is_lost = True
     return failure
 
 
 def is_lost(failure: Exception | None) -> bool:
-    """Whether opening a group again cannot help."""
+    """Whether reopening the group cannot help."""
     return isinstance(failure, Truncated) and failure.is_lost
 
 
 class OpenAgain(Exception):
-    """What was read cannot be folded on, and may be by who opens the group again."""
+    """The record cannot be folded into this state; reopening the group may help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A group's topics."""
+    """The topics of a group."""
 
     group: str
     log: Topic
@@ -57,7 +57,7 @@ class Names:
 
 
 def names_of(namespace: str, group: str) -> Names:
-    """The topics of the group of this name."""
+    """Return the topics of the group of this name."""
     stem = f"{namespace}.{group}"
     return Names(group, Topic(f"{stem}.log"), Topic(f"{stem}.data"))
 
@@ -66,12 +66,13 @@ def names_of(namespace: str, group: str) -> Names:
 class Group:
     """A followed group.
 
-    `topic_id` is the log topic's when we began. `uuid` is what the group's events carry: the
-    first Create's, or what ours will carry when there is none yet. `retained` are the states
-    at the ends of stretches, for checking Rollups, `hashes` those of older ones, by offset; it
-    was `packed` through an offset. `left_behind` says why we cannot read on,
-    since `left_at_s` by the monotonic clock, before that is a failure; `successor` is the same
-    group as it was opened again. `skips` are passed over; the fold `began` after an offset.
+    `topic_id` is the log topic's id at the start. `uuid` is the group id in events: that of the
+    first Create, or the one that our events will carry if there is none yet. `retained` holds
+    states at the offsets at which Rollups may be made, to check them, and `hashes` the hashes
+    of older ones, by offset; outcomes are `packed` through an offset. `left_behind` is the
+    reason why the log cannot be read on, since `left_at_s` (monotonic seconds), before that
+    becomes a failure; `successor` is the reopened group. Records in `skips` are ignored; the
+    fold `began` after an offset.
     """
 
     names: Names
@@ -93,30 +94,30 @@ class Group:
 
     @property
     def is_ill(self) -> bool:
-        """Whether its log cannot be followed on from where we are."""
+        """Whether its log cannot be followed from our position."""
         return self.failure is not None or self.left_behind is not None
 
     @property
     def newest(self) -> "Group":
-        """The group as it was last opened again."""
+        """The group as it was last reopened."""
         group = self
         while group.successor is not None:
             group = group.successor
         return group
 
     def recall(self, event: Event) -> Decision | None:
-        """What was decided for an event through `state.upto`, or that this may be forgotten."""
+        """The recorded outcome of an event up to `state.upto`, or that it may be forgotten."""
         return recall(self.state, event, Offset(self.state.upto + 1))
 
     def begin(self, state: State, skips: Skips) -> None:
-        """Fold on from a state, and pass over what is to be."""
+        """Start the fold from a state, with these records to skip."""
         self.state, self.uuid = state, state.group or self.topic_id
         self.skips, self.began = skips, state.upto
         self.retained.clear()
         self.hashes.clear()
 
     def fold(self, entry: Entry) -> tuple[Event, Decision] | None:
-        """Fold one record; None when it was folded already, or says nothing of collections.
+        """Fold one record; None if it was folded already or is not an event of collections.
 
         Errors: Corrupt, WronglyTimed among them; OpenAgain.
         """
@@ -153,15 +154,15 @@ class Group:
             self.retained.append(self.state)
 
     def pass_over(self, upto: Offset) -> None:
-        """Go on to an offset as if what lies there were not: no clock moves."""
+        """Continue at an offset as if no record were before it: the clock does not move."""
         self.state = self.state.moved(upto=upto)
         self._retain()
 
     def pass_gap(self, upto: Offset) -> None:
-        """Pass over offsets at which a reader of the whole log found no record.
+        """Skip offsets at which a reader of the whole log found no record.
 
-        One is the mark of a transaction: it says nothing. More may have been deleted, so all of
-        them have to be named by an operator.
+        A single one is a transaction marker. More may be deleted records, so an operator has to
+        name all of them.
 
         Errors: Corrupt.
         """
@@ -176,12 +177,12 @@ class Group:
             self.pass_over(each)
 
     def _hear(self, entry: Entry) -> None:
-        """An operator's word: it is void itself, and about what is passed over already."""
+        """Process a skip record: void itself, and about a record that is skipped already."""
         skip = decode_skip(entry.value)
         if self.began < skip.offset < entry.offset and skip.offset not in self.skips:
             raise OpenAgain(
                 f"log {entry.topic}/0@{entry.offset}: the record at {skip.offset} is to be"
-                " passed over, and was folded"
+                " skipped, but was folded"
             )
         self._move(tick(self.state, entry.offset, entry.at_ms), entry)
 
@@ -204,15 +205,15 @@ class Group:
             self.retained.popleft()  # no Rollup up to there can count any more
 
     def _hash_at(self, upto: Offset) -> str | None:
-        """The hash of the state that was retained at an offset."""
+        """Return the hash of the state that was retained at an offset."""
         mine = next((state for state in self.retained if state.upto == upto), None)
         return self.hashes.get(upto) if mine is None else rollup.hash_of(rollup.encode(mine))
 
     def pack(self, lock: AbstractContextManager[object]) -> bool:
-        """Take a step to hold less of a quiet group; whether there is one more to take.
+        """Take one step to reduce a quiet group's memory; return whether more steps remain.
 
-        All but the newest of the retained states become hashes, then outcomes become bytes.
-        Whoever folds holds the `lock`; what is long in a step, some 15 ms, is done without it.
+        All but the newest of the retained states become hashes, then outcomes become bytes. The
+        folding thread holds the `lock`; the long part of a step, about 15 ms, runs without it.
         """
         with lock:
             state, retained = self.state, tuple(self.retained)
@@ -235,13 +236,13 @@ class Group:
         self.hashes = {upto: each for upto, each in self.hashes.items() if upto >= since}
 
     def _take_packed(self, was: State, state: State, retained: Sequence[State]) -> None:
-        if self.state is was:  # else there were records meanwhile: it is not quiet
+        if self.state is was:  # else records arrived meanwhile: it is not quiet
             self.state, self.packed = state, state.upto
             self.retained.clear()
             self.retained.extend(retained)
 
     def newest_retained(self) -> State | None:
-        """The latest state that a Rollup may be made of, if it is newer than the last one."""
+        """The latest state that a Rollup may be made of, if newer than the last Rollup."""
         if not self.retained:
             return None
         newest = self.retained[-1]
@@ -250,7 +251,7 @@ class Group:
 
 
 def decode(entry: Entry) -> Event:
-    """The event of a log record.
+    """Return the event of a log record.
 
     Errors: Corrupt, naming topic and offset.
     """

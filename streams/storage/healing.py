@@ -1,7 +1,7 @@
-"""What failed is tried again, with growing pauses, out of the way of what did not.
+"""Retries failed operations with growing pauses, in a thread of its own.
 
-With a thread of its own, which lives as long as there is something to try; without one, whoever
-waits does what is due. A try may block for as long as brokers take: no lock is held meanwhile.
+The thread lives as long as something has to be retried; without it, waiting callers run what is
+due. An attempt may block on brokers: no lock is held meanwhile.
 """
 
 import logging
@@ -16,33 +16,33 @@ log = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
 RAREST_PAUSE_S = 600.0
-"""The longest pause for what hardly ever comes back, such as a topic that is not there."""
+"""The longest pause, for causes that rarely disappear, such as a missing topic."""
 
 SHARE = 20
-"""A try that takes long, as of a log of millions, comes so much more rarely."""
+"""The pause is at least this multiple of an attempt's duration, as of a log of millions."""
 
 
 class Found(Enum):
-    """What a try has shown."""
+    """The result of an attempt."""
 
     DONE = auto()
-    """There is nothing more to try."""
+    """Success: nothing more to retry."""
     ILL = auto()
-    """The cause is still there."""
+    """The cause persists."""
     GONE = auto()
-    """What is wanted is not there at all."""
+    """The wanted thing does not exist."""
 
 
 @dataclass(slots=True)
 class Due:
-    """When to try next, by the monotonic clock, and after which pause once more."""
+    """When to try next (monotonic seconds), and the pause after that."""
 
     at_s: float
     pause_s: float = FIRST_PAUSE_S
 
 
 class Healer:
-    """Names, each with something to try; `attempt` tries it. Errors of it count as ill."""
+    """Names to retry; `attempt` tries one. An exception from it counts as ill."""
 
     def __init__(self, attempt: Callable[[str], Found], *, background: bool) -> None:
         self._attempt = attempt
@@ -54,11 +54,11 @@ class Healer:
         self._closed = False
 
     def soon(self, name: str) -> None:
-        """Try at once."""
+        """Retry at once."""
         self._plan(name, 0.0)
 
     def later(self, name: str) -> None:
-        """Try after a pause."""
+        """Retry after a pause."""
         self._plan(name, FIRST_PAUSE_S)
 
     def _plan(self, name: str, pause_s: float) -> None:
@@ -72,12 +72,12 @@ class Healer:
             self._changed.notify_all()
 
     def forget(self, name: str) -> None:
-        """There is nothing to try under this name any more."""
+        """Stop retrying this name."""
         with self._changed:
             self._due.pop(name, None)
 
     def try_due(self) -> None:
-        """Without a thread: try what is due, unless another caller is at it."""
+        """Without a thread: run what is due, unless another caller does."""
         if self._background or not self._due or not self._trying.acquire(blocking=False):
             return
         try:
@@ -87,7 +87,7 @@ class Healer:
             self._trying.release()
 
     def close(self) -> None:
-        """Try nothing any more. A try that is under way is not waited for."""
+        """Stop. A running attempt is not waited for."""
         with self._changed:
             self._closed = True
             self._due.clear()
@@ -114,11 +114,11 @@ class Healer:
             return
         try:
             found = self._attempt(name)
-        except Exception:  # one that cannot be tried keeps no other from it
-            log.exception("a try failed", extra={"of": name})
+        except Exception:  # an error in one attempt does not affect the others
+            log.exception("retry raised", extra={"of": name})
             found = Found.ILL
         with self._changed:
-            if self._due.get(name) is due:  # else it was planned or forgotten meanwhile
+            if self._due.get(name) is due:  # else it was rescheduled or forgotten meanwhile
                 self._again(name, due, found, time.monotonic() - began)
 
     def _again(self, name: str, due: Due, found: Found, took_s: float) -> None:

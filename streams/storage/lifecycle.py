@@ -1,10 +1,10 @@
-"""The life cycle of an id, and what each of its states answers each command. Pure.
+"""The life cycle of an id, and the error of each command in each state. Pure.
 
-    UNBOUND     nobody has created it. After a Create that was killed half-way its id may belong
+    UNBOUND     it was not created. After a Create that was killed half-way its id may belong
                 to a group already: that group can create it, another gets Claimed
     BOUND       since = upper at first; both move forward only
     SEALED      upper is empty: it cannot be written any more, and can be read
-    FORGOTTEN   since is empty too: nobody can read it, and its chunks are garbage. The id alone
+    FORGOTTEN   since is empty too: it cannot be read, and its chunks are garbage. The id alone
                 is kept, so that it is never used again, even after all topics of its group
                 are deleted
 
@@ -17,13 +17,13 @@
     drop                   NotBound   ok            ok            ok, nothing is left to drop
 
 A collection is forgotten once it was dropped whole and its last read capability is gone, so
-other readers keep what they hold until then. A client cannot drop it whole while somebody else
-holds a write capability. The system is bound by neither condition.
+other readers keep what they hold until then. A client cannot drop it whole while another holds
+a write capability. Neither condition applies to the system.
 
 A collection is sealed when its last write capability is dropped or moved to the empty frontier.
 If the last one expires instead, the collection is sealed only if another writer had finished
-(moved its capability to the empty frontier) and nobody has written since. A sealed collection
-has no write capability; whoever presents one gets `Sealed`.
+(moved its capability to the empty frontier) and there was no write since. A sealed collection
+has no write capability; presenting one raises `Sealed`.
 """
 
 from collections.abc import Mapping
@@ -106,7 +106,7 @@ class NeverReused(InvalidUsage):
 
 
 class Sealed(InvalidUsage):
-    """The upper of the collection is empty: nobody can write to it."""
+    """The upper of the collection is empty: it cannot be written to."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)
@@ -120,7 +120,7 @@ class Sealed(InvalidUsage):
 
 
 class Unreadable(InvalidUsage):
-    """The since of the collection is empty: nobody can read it."""
+    """The since of the collection is empty: it cannot be read."""
 
     def __init__(self, collection: CollectionId) -> None:
         super().__init__(collection)

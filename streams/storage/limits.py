@@ -1,4 +1,4 @@
-"""What a client may send at most.
+"""Limits on the size of client commands.
 
 `schemas/CLIENTS.md` has the table; a test compares the two.
 """
@@ -9,7 +9,7 @@ LARGEST_ROWS = 256 << 20
 """Bytes of one collection's updates in a command, and of one chunk, when unpacked."""
 
 LARGEST_COUNTED = 1 << 30
-"""Bytes of all chunks of a command whose counts are checked, when unpacked."""
+"""Bytes of all chunks of a command whose multiplicities are checked, when unpacked."""
 
 MOST_SHARES = MOST_CHUNKS = 4096
 """Collections of an update, and chunks written beforehand: of an update, and of a stage."""
@@ -21,10 +21,10 @@ MOST_PIECES = 16_384
 """Chunks of a cut."""
 
 MOST_DIFF = 1 << 53
-"""Of a diff, without its sign: 512 such updates add up without an overflow."""
+"""Largest absolute value of a diff: 512 such updates add up without an overflow."""
 
 LARGEST_DESCRIPTION = 256 << 10
-"""Bytes of a description, which stands in the state of its group."""
+"""Bytes of a description, which is part of the group's state."""
 
 MOST_COLUMNS = 1_600
 """Columns of a collection."""
@@ -34,7 +34,7 @@ LONGEST_NAME = 200
 
 
 class TooLarge(InvalidUsage):
-    """A command holds, or would be answered with, more than one record may."""
+    """A command, or its response, exceeds a limit."""
 
     def __init__(self, what: str, most: int, actual: int) -> None:
         super().__init__(what, most, actual)
@@ -45,6 +45,6 @@ class TooLarge(InvalidUsage):
 
 
 def check_size(what: str, most: int, actual: int) -> None:
-    """Errors: TooLarge."""
+    """Check a size against its limit. Errors: TooLarge."""
     if actual > most:
         raise TooLarge(what, most, actual)

@@ -1,8 +1,8 @@
 """The fold of a group's log: `step(state, event, offset, at_ms) -> (state, outcome)`. Pure.
 
-Everybody who folds the same records from the same state gets the same state, in any language:
-nothing is read but the arguments. So the outcome of an event is decided by its place in the
-log alone (rule 1), and a writer learns it by reading its own event back.
+The fold reads only its arguments, so the same records folded from the same state give the same
+state in any language. The outcome of an event depends on its place in the log alone (rule 1),
+and a writer learns it by reading its own event back.
 
     an event counts at most once        copies by id, stale ones by `seen`      rule 1
     and so does a command               its outcome is kept (`window.Kept`)
@@ -56,12 +56,13 @@ from streams.storage.state import (
 from streams.storage.window import COMMAND, Decided, is_stale
 
 MAX_TICK_MS = 30_000
-"""How far one record may move the clock: neither a silence nor a broker whose clock is off may
-end everybody's lease (rule 11).
+"""How far one record may move the clock, in milliseconds.
+
+Neither a pause without records nor a broker with a wrong clock may expire all leases (rule 11).
 """
 
 LONGEST_TEXT = 256
-"""Characters of a text in a remembered outcome."""
+"""Longest text in a remembered outcome, in characters."""
 
 
 def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State, Decision]:
@@ -84,9 +85,9 @@ def step(state: State, event: Event, offset: Offset, at_ms: int) -> tuple[State,
 
 
 def shortened(outcome: Decision) -> Decision:
-    """The outcome as it is remembered: without the long texts that refused events brought.
+    """Return the outcome as it is remembered: long texts of refused events are cut.
 
-    It stands in the state, and in each Rollup, thousands of times over.
+    The state and each Rollup hold thousands of outcomes.
     """
     match outcome:
         case TokenMismatch(text) if len(text) > LONGEST_TEXT:
@@ -104,7 +105,7 @@ def shortened(outcome: Decision) -> Decision:
 
 
 def recall(state: State, event: Event, offset: Offset) -> Decision | None:
-    """What was decided for an earlier copy, or that it may have been forgotten."""
+    """The recorded outcome of an earlier copy, or Stale if it may have been forgotten."""
     if event.id.startswith(COMMAND):
         known = state.kept.find(event.id)
         return Stale() if known is None and is_stale(event.seen, offset) else known
@@ -114,7 +115,7 @@ def recall(state: State, event: Event, offset: Offset) -> Decision | None:
 
 
 def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]:
-    """The state after an event that is neither a copy nor stale."""
+    """Decide an event that is neither a copy nor stale; return the state after it."""
     match event.body:
         case Append() as body:
             return appends.append(state, body, offset)
@@ -131,7 +132,7 @@ def decide(state: State, event: Event, offset: Offset) -> tuple[State, Decision]
 
 
 def tick(state: State, offset: Offset, at_ms: int) -> State:
-    """The state at `offset` with its clock moved and expired leases released."""
+    """Return the state at `offset` with its clock moved and expired leases released."""
     clock = clock_at(state, at_ms)
     if state.next_expiry_ms is None or clock < state.next_expiry_ms:
         return state.moved(upto=offset, clock_ms=clock, appended_ms=at_ms)
@@ -153,14 +154,14 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
 
 
 def clock_at(state: State, at_ms: int) -> int:
-    """The clock at a record that is appended next.
+    """Return the clock at a record that is appended next.
 
-    It counts what passes from one record to the next, at most `MAX_TICK_MS`, and nothing when
-    append times go back. So what it counts has passed by the log's own times, and a lease never
-    ends before its duration has; and what it has not counted, of a silence or of one wild time,
-    is not made up for later, at the cost of leases that were granted since.
+    It adds the time between records, at most `MAX_TICK_MS` per record, and nothing if append
+    times go back. So a lease never ends before its duration has passed by the log's append
+    times. Time that was not counted, in a pause or a jump of the broker's clock, is never added
+    later, which would shorten newer leases.
 
-    Units: milliseconds since the epoch, less all that was not counted.
+    Units: milliseconds since the epoch, less the time that was not counted.
     """
     if state.upto < 0:
         return at_ms
@@ -169,10 +170,10 @@ def clock_at(state: State, at_ms: int) -> int:
 
 
 def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
-    """The collection without leases that have run out.
+    """Return the collection without expired capabilities.
 
-    With none left its frontiers stay (rule 4): a writer that died has not finished. But one
-    that has finished is not undone by another that died.
+    If none is left its frontiers stay (rule 4): a writer that died has not finished. But if one
+    writer has finished, the death of the last other one seals the collection.
     """
     over = [
         id_
@@ -189,7 +190,7 @@ def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
 def first_expiry(
     collections: Mapping[CollectionId, CollectionState], stages: Mapping[str, StagedChunks]
 ) -> int | None:
-    """When the next lease runs out."""
+    """Return when the next lease expires."""
     leases = [
         each.expires_ms
         for collection in collections.values()

@@ -1,10 +1,11 @@
-"""A persistent map: one more entry costs O(sqrt n), and shares the rest with the map before.
+"""A persistent map: adding an entry copies O(sqrt n) entries and shares the rest.
 
 The fold keeps its state as values that are never changed in place, so that states at earlier
 offsets stay what they were. A plain dict would be copied whole at every event: the cost of an
 append would grow with everything that a group ever held. Here a large `base` is shared and a
 small `over` lies on top of it, which alone is copied; when it has grown to the square root of
-the base, both become a new base. So n changes copy O(n sqrt n) entries, at the speed of dicts.
+the base, both become a new base. So n changes copy O(n sqrt n) entries, with the speed of
+dicts.
 """
 
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
@@ -16,11 +17,11 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 SMALL = 32
-"""Up to so many entries there is only a base: to copy it is quicker than to look twice."""
+"""Up to this many entries there is only a base: copying it is faster than two lookups."""
 
 
 class _Gone:
-    """Stands in `over` for an entry that the base still has."""
+    """Marks an entry in `over` that was removed from the base."""
 
 
 GONE: Final = _Gone()
@@ -51,7 +52,7 @@ class Map(Mapping[K, V], Generic[K, V]):
     def get(self, key: K, /, default: V | D) -> V | D: ...
 
     def get(self, key: K, /, default: V | D | None = None) -> V | D | None:
-        """The value of a key, or the default. As a mapping's, without a KeyError on the way."""
+        """Return the value of a key, or the default; without the cost of a KeyError."""
         found = self._over.get(key) if self._over else None
         if found is None:
             return self._base.get(key, default)
@@ -82,20 +83,20 @@ class Map(Mapping[K, V], Generic[K, V]):
         return self._merged().values()
 
     def set(self, key: K, value: V) -> "Map[K, V]":
-        """The map with one entry more, or another in its place. The value is not None."""
+        """Return the map with an entry added or replaced. The value is not None."""
         base = self._base
         if self._over or len(base) > SMALL:
             return self._with({key: value}, self._count + (key not in self))
-        both = {**base, key: value}  # the path of every event
+        both = {**base, key: value}  # the hot path: every event
         return _made(both, {}, len(both))
 
     def update(self, entries: Mapping[K, V]) -> "Map[K, V]":
-        """The map with these entries, as by `set` of each."""
+        """Return the map with these entries set."""
         fresh = sum(key not in self for key in entries)
         return self._with(dict(entries), self._count + fresh)
 
     def remove(self, key: K) -> "Map[K, V]":
-        """The map without an entry, which need not be there."""
+        """Return the map without an entry, which may be missing."""
         return self._with({key: GONE}, self._count - 1) if key in self else self
 
     def _with(self, changes: Mapping[K, V | _Gone], count: int) -> "Map[K, V]":
@@ -112,7 +113,7 @@ class Map(Mapping[K, V], Generic[K, V]):
 
 
 def _made(base: dict[K, V], over: dict[K, V | _Gone], count: int) -> Map[K, V]:
-    """A map of what nobody else changes: nothing is copied."""
+    """Return a map of dicts that are not shared, without a copy."""
     made: Map[K, V] = Map.__new__(Map)
     made._base, made._over, made._count = base, over, count  # noqa: SLF001  it is made here
     return made

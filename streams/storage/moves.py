@@ -1,4 +1,4 @@
-"""Which logs a tail follows: asked for by any thread, carried out by the one that polls."""
+"""Assignments of logs to a tail: requested by any thread, executed by the polling thread."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -9,26 +9,26 @@ from streams.ids import Offset, Topic
 from streams.kafka.log import Tail, Unanswered
 
 Refused = Callable[[Topic, SlackwaterError], None]
-"""Is told of a log that cannot be followed, and why."""
+"""Called with a log that cannot be followed, and the reason."""
 
 
 class Moves:
-    """Logs to follow and to leave, in the order in which that was asked for."""
+    """Logs to follow and to leave, in the order of the requests."""
 
     def __init__(self, tail: Tail, lock: threading.RLock, refused: Refused) -> None:
         self._tail, self._lock, self._refused = tail, lock, refused
         self._asked: list[tuple[Topic, Offset | None]] = []
 
     def follow(self, log: Topic, start: Offset) -> None:
-        """Follow a log from an offset on; the caller holds the lock."""
+        """Request to follow a log from an offset on; the caller holds the lock."""
         self._asked.append((log, start))
 
     def leave(self, log: Topic) -> None:
-        """Follow a log no more; the caller holds the lock."""
+        """Request to leave a log; the caller holds the lock."""
         self._asked.append((log, None))
 
     def make(self) -> None:
-        """Do what was asked for; only the thread that polls may call this."""
+        """Execute the requests; only the polling thread may call this."""
         with self._lock:
             asked, self._asked = self._asked, []
         for is_end, run in groupby(asked, key=_is_end):
@@ -39,7 +39,7 @@ class Moves:
                 self._add({topic: start for topic, start in run if start is not None})
 
     def _add(self, starts: Mapping[Topic, Offset]) -> None:
-        """Follow logs, all at once; when that fails one by one, to learn which one it was."""
+        """Follow logs together; if that fails one by one, to find the one at fault."""
         try:
             self._tail.add(starts)
         except Unanswered:
@@ -54,5 +54,5 @@ class Moves:
 
 
 def _is_end(move: tuple[Topic, Offset | None]) -> bool:
-    """Whether a log is to be left."""
+    """Whether the request is to leave a log."""
     return move[1] is None

@@ -1,8 +1,8 @@
-"""What a subscriber asks for: which rows, which columns, from and to which times. Pure.
+"""Options of a subscription: filter, projection, and time range. Pure.
 
-A filter is a conjunction of comparisons of columns with constants: enough to leave data where
-it is, and so simple that a client in any language applies the same. A comparison with NULL
-holds for no row. Errors of the collection are delivered whatever the filter says.
+A filter is a conjunction of comparisons of columns with constants: enough to skip chunks, and
+simple enough for a client in any language to apply identically. A comparison with NULL is true
+for no row. Errors of the collection are delivered regardless of the filter.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ Value = str | int | float | bool | bytes
 
 
 class Operator(StrEnum):
-    """How a column is compared."""
+    """A comparison operator."""
 
     EQUAL = "="
     NOT_EQUAL = "<>"
@@ -46,18 +46,19 @@ KERNELS: Mapping[Operator, Callable[[pa.ChunkedArray, pa.Scalar], pa.ChunkedArra
 
 ALLOWS: Mapping[Operator, Callable[[float, float, float], bool]] = {
     Operator.EQUAL: lambda low, high, value: low <= value <= high,
-    Operator.NOT_EQUAL: lambda _low, _high, _value: True,  # NaN differs, and is in no range
+    # NaN satisfies it, and is in no range
+    Operator.NOT_EQUAL: lambda _low, _high, _value: True,
     Operator.LESS: lambda low, _high, value: low < value,
     Operator.LESS_EQUAL: lambda low, _high, value: low <= value,
     Operator.GREATER: lambda _low, high, value: high > value,
     Operator.GREATER_EQUAL: lambda _low, high, value: high >= value,
 }
-"""Whether a column with values from low to high may hold one that compares so."""
+"""Whether a column with values from low to high may hold one that satisfies the comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A row is wanted when its `column` compares so with `value`."""
+    """The filter `column operator value`."""
 
     column: str
     operator: Operator
@@ -66,10 +67,10 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a subscription differs from all of a collection for ever.
+    """How a subscription differs from the whole collection without end.
 
-    `columns` are delivered in this order, all when None; `until` is the first time that is not
-    delivered any more.
+    `columns` are delivered in this order, all if None; `until` is the first time that is not
+    delivered.
     """
 
     snapshot: bool = True
@@ -88,7 +89,7 @@ class Selection:
 
     @property
     def result(self) -> pa.Schema:
-        """The schema of what is delivered: c0 .. cn are the columns asked for."""
+        """Return the schema of deliveries: c0 .. cn are the selected columns."""
         fields = [
             pa.field(f"c{number}", self.schema.field(position).type)
             for number, position in enumerate(self.columns)
@@ -96,7 +97,7 @@ class Selection:
         return pa.schema([*fields, self.schema.field("time"), self.schema.field("diff")])
 
     def may_match(self, chunk: ChunkRef) -> bool:
-        """Whether the chunk's ranges allow for a row that is wanted."""
+        """Whether the chunk's ranges allow a matching row."""
         if not chunk.ranges:
             return True
         return all(
@@ -105,9 +106,9 @@ class Selection:
         )
 
     def apply(self, updates: pa.Table) -> pa.Table:
-        """The rows and columns that are wanted.
+        """Return the matching rows, with the selected columns.
 
-        Shape: in `schema`, as the chunk spells its types; out `result`.
+        Shape: in `schema`, with the chunk's own types; out `result`.
         """
         if not updates.schema.equals(self.schema):
             updates = pa.Table.from_batches([flatten([updates], self.schema)])
@@ -120,18 +121,18 @@ class Selection:
 
 
 def overlaps(bounds: Range | None, operator: Operator, value: Limit) -> bool:
-    """Whether some value within the bounds may compare so with `value`."""
+    """Whether a value within the bounds may satisfy the comparison with `value`."""
     if bounds is None:
         return True
-    # text or numbers, all three: a range is of its column's values, a constant of its type
+    # all three are text or all are numbers: bounds and constant have the column's type
     low, high, point = cast("tuple[float, float, float]", (bounds.low, bounds.high, value))
     return ALLOWS[operator](low, high, point)
 
 
 def selection(options: Options, description: Description) -> Selection:
-    """The filter and projection of the options.
+    """Return the filter and projection of the options.
 
-    Errors: InvalidUsage when a column is not there, or cannot be compared so.
+    Errors: InvalidUsage if a column does not exist or cannot be compared this way.
     """
     schema = arrow_schema(description.types)
     where = tuple(
@@ -145,14 +146,14 @@ def selection(options: Options, description: Description) -> Selection:
 
 
 def place(column: str, description: Description) -> int:
-    """The position of a column. Errors: InvalidUsage when there is none, or several."""
+    """Return the position of a column. Errors: InvalidUsage if there is none, or several."""
     if description.names.count(column) != 1:
         raise InvalidUsage(f"expected one of the columns {description.names}, actual {column}")
     return description.names.index(column)
 
 
 def constant(comparison: Comparison, kind: pa.DataType) -> pa.Scalar:
-    """The constant in the column's type. Errors: InvalidUsage when it has no place there."""
+    """Cast the constant to the column's type. Errors: InvalidUsage if it does not fit."""
     try:
         value = pa.scalar(comparison.value, kind)
         KERNELS[comparison.operator](pa.nulls(0, kind), value)
@@ -160,7 +161,7 @@ def constant(comparison: Comparison, kind: pa.DataType) -> pa.Scalar:
         pa.ArrowInvalid,
         pa.ArrowTypeError,
         pa.ArrowNotImplementedError,
-        OverflowError,  # as for less than none of a type that has no sign
+        OverflowError,  # as for a negative constant of an unsigned type
     ) as cause:
         raise InvalidUsage(
             f"column {comparison.column} of type {kind}: cannot be compared"

@@ -1,8 +1,8 @@
-"""What becomes of an event: it counted, it lost, or it could not have counted.
+"""The outcomes of events: it counted, it lost a race, or it was misuse.
 
 A lost race is a value, never an exception. `Refused` is misuse: the event broke a rule of the
-interface in a way that no other writer is to blame for; it changes nothing, and the writer who
-reads it back raises.
+interface through no other writer's action; it changes nothing, and the writer that reads it
+back raises.
 """
 
 from dataclasses import dataclass
@@ -27,20 +27,20 @@ class Appended:
 
     @property
     def upper(self) -> Antichain:
-        """The frontier of the first part's capability: of the only one, mostly."""
+        """The frontier of the first part's capability, usually the only one."""
         return self.uppers[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Advanced:
-    """So many collections of the group went on; the others were passed over (rule 14)."""
+    """The number of collections of the group that moved; the others were skipped (rule 14)."""
 
     collections: int
 
 
 @dataclass(frozen=True, slots=True)
 class UpperMismatch:
-    """The capability stood at `current`, not at the Append's lower: somebody was faster."""
+    """The capability was at `current`, not at the Append's lower: another writer was faster."""
 
     current: Antichain
     collection: CollectionId
@@ -56,7 +56,7 @@ class OffsetsMismatch:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Another fingerprint has taken over: `fingerprint` (rule 24)."""
+    """A newer fingerprint has taken over: `fingerprint` (rule 24)."""
 
     fingerprint: str
     collection: CollectionId
@@ -79,7 +79,7 @@ class Overtaken:
 
 @dataclass(frozen=True, slots=True)
 class UnknownStage:
-    """The stage was linked or dropped already, or its lease ran out."""
+    """The stage was linked or dropped already, or its lease expired."""
 
     stage: str
 
@@ -91,7 +91,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """The floor is raised; what the state does not name below it may be taken."""
+    """The floor is raised; chunks below it that the state does not name may be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,28 +106,28 @@ class BatchesChanged:
 
 @dataclass(frozen=True, slots=True)
 class Acquired:
-    """The capability is live and stands at `frontier`."""
+    """The capability is live, at `frontier`."""
 
     frontier: Antichain
 
 
 @dataclass(frozen=True, slots=True)
 class Cloned:
-    """The clone is live and stands at `frontier`."""
+    """The clone is live, at `frontier`."""
 
     frontier: Antichain
 
 
 @dataclass(frozen=True, slots=True)
 class Transferred:
-    """The capability is live under its new id alone, and stands at `frontier`."""
+    """The capability is live under its new id only, at `frontier`."""
 
     frontier: Antichain
 
 
 @dataclass(frozen=True, slots=True)
 class Downgraded:
-    """The capability stands at `frontier`, which may be beyond what was asked for."""
+    """The capability is at `frontier`, which may be beyond the requested one."""
 
     frontier: Antichain
 
@@ -139,19 +139,19 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class RolledUp:
-    """The Rollup is the newest. The records up to `truncate` are needed no more (rule 8)."""
+    """The Rollup is the newest. Records up to `truncate` are no longer needed (rule 8)."""
 
     truncate: Offset
 
 
 @dataclass(frozen=True, slots=True)
 class RollupSuperseded:
-    """A newer Rollup is there already."""
+    """A newer Rollup exists already."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The writer's `seen` lies before the remembered outcomes: this copy is void (rule 1)."""
+    """The writer's `seen` is before the remembered outcomes: this copy is void (rule 1)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,18 +243,18 @@ Decision = (
     | TokenMismatch
     | Refused
 )
-"""What the fold answers."""
+"""The outcome of an event in the fold."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """The fold's answer cannot be read: the group has failed, and others may go on.
+    """The outcome cannot be read: the group has failed; others may continue.
 
-    Whether the event counted is not known here.
+    Whether the event counted is unknown.
     """
 
     reason: str
 
 
 Outcome = Decision | Unavailable
-"""What a client answers to whoever submits an event."""
+"""The outcome of an event for the client that submitted it."""

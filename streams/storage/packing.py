@@ -1,13 +1,13 @@
-"""The remembered outcomes of quiet groups as compressed bytes: 1,024 take 21 KiB, not 340.
+"""Compresses the remembered outcomes of quiet groups: 1,024 take 21 KiB instead of 340 KiB.
 
 A fold remembers a thousand outcomes and more (`streams.storage.window`), and the states at the
-ends of stretches still more. In a group where nothing happens they are mostly read by no one;
-packed ones are unpacked when somebody asks, as those that came with a Rollup are. Nothing that
-a fold answers depends on whether its state was packed, nor do the bytes and hash of a Rollup.
+ends of stretches still more. In a quiet group they are rarely read; packed ones are unpacked on
+lookup, like those that came with a Rollup. Neither the outcomes of a fold nor the bytes and
+hash of a Rollup depend on packing.
 
 The outcomes of commands are remembered twice, by the window and for longer. Their bytes are
-held once, for names are random and hardly compress. bz2 takes a fifth less than zlib, for 3 ms
-a look.
+held once, because names are random and hardly compress. bz2 output is a fifth smaller than
+zlib's, for 3 ms per lookup.
 """
 
 import bz2
@@ -21,13 +21,16 @@ from streams.storage.state import State
 from streams.storage.window import Decided, Earlier, Kept, Window, earlier_of
 
 WORTH = 32
-"""A group is packed after so many records; the outcomes of fewer, 10 KiB, stay as they are."""
+"""Minimum of records before a group is packed; the outcomes of fewer, 10 KiB, stay as they are.
+"""
 
 EMPTY: Record = {
     "group": "",
     "upto": 0,
     "clock_ms": 0,
+    "appended_ms": 0,
     "collections": [],
+    "dropped": [],
     "floor": [],
     "stages": [],
     "superseded": [],
@@ -36,7 +39,7 @@ EMPTY: Record = {
 
 
 def packed(states: Sequence[State]) -> list[State]:
-    """States of one group, in the order of its log, which share the bytes of their outcomes."""
+    """Return states of one group, in log order, that share the bytes of their outcomes."""
     window = _joined([list(each.window.remembered(each.upto)) for each in states])
     kept = _joined([list(each.kept) for each in states])
     shared = _shared(window, kept)
@@ -45,7 +48,7 @@ def packed(states: Sequence[State]) -> list[State]:
         "decided": [decided.to_record(each) for each in own],
         "kept": [decided.to_record(each) for each in kept],
     }
-    body = bz2.compress(codec.encode(rollup.KEEPING, {**EMPTY, **fields}))
+    body = bz2.compress(codec.encode(rollup.SCHEMA, {**EMPTY, **fields}))
     start = min(shared, default=None)
     return [
         state.moved(
@@ -57,7 +60,7 @@ def packed(states: Sequence[State]) -> list[State]:
 
 
 def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Offset]:
-    """The offsets of the kept outcomes from some offset on, all of which the window has too."""
+    """Return the offset from which on all kept outcomes are in the window too."""
     if not window:
         return frozenset()
     by_offset = {each.offset: each for each in window}
@@ -67,7 +70,7 @@ def _shared(window: Sequence[Decided], kept: Sequence[Decided]) -> frozenset[Off
 
 
 def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
-    """What is in any of the parts, each of which begins and ends no earlier than the last."""
+    """The union of the parts, each of which begins and ends no earlier than the previous."""
     joined: list[Decided] = []
     for part in parts:
         upto = joined[-1].offset if joined else Offset(-1)
@@ -76,10 +79,10 @@ def _joined(parts: Sequence[list[Decided]]) -> list[Decided]:
 
 
 def _earlier(upto: Offset, body: bytes, *shared_from: Offset | None) -> Earlier:
-    """Outcomes through `upto`, unpacked each time: nothing holds them.
+    """Return outcomes through `upto` that are unpacked at each lookup and not cached.
 
-    Without `shared_from` they are the kept ones. With it they are the window's: its own, and
-    those of the kept ones from that offset on, if there is one.
+    Without `shared_from` they are the kept ones. With it they are the window's: its own
+    outcomes, and the kept ones from that offset on, if there is one.
     """
 
     def read() -> tuple[Decided, ...]:

@@ -1,9 +1,9 @@
-"""Read policies: where a collection's since is wished to be. Pure.
+"""Read policies: functions from upper, or the clock, to the desired since. Pure.
 
-Since follows from the read capabilities (rule 4), so a policy cannot move it: it says where to
-move the catalog's own hold, the critical read capability that a collection was created with.
-Whoever holds less keeps since where they need it. No policy reaches beyond upper - 1: the
-newest time stays readable (rule 5).
+Since follows from the read capabilities (rule 4), so a policy cannot move it: it moves the
+catalog's own hold, the critical read capability that the collection was created with. Other
+holders keep since where they need it. No policy moves beyond upper - 1: the newest time stays
+readable (rule 5).
 """
 
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ from streams.storage.state import CollectionState
 
 @dataclass(frozen=True, slots=True)
 class LagBehindUpper:
-    """Keep what is at most `lag_ms` older than the newest complete time.
+    """Keep history for `lag_ms` before the newest complete time.
 
-    Of a collection that stands still this keeps the same history for ever.
+    If the collection does not move, the same history is kept indefinitely.
     """
 
     lag_ms: int
@@ -27,31 +27,31 @@ class LagBehindUpper:
 
 @dataclass(frozen=True, slots=True)
 class RetainHistory:
-    """Keep what is at most `duration_ms` older than now, whether or not anything happens."""
+    """Keep history for `duration_ms` before now, whether or not the collection moves."""
 
     duration_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Keep nothing before `since`: what a user asks for by a time."""
+    """Keep nothing before `since`, a time that the user gives."""
 
     since: Timestamp
 
 
 Retention = LagBehindUpper | RetainHistory
-"""What goes on holding, as time passes."""
+"""The policies that move with time."""
 
 Policy = Retention | Until
 
 
 def catalog_hold(collection: CollectionId) -> CapabilityId:
-    """The read capability of the catalog on a collection; its read policy moves it."""
+    """The catalog's read capability on a collection; the read policy moves it."""
     return system_capability(collection, "catalog")
 
 
 def wish(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:
-    """The since that a policy wishes for; None when it wishes for none.
+    """Return the since that a policy asks for; None if it asks for none.
 
     Units: `now_ms` is in milliseconds since the epoch, as the times of the default timeline.
     """
@@ -70,7 +70,7 @@ def wish(policy: Policy, upper: Antichain, now_ms: int) -> Antichain | None:
 
 
 def window_ms(policy: Policy) -> int:
-    """The history that a policy keeps."""
+    """Return the length of the history that a policy keeps. Units: milliseconds."""
     match policy:
         case LagBehindUpper(lag_ms):
             return lag_ms
@@ -83,9 +83,9 @@ def window_ms(policy: Policy) -> int:
 
 
 def due_ms(collection: CollectionState, hold: CapabilityId, policy: Retention) -> int | None:
-    """From when on, by the clock, `downgrade` has something to move.
+    """Return the clock time from which on `downgrade` has something to move.
 
-    None when no time brings it about, unless the collection moves first.
+    None if the collection has to move first.
     """
     held = collection.capabilities.get(hold)
     if held is None or held.right is not Right.READ or not isinstance(policy, RetainHistory):
@@ -99,7 +99,7 @@ def due_ms(collection: CollectionState, hold: CapabilityId, policy: Retention) -
 def downgrade(
     collection: CollectionState, hold: CapabilityId, policy: Policy, now_ms: int
 ) -> Downgrade | None:
-    """How to move the catalog's hold; None while there is nothing to gain.
+    """Return the downgrade of the catalog's hold; None while there is little to gain.
 
     A move is a record in the log, so it waits until a tenth of the window would be released.
     """

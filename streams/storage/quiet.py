@@ -1,26 +1,26 @@
-"""Which groups are quiet: nothing was folded into them for a while. Clocks are arguments."""
+"""Finds quiet groups: no record was folded for a while. Clocks are arguments."""
 
 import math
 from collections.abc import Iterable
 
 QUIET_S = 3.0
-"""So long after its last record a group is quiet."""
+"""Time after its last record at which a group becomes quiet."""
 
 
 class Quiet:
-    """The groups that moved and were not looked at since, those that moved first in front."""
+    """The groups that moved and were not handled since, in the order of their last move."""
 
     def __init__(self) -> None:
         self._moved_s: dict[str, float] = {}
 
     def moved(self, groups: Iterable[str], now_s: float) -> None:
-        """Something was folded into these groups, or they are followed from now on."""
+        """Record that these groups folded a record, or are newly followed."""
         for name in groups:
             self._moved_s.pop(name, None)
             self._moved_s[name] = now_s
 
     def due(self, now_s: float) -> str | None:
-        """A group that has fallen quiet, once; None when there is none."""
+        """Return a group that has become quiet, once; None if there is none."""
         name = next(iter(self._moved_s), None)
         if name is None or now_s - self._moved_s[name] < QUIET_S:
             return None
@@ -28,6 +28,6 @@ class Quiet:
         return name
 
     def again(self, group: str) -> None:
-        """More is to be done with a group that was due: it comes next, unless it moved."""
+        """Return a due group to the front of the queue, unless it moved."""
         if group not in self._moved_s:
             self._moved_s = {group: -math.inf, **self._moved_s}

@@ -1,9 +1,9 @@
-"""Bounds of the values in a chunk, so that readers who filter need not fetch it. Pure.
+"""Min and max of the columns of a chunk, so that filtered reads skip chunks. Pure.
 
-They stand in the log beside the reference, for a chunk that had to be opened would have
-travelled already. Small chunks have none: they cost little to fetch, and the log of every
-writer of single rows would grow by half. Integers, floats and short text are bounded; other
-columns are not, and neither is anything of a chunk with errors, which every reader is told.
+They are in the log, beside the reference, so that a skipped chunk is not fetched. Small chunks
+have none: they are cheap to fetch, and logs of single-row writers would grow by half. Integers,
+floats and short text have bounds; other columns have none, nor has a chunk with errors, which
+every reader has to see.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 from streams.kafka.log import ChunkRef, Range
 
 LEAST_ROWS = 256
-"""Chunks of fewer rows are not worth their ranges."""
+"""Minimum of rows of a chunk with ranges."""
 
 LONGEST_TEXT = 64
-"""Characters of a bound; a column with a longer one has none."""
+"""Longest bound, in characters; a column with a longer one has none."""
 
 
 def with_ranges(refs: Sequence[ChunkRef], updates: pa.Table) -> tuple[ChunkRef, ...]:
-    """The references, those of larger chunks with the ranges of their columns.
+    """Return the references, with column ranges for larger chunks.
 
     Shape: `updates` has c0 .. cn, time, diff; the chunks hold its rows, one after the other,
     then errors, if there are any.
@@ -42,7 +42,7 @@ def with_ranges(refs: Sequence[ChunkRef], updates: pa.Table) -> tuple[ChunkRef, 
 
 
 def range_of(column: pa.ChunkedArray) -> Range | None:
-    """Bounds of a column's values; None when there are none that we could write down."""
+    """Return the bounds of a column's values; None if they cannot be stored."""
     kind = column.type
     is_bounded = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)
     if not is_bounded and not pa.types.is_string(kind):

@@ -1,19 +1,18 @@
-"""Reading a collection: which chunks hold an interval, what they say, snapshot and listen.
+"""Reads a collection: which chunks hold an interval, their updates, snapshot and listen.
 
 The updates in [lower, upper) are those of the batches that overlap it, each clipped to its own
 interval and to [lower, upper). So a read names *pieces*: a chunk and the interval it is clipped
-to. `pieces` is pure and cheap; `load` fetches and decodes and may run in another process, for a
-piece says all there is to know.
+to. `pieces` is pure and cheap; `load` fetches and decodes, and may run in another process,
+because a piece is self-contained.
 
     contents at as_of  =  the sum of the updates with time <= as_of   for since <= as_of < upper
 
-Updates that were compacted stand at times up to since, so changes are exact only from since + 1
-on: whoever listens from a time holds since below it (rule 5).
+Compacted updates are at times up to since, so changes are exact only from since + 1 on: a
+reader that listens from a time holds since below it (rule 5).
 
-A reader never goes on with other batches than it began with: when a chunk of its pieces is gone
-because they were compacted, it reads the whole interval again (rule 10). The first time costs
-no record of the log; for the second it takes a hold with a plan, or a long read of what is
-compacted all the while would never come to its end.
+A reader never switches batches in the middle of a read: if a chunk is gone because its batch
+was compacted, it reads the whole interval again (rule 10). The first attempt takes no hold; a
+retry takes one with a plan, so that constant compaction cannot starve a long read.
 """
 
 import logging
@@ -37,13 +36,13 @@ from streams.storage.state import CollectionState
 log = logging.getLogger(__name__)
 
 READ_LEASE_MS = 600_000
-"""How long the hold of one read lasts at most."""
+"""Longest lease of the hold of one read."""
 
 FETCHED_BYTES = 64 << 20
-"""Bytes of chunks that are fetched at once; a single one may be larger."""
+"""Bytes of chunks that are fetched together; a single chunk may be larger."""
 
 LAST = Timestamp((1 << 63) - 1)
-"""Where the times of a sealed collection end."""
+"""The end of the times of a sealed collection."""
 
 Loaded = tuple[pa.Table, pa.Table]
 """Contents (c0 .. cn, time, diff) and errors (error, time, diff)."""
@@ -51,7 +50,7 @@ Loaded = tuple[pa.Table, pa.Table]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A chunk, of which the updates in [lower, upper) are meant."""
+    """A chunk, clipped to the updates in [lower, upper)."""
 
     ref: ChunkRef
     lower: Timestamp
@@ -61,7 +60,7 @@ class Piece:
 def pieces(
     collection: CollectionState, lower: Timestamp, upper: Timestamp
 ) -> tuple[Piece, ...]:
-    """What holds the updates in [lower, upper), as far as they are written.
+    """Return the pieces that hold the updates in [lower, upper), as far as they are written.
 
     Takes O(log n) for n batches, and the number of batches found.
     """
@@ -73,14 +72,14 @@ def pieces(
 
 
 def clipped(upper: Antichain, bound: Timestamp) -> Timestamp:
-    """The lesser of a batch's upper and a bound."""
+    """Return the lesser of a batch's upper and a bound."""
     return bound if upper.is_empty else min(upper.time, bound)
 
 
 def snapshot_pieces(collection: CollectionState, as_of: Timestamp) -> tuple[Piece, ...]:
-    """What holds the contents at `as_of`: every update up to it.
+    """Return the pieces that hold the contents at `as_of`: every update up to it.
 
-    Errors: SinceViolation; InvalidUsage when `as_of` is not before upper.
+    Errors: SinceViolation; InvalidUsage if `as_of` is not before upper.
     """
     check_readable(collection, as_of)
     if not is_complete(collection, as_of):
@@ -106,36 +105,36 @@ class SinceViolation(InvalidUsage):
 
 
 def check_readable(collection: CollectionState, as_of: Timestamp) -> None:
-    """Errors: SinceViolation when the contents at `as_of` may be compacted away."""
+    """Errors: SinceViolation if the contents at `as_of` may be compacted away."""
     if not collection.since.less_equal(as_of):
         raise SinceViolation(collection.id, collection.since, as_of)
 
 
 def is_complete(collection: CollectionState, time: Timestamp) -> bool:
-    """Whether the updates at `time` are all there: it is not beyond upper."""
+    """Whether all updates at `time` are written: `time` is before upper."""
     return not collection.upper.less_equal(time)
 
 
 class Selecting(Protocol):
-    """What of a collection a reader wants; errors are for everybody (`options.Selection`)."""
+    """Filter and projection of a reader; errors are always read (`options.Selection`)."""
 
     def may_match(self, chunk: ChunkRef) -> bool:
-        """Whether the chunk may hold a row that is wanted; if not it is left where it is."""
+        """Whether the chunk may hold a selected row; if not it is not fetched."""
 
     def apply(self, updates: pa.Table) -> pa.Table:
-        """The rows and columns that are wanted of a chunk."""
+        """Return the selected rows and columns of a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """For readers who leave nothing out."""
+    """No filter and no projection."""
 
     def may_match(self, _: ChunkRef) -> bool:
-        """True."""
+        """Return True."""
         return True
 
     def apply(self, updates: pa.Table) -> pa.Table:
-        """The updates as they are."""
+        """Return the updates unchanged."""
         return updates
 
 
@@ -148,14 +147,14 @@ def load(
     wanted: Sequence[Piece],
     selection: Selecting = EVERYTHING,
 ) -> Loaded:
-    """The updates of the pieces, clipped; those of one chunk stay together, in order.
+    """Return the updates of the pieces, clipped and in order; chunks stay contiguous.
 
-    What the selection leaves out goes as soon as its chunk was opened: a reader of one column
-    takes the memory of one, and of the bytes that are fetched at once.
+    The selection is applied to each chunk as it is decoded: a reader of one column needs memory
+    for that column, and for the bytes that are fetched together.
 
     Shape: the columns are those of the chunks, or those selected of them; without pieces there
-    are time and diff alone.
-    Errors: Corrupt when a chunk is missing or damaged, naming topic, partition and offset.
+    are time and diff alone. Errors: Corrupt if a chunk is missing or damaged, naming topic,
+    partition and offset.
     """
     if not wanted:
         return chunk.contents_schema(pa.struct([])).empty_table(), chunk.ERRORS.empty_table()
@@ -172,7 +171,7 @@ def load(
 
 
 def stretches(wanted: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
-    """The pieces in their order, as many at a time as are fetched at once."""
+    """Yield the pieces in order, in parts that are fetched together."""
     start = size = 0
     for at, piece in enumerate(wanted):
         size += piece.ref.size
@@ -183,7 +182,7 @@ def stretches(wanted: Sequence[Piece]) -> Iterator[Sequence[Piece]]:
 
 
 def open_piece(topic: Topic, piece: Piece, body: bytes) -> Loaded:
-    """The updates of one piece."""
+    """Return the updates of one piece."""
     try:
         updates, errors = chunk.decode(body)
     except Corrupt as cause:
@@ -193,7 +192,7 @@ def open_piece(topic: Topic, piece: Piece, body: bytes) -> Loaded:
 
 
 def clip(table: pa.Table, piece: Piece) -> pa.Table:
-    """The rows whose time lies in the piece's interval; the table itself when all do."""
+    """Return the rows whose times lie in the piece's interval; the table itself if all do."""
     if not table.num_rows:
         return table
     times = table.column("time")
@@ -211,13 +210,13 @@ def snapshot(
     timeout_ms: int = 60_000,
     selection: Selecting = EVERYTHING,
 ) -> Loaded:
-    """The updates that make the contents at `as_of`, their times advanced to it.
+    """Return the contents at `as_of` as updates with their times advanced to it.
 
-    They are not consolidated. Waits until upper has passed `as_of`. The caller holds since at
+    They are not consolidated. Waits until upper is beyond `as_of`. The caller holds since at
     `as_of` or before.
 
-    Errors: SinceViolation when since is beyond `as_of`, or comes to be before all is read;
-    TimeoutError when upper does not come.
+    Errors: SinceViolation if since is beyond `as_of`, or passes it during the read;
+    TimeoutError if upper does not pass `as_of` in time.
     """
     check_readable(shards.state(collection), as_of)
     await_upper(shards, collection, as_of, timeout_ms)
@@ -229,7 +228,7 @@ def snapshot(
 def await_upper(
     shards: Shards, collection: CollectionId, time: Timestamp, timeout_ms: int
 ) -> None:
-    """Return when the updates at `time` are all there.
+    """Wait until upper is beyond `time`.
 
     Errors: TimeoutError.
     """
@@ -248,15 +247,14 @@ def load_stable(
     *,
     may_hold: bool = True,
 ) -> Loaded:
-    """The updates in [lower, upper), from one state of the collection, exact at `as_of`.
+    """Return the updates in [lower, upper) from one state of the collection, exact at `as_of`.
 
-    That is the first time at which they have to add up: of a snapshot its own, of changes
-    lower - 1. Chunks that hold nothing selected are not fetched. A read that was overtaken is
-    protected from then on by a hold, unless it is to leave no trace in the log.
+    `as_of` is the earliest time at which sums have to be exact: a snapshot's own time, or lower
+    - 1 for changes. Chunks without selected rows are not fetched. After a chunk went missing
+    the retry takes a hold, unless the read may not write to the log.
 
-    Errors: SinceViolation when since is beyond `as_of` in that state: whoever reads without a
-    hold may be passed in the middle. Corrupt when a chunk is missing that the newest state
-    still names.
+    Errors: SinceViolation if since is beyond `as_of` in that state: without a hold, since may
+    pass a read in progress. Corrupt if a chunk is missing that the newest state still names.
     """
     topic = shards.data_topic(collection)
 
@@ -285,7 +283,7 @@ def load_stable(
 
 @contextmanager
 def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Iterator[None]:
-    """Keep from collectors what is current now and readable at `as_of`, while the block runs.
+    """Protect the current chunks from the collector while the block runs.
 
     Errors: as `Shards.submit`. A collection that was dropped meanwhile is not kept.
     """
@@ -310,7 +308,7 @@ def planned(shards: Shards, collection: CollectionId, as_of: Timestamp) -> Itera
 
 
 def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
-    """The table with every time moved up to `time`; none was beyond it."""
+    """Return the table with every time advanced to `time`; none is later."""
     index = table.schema.get_field_index("time")
     same = pa.repeat(pa.scalar(time, pa.int64()), table.num_rows)
     return table.set_column(index, "time", same)
@@ -319,13 +317,13 @@ def advanced(table: pa.Table, time: Timestamp) -> pa.Table:
 def listen(
     shards: Shards, collection: CollectionId, start: Timestamp, timeout_ms: int = 60_000
 ) -> Iterator[tuple[Antichain, Antichain, pa.Table, pa.Table]]:
-    """Every change from `start` on, interval by interval: (lower, upper, updates, errors).
+    """Yield every change from `start` on, by interval: (lower, upper, updates, errors).
 
-    An interval may be empty: it says that time has passed. Ends when the collection is sealed.
-    The caller holds since below `start`, and may downgrade to lower - 1 as it goes.
+    An interval may be empty: then only time has passed. Ends when the collection is sealed. The
+    caller holds since below `start`, and may downgrade to lower - 1 as it goes.
 
-    Errors: SinceViolation when since has reached an interval's lower, TimeoutError when upper
-    stands still for so long.
+    Errors: SinceViolation if since has reached an interval's lower, TimeoutError if upper does
+    not move for that long.
     """
     lower = start
     while True:
@@ -341,5 +339,5 @@ def listen(
 
 
 def end(collection: CollectionState) -> Timestamp:
-    """The time before which every update of the collection is known."""
+    """Return the upper of the collection as a time."""
     return LAST if collection.upper.is_empty else collection.upper.time

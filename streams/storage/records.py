@@ -1,10 +1,7 @@
-"""Events as bytes and back: the one place that knows both the dataclasses and the Avro fields.
+"""Event codec: the only module that knows both the dataclasses and the Avro fields.
 
-`decode` is on the path of every record of every log, so it builds its values directly.
-
-A kind of event may have several forms, `shard_x` and `shard_x_2`. It is written in the oldest
-one that says all of it: whoever uses nothing new is understood by every reader there ever was,
-and its bytes stay what they were.
+`decode` runs for every record of every log, so it builds its values directly. Each kind of
+event has one schema; `schemas/CLIENTS.md`, part 1, has the rules of schema evolution.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,16 +40,16 @@ ROLLUP = "shard_rollup"
 
 
 def encode(event: Event) -> bytes:
-    """The event as a log record's value."""
+    """Encode the event as a log record's value."""
     name, fields = body_record(event.body)
     envelope = {"id": event.id, "group": event.group, "seen": event.seen}
     return codec.encode(name, {**envelope, **fields})
 
 
 def decode(value: bytes) -> Event:
-    """The event in a log record's value.
+    """Decode the event in a log record's value.
 
-    Errors: Corrupt when the record is of an unknown kind or damaged (rule 11).
+    Errors: Corrupt if the record is of an unknown kind or damaged (rule 11).
     """
     name, record = codec.decode(value)
     make = DECODERS.get(name)
@@ -62,16 +59,16 @@ def decode(value: bytes) -> Event:
 
 
 def body_record(body: Body) -> tuple[str, Record]:
-    """The schema's name and the fields beside the envelope."""
+    """Return the schema's name and the fields beside the envelope."""
     match body:
         case Append():
-            return append_record(body)
+            return "shard_append", append_record(body)
         case Advance(lower, upper):
             return "shard_advance", {"lower": lower, "upper": upper}
         case Create():
-            return create_record(body)
+            return "shard_create", create_record(body)
         case Replace():
-            return replace_record(body)
+            return "shard_replace", replace_record(body)
         case Acquire() | Clone() | Transfer() | Downgrade() | Drop():
             return right_record(body)
         case Stage() | Reclaim() | Rollup():
@@ -80,21 +77,13 @@ def body_record(body: Body) -> tuple[str, Record]:
             assert_never(body)
 
 
-def append_record(body: Append) -> tuple[str, Record]:
-    """The schema and fields of an Append."""
-    parts = [part_record(part) for part in body.parts]
-    is_new = any(part.token or has_ranges(part.chunks) for part in body.parts)
-    is_newest = bool(body.renewals) or body.read_upto is not None
-    if not is_new and not is_newest:
-        return "shard_append", {"parts": parts}
-    for part, record in zip(body.parts, parts, strict=True):
-        record["token"] = part.token
-        record["chunks"] = ranged_records(part.chunks)
-    if not is_newest:
-        return "shard_append_2", {"parts": parts}
-    renewals = [renewal_record(each) for each in body.renewals]
-    newest = {"renewals": renewals, "read_upto": body.read_upto}
-    return "shard_append_3", {"parts": parts, **newest}
+def append_record(body: Append) -> Record:
+    """The fields of an Append."""
+    return {
+        "parts": [part_record(part) for part in body.parts],
+        "renewals": [renewal_record(renewal) for renewal in body.renewals],
+        "read_upto": body.read_upto,
+    }
 
 
 def renewal_record(renewal: Renewal) -> Record:
@@ -107,25 +96,21 @@ def renewal_record(renewal: Renewal) -> Record:
     }
 
 
-def create_record(body: Create) -> tuple[str, Record]:
-    """The schema and fields of a Create."""
-    record: Record = {
+def create_record(body: Create) -> Record:
+    """The fields of a Create."""
+    return {
         "collection": body.collection,
         "description": body.description,
         "frontier": body.frontier,
         "read": body.read,
         "write": body.write,
+        "lease_ms": body.lease_ms,
+        "is_write_critical": body.is_write_critical,
     }
-    if body.lease_ms is None:
-        return "shard_create", record
-    record["lease_ms"] = body.lease_ms
-    if not body.is_write_critical:
-        return "shard_create_2", record
-    return "shard_create_3", {**record, "is_write_critical": True}
 
 
-def replace_record(body: Replace) -> tuple[str, Record]:
-    """The schema and fields of a Replace."""
+def replace_record(body: Replace) -> Record:
+    """The fields of a Replace."""
     names = [
         {
             "offset": name.offset,
@@ -135,44 +120,33 @@ def replace_record(body: Replace) -> tuple[str, Record]:
         }
         for name in body.replaced
     ]
-    is_ranged = has_ranges(body.chunks) or bool(body.stages)
-    record: Record = {
+    return {
         "collection": body.collection,
         "replaced": names,
-        "chunks": ranged_records(body.chunks) if is_ranged else chunk_records(body.chunks),
+        "chunks": ranged_records(body.chunks),
+        "stages": list(body.stages),
         "since": body.since,
     }
-    if body.stages:
-        return "shard_replace_3", {**record, "stages": list(body.stages)}
-    return "shard_replace_2" if is_ranged else "shard_replace", record
 
 
 def right_record(body: Grant) -> tuple[str, Record]:
     """The schema and fields of an event about a capability."""
     names: Record = {"collection": body.collection, "capability": body.capability}
-    token: Record = {"token": body.token} if body.token else {}
     match body:
         case Acquire():
             name, own = "shard_acquire", acquire_record(body)
         case Clone():
-            own = {"clone": body.clone, "lease_ms": body.lease_ms, "token": body.token}
-            return "shard_clone", {**names, **own}
+            name, own = "shard_clone", {"clone": body.clone, "lease_ms": body.lease_ms}
         case Transfer():
-            return "shard_transfer", {**names, "to": body.to, "token": body.token}
+            name, own = "shard_transfer", {"to": body.to}
         case Downgrade():
-            name = "shard_downgrade"
             own = {"frontier": frontier_record(body.frontier), "plan": body.plan}
-            if body.token or body.new_token is not None:
-                token = {"token": body.token, "new_token": body.new_token}
-        case Drop(whole=True) | Drop(sole=True):
-            form = "shard_drop_4" if body.sole else "shard_drop_3"
-            sole = {"sole": True} if body.sole else {}
-            return form, {**names, "token": body.token, "whole": body.whole, **sole}
+            name, own = "shard_downgrade", {**own, "new_token": body.new_token}
         case Drop():
-            name, own = "shard_drop", {}
+            name, own = "shard_drop", {"whole": body.whole, "sole": body.sole}
         case _:
             assert_never(body)
-    return name + ("_2" if token else ""), {**names, **own, **token}
+    return name, {**names, "token": body.token, **own}
 
 
 def acquire_record(body: Acquire) -> Record:
@@ -212,11 +186,12 @@ def part_record(part: Part) -> Record:
         "capability": part.capability,
         "lower": part.lower.time,
         "upper": frontier_record(part.upper),
-        "chunks": chunk_records(part.chunks),
+        "chunks": ranged_records(part.chunks),
         "stages": list(part.stages),
         "from_offsets": offset_records(part.from_offsets),
         "to_offsets": offset_records(part.to_offsets),
         "fingerprint": part.fingerprint,
+        "token": part.token,
     }
 
 
@@ -247,13 +222,8 @@ def chunk_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
     ]
 
 
-def has_ranges(chunks: tuple[ChunkRef, ...]) -> bool:
-    """Whether the ranges of some chunk are known."""
-    return any(chunk.ranges for chunk in chunks)
-
-
 def ranged_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
-    """References to chunks, with their ranges."""
+    """References to chunks, with their ranges if any."""
     records = chunk_records(chunks)
     for chunk, record in zip(chunks, records, strict=True):
         if chunk.ranges:
@@ -265,7 +235,7 @@ def ranged_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
 
 
 def to_ranges(records: list[Record | None] | None) -> tuple[Range | None, ...]:
-    """The ranges of a field; none when they are not known."""
+    """The ranges in a field; none if it is null."""
     if records is None:
         return ()
     return tuple(None if each is None else Range(each["low"], each["high"]) for each in records)
@@ -311,15 +281,15 @@ def to_part(record: Record) -> Part:
         from_offsets=to_offsets(record["from_offsets"]),
         to_offsets=to_offsets(record["to_offsets"]),
         fingerprint=record["fingerprint"],
-        token=record.get("token", ""),
+        token=record["token"],
     )
 
 
 def to_append(record: Record) -> Append:
     """An Append."""
     parts = tuple([to_part(part) for part in record["parts"]])
-    renewals = tuple([to_renewal(each) for each in record.get("renewals", ())])
-    return Append(parts, record.get("read_upto"), renewals)
+    renewals = tuple([to_renewal(each) for each in record["renewals"]])
+    return Append(parts, record["read_upto"], renewals)
 
 
 def to_renewal(record: Record) -> Renewal:
@@ -340,8 +310,8 @@ def to_create(record: Record) -> Create:
         frontier=Timestamp(record["frontier"]),
         write=CapabilityId(record["write"]),
         read=record["read"],
-        lease_ms=record.get("lease_ms"),
-        is_write_critical=record.get("is_write_critical", False),
+        lease_ms=record["lease_ms"],
+        is_write_critical=record["is_write_critical"],
     )
 
 
@@ -356,7 +326,7 @@ def to_replace(record: Record) -> Replace:
         replaced=names,
         chunks=to_chunks(record["chunks"]),
         since=Timestamp(record["since"]),
-        stages=tuple(record.get("stages", ())),
+        stages=tuple(record["stages"]),
     )
 
 
@@ -369,7 +339,7 @@ def to_acquire(record: Record) -> Acquire:
         frontier=record["frontier"],
         lease_ms=record["lease_ms"],
         plan=record["plan"],
-        token=record.get("token", ""),
+        token=record["token"],
     )
 
 
@@ -396,9 +366,12 @@ def to_transfer(record: Record) -> Transfer:
 
 def to_drop(record: Record) -> Drop:
     """A Drop."""
-    whole, sole = record.get("whole", False), record.get("sole", False)
     return Drop(
-        record["collection"], record["capability"], record.get("token", ""), whole, sole
+        CollectionId(record["collection"]),
+        record["capability"],
+        record["token"],
+        record["whole"],
+        record["sole"],
     )
 
 
@@ -409,8 +382,8 @@ def to_downgrade(record: Record) -> Downgrade:
         capability=CapabilityId(record["capability"]),
         frontier=to_frontier(record["frontier"]),
         plan=record["plan"],
-        token=record.get("token", ""),
-        new_token=record.get("new_token"),
+        token=record["token"],
+        new_token=record["new_token"],
     )
 
 
@@ -429,28 +402,17 @@ def to_stage(record: Record) -> Stage:
 
 DECODERS: Mapping[str, Callable[[Record], Body]] = {
     "shard_append": to_append,
-    "shard_append_2": to_append,
-    "shard_append_3": to_append,
     "shard_advance": lambda record: Advance(
         Timestamp(record["lower"]), Timestamp(record["upper"])
     ),
     "shard_create": to_create,
-    "shard_create_2": to_create,
-    "shard_create_3": to_create,
     "shard_stage": to_stage,
     "shard_reclaim": lambda record: Reclaim(to_offsets(record["floor"]) or {}),
     "shard_replace": to_replace,
-    "shard_replace_2": to_replace,
-    "shard_replace_3": to_replace,
     "shard_acquire": to_acquire,
-    "shard_acquire_2": to_acquire,
     "shard_clone": to_clone,
     "shard_transfer": to_transfer,
     "shard_downgrade": to_downgrade,
-    "shard_downgrade_2": to_downgrade,
     "shard_drop": to_drop,
-    "shard_drop_2": to_drop,
-    "shard_drop_3": to_drop,
-    "shard_drop_4": to_drop,
     ROLLUP: to_rollup,
 }

@@ -1,9 +1,9 @@
-"""What becomes of chunks: staged, replaced, rolled up, reclaimed. Pure.
+"""Chunk garbage collection: decides Stage, Reclaim, Replace and Rollup events. Pure.
 
 A chunk is safe while the state *names* it: linked by a batch, staged under a lease, part of one
-of the last two Rollups, or superseded while some reader's plan is not beyond (rule 10). What is
-not named and lies below the floor may be gone, so an event that brings it up is void (rule 7):
-the log decides, and no clock does.
+of the last two Rollups, or superseded while some reader's plan is not beyond (rule 10). A chunk
+that is not named and lies below the floor may be deleted, so an event that names it is void
+(rule 7): the log decides this, not a clock.
 """
 
 from dataclasses import replace
@@ -32,15 +32,17 @@ from streams.storage.state import LAST_MS, CollectionState, StagedChunks, State
 from streams.storage.window import WINDOW
 
 ROLLUP_STRIDE = 64
-"""A Rollup's upto is the last offset of a stretch of this many. Whoever folds keeps the states
-there for `WINDOW` offsets, so that everybody can check every Rollup that counts (rule 8).
+"""A Rollup's `upto` is the last offset of a stretch of this many offsets.
+
+Followers keep the states at these offsets for `WINDOW` offsets, so that every follower can
+check every Rollup that counts (rule 8).
 """
 
 
 def decide(
     state: State, body: Stage | Reclaim | Replace | Rollup, offset: Offset
 ) -> tuple[State, Decision]:
-    """The state after an event about chunks."""
+    """Decide an event about chunks; return the state after it."""
     match body:
         case Stage():
             return stage(state, body)
@@ -55,7 +57,7 @@ def decide(
 
 
 def stage(state: State, body: Stage) -> tuple[State, Decision]:
-    """Protect chunks under a name, until its lease ends or an Append links it."""
+    """Protect chunks under a name until its lease ends or an Append links them."""
     if reclaimed(state, body.chunks):
         return state, ChunksReclaimed()
     expires = min(state.clock_ms + body.lease_ms, LAST_MS)
@@ -84,7 +86,7 @@ def reclaim(state: State, body: Reclaim) -> tuple[State, Decision]:
 
 
 def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
-    """Put one batch in place of contiguous others, if all of them are still there (rule 9)."""
+    """Replace contiguous batches by one, if all of them are still current (rule 9)."""
     collection = state.collections.get(body.collection)
     if collection is None or collection.is_dropped:
         return state, UnknownCollection(body.collection)
@@ -105,7 +107,7 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
 
 
 def union(batches: list[Batch]) -> Antichain | None:
-    """The upper of the interval that the batches cover together; None when there is a gap."""
+    """Return the upper of the union of the batches' intervals; None if there is a gap."""
     ordered = sorted(batches, key=lambda batch: batch.lower)
     upper = ordered[0].upper
     for batch in ordered[1:]:
@@ -118,7 +120,7 @@ def union(batches: list[Batch]) -> Antichain | None:
 def unfit(
     collection: CollectionState, body: Replace, upper: Antichain | None
 ) -> Refused | None:
-    """Whether the new batch would change what may still be read, or written."""
+    """Return the rule that the new batch would break by changing readable or writable times."""
     if not frontier(body.since).precedes(collection.since):
         return Refused(Misuse.BEYOND_SINCE)
     if upper is not None and not upper.precedes(collection.upper):
@@ -133,7 +135,7 @@ def swapped(
     union_: tuple[list[Batch], Antichain],
     offset: Offset,
 ) -> State:
-    """The state in which the new batch stands for the old ones."""
+    """Return the state with the new batch in place of the old ones."""
     gone, upper = union_
     last = max(gone, key=lambda batch: batch.lower)
     chunks, stages = used_up(state, body)
@@ -147,7 +149,7 @@ def swapped(
         last.source,
     )
     old = tuple(chunk for batch in gone for chunk in batch.chunks)
-    # rows that cancelled are in no batch any more: whoever counted them has to count again
+    # cancelled rows are in no batch any more: a writer that counted them has to count again
     changed = offset if old or body.chunks else collection.changed
     moved = replace(collection, batches=collection.batches.replace(gone, new), changed=changed)
     state = with_collection(state, moved)
@@ -155,7 +157,7 @@ def swapped(
 
 
 def roll_up(state: State, body: Rollup, offset: Offset) -> tuple[State, Decision]:
-    """Remember a Rollup; the one before the last is not needed any more (rule 8)."""
+    """Record a Rollup; the one before the last is not needed any more (rule 8)."""
     if body.upto >= offset or body.upto % ROLLUP_STRIDE != ROLLUP_STRIDE - 1:
         return state, Refused(Misuse.MID_STRETCH)
     newest = state.rollups[-1].upto if state.rollups else Offset(-1)

@@ -1,8 +1,8 @@
-"""Decide the events that create collections and that create, move and drop capabilities. Pure.
+"""Capability events: decide Create, Acquire, Clone, Transfer, Downgrade and Drop. Pure.
 
-Whoever presents the id of a capability, and its token if it has one, may use it; the replicas
-of a dataflow share one. A capability only moves forward, and a dropped or expired one never
-comes back.
+Any holder of a capability's id, and of its token if it has one, may use it; the replicas of a
+dataflow share one. A capability only moves forward, and a dropped or expired one never comes
+back.
 """
 
 from dataclasses import replace
@@ -47,7 +47,7 @@ from streams.storage.state import (
 
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
-    """Bind an id for ever. The first Create in a log sets the UUID of the group."""
+    """Bind an id permanently. The first Create in a log sets the UUID of the group."""
     known = state.collections.get(body.collection)
     if known is not None:
         if known.is_dropped:
@@ -115,7 +115,7 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     start = old.frontier if old is not None else first_frontier(collection, body)
     if start.is_empty:
         return state, Acquired(EMPTY)
-    # what is held already keeps its lease, or a critical capability could be made to expire
+    # a held capability keeps its lease, or a critical one could be made to expire
     lease_ms = old.lease_ms if old is not None else body.lease_ms
     expires = state.expiry(lease_ms)
     plan = later_plan(old, body.plan)
@@ -149,7 +149,7 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
     # its holder begins to read later: what the original's plan protects is not the clone's
     made = Capability(old.right, old.frontier, None, lease_ms, expires, token)
     capabilities = collection.capabilities.set(body.clone, made)
-    # nothing moves: a second capability where one stood already
+    # nothing moves: a second capability at the frontier of one
     moved = replace(collection, capabilities=capabilities)
     return with_expiry(with_collection(state, moved), expires), Cloned(old.frontier)
 
@@ -223,7 +223,7 @@ def drop(
         return drop_collection(state, collection, offset), Dropped()
     old = collection.capabilities.get(body.capability)
     if old is None:
-        # who has released the collection has lost the capability by it
+        # a holder that released the collection lost the capability with it
         is_over = collection.is_released or not body.whole
         return state, Dropped() if is_over else UnknownCapability(body.capability)
     if body.sole and others_write(collection, body.capability):
@@ -252,7 +252,7 @@ def ended_if_last(state: State, collection: CollectionState, offset: Offset) -> 
 
 def drop_collection(state: State, collection: CollectionState, offset: Offset) -> State:
     """Forget all of a collection but its id, which must not be used again."""
-    # in the order of the log, which is the same for whoever folded only a part of it
+    # in the order of the log, which is the same for a fold of a part of it
     chunks = tuple(ref for batch in collection.batches.ordered() for ref in batch.chunks)
     state = with_collection(state, forgotten(collection.id))
     return replace(state, superseded=state.superseding(offset, chunks))

@@ -1,12 +1,12 @@
-"""Append events and read their outcomes back; each counts once, whatever the produce said.
+"""Submits events: appends them, reads their outcomes back, and makes each count once.
 
-If a produce failed without effect, the caller repeats it. If its effect is not known, the event
-is looked for in the log and appended again unchanged when it does not appear: copies share an
-id, so the log counts one of them (rule 1). If a copy comes back as stale, it had no effect, and
-this process would have read an earlier copy; so the event is made anew and sent.
+If a produce failed without effect, the caller retries. If its effect is unknown, the event is
+looked for in the log and, if it does not appear, appended again unchanged: copies share an id,
+so the log counts one of them (rule 1). A copy that comes back as stale had no effect, and this
+process would have read an earlier copy; so the event is sent with a new id.
 
-A log that cannot be written holds up its own events alone: events of other logs are decided
-after `STRAGGLERS_MS` at most, and after less once the log was late.
+A log that cannot be written delays only its own events: the call waits for it at most
+`STRAGGLERS_MS` after the events of other logs are decided, and less if the log was late before.
 """
 
 import time
@@ -27,17 +27,17 @@ RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 
 
 STRAGGLERS_MS = 10_000
-"""How long events that are decided wait for others of the same call: leaders change in less."""
+"""How long decided events wait for others of the same call: leaders change faster."""
 
 LONGEST_S = 60.0
-"""How long an event in doubt is sent again, as long as brokers answer."""
+"""How long an event in doubt is retried, as long as brokers answer."""
 
 LATE_AGAIN_MS = 500
-"""The same for a log that was late at the last try."""
+"""The same for a log that was late at the last attempt."""
 
 
 class Unread(Indeterminate):
-    """The group has failed, so it cannot be read whether the event counted."""
+    """The group has failed, so its log cannot be read to see whether the event counted."""
 
 
 Failure = Determinate | Indeterminate
@@ -83,7 +83,7 @@ class Sending:
     late: set[Topic] = field(default_factory=set)
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
-        """Append events with one flush, and say what became of each.
+        """Append events with one flush; return the outcome of each.
 
         Errors: as `Shards.submit`.
         """
@@ -92,14 +92,14 @@ class Sending:
         while open_:
             sent = [self._make(name, body) for name, body in open_.values()]
             for number, outcome in zip(tuple(open_), self._send(sent), strict=True):
-                # a stale copy did nothing, and this client would have seen an earlier one
+                # a stale copy had no effect, and this client would have read an earlier one
                 if not isinstance(outcome, Stale):
                     outcomes[number] = outcome
                     del open_[number]
         return [outcomes[number] for number in range(len(events))]
 
     def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
-        """As `submit`, for named events: a stale one is returned as `Stale` and not made anew.
+        """Like `submit`, for events with given ids: a stale one is `Stale`, not re-sent.
 
         An event that stays in doubt although brokers answer is `Unavailable`.
         """
@@ -143,7 +143,7 @@ class Sending:
         if len(decided) < len(ids):
             raise Indeterminate(
                 f"{len(ids) - len(decided)} events were appended, not read back, and may have"
-                " counted: see what the log says of them before trying again"
+                " counted: read their outcomes from the log before trying again"
             )
         return decided
 

@@ -1,11 +1,11 @@
-"""The client of many groups at once: make them, follow them, append to them, wait for them.
+"""The client of many groups: create them, follow them, append to them, wait for them.
 
-What it knows it has read back from the logs, so two clients never disagree for longer than a
-poll takes. `submit` sends events of many groups with one flush and returns what became of each:
-it is durable, and decided, when the call returns. A produce whose result is unknown is sent
-again as it is; the log counts it once (rule 1).
+Its state is only what it has read back from the logs, so two clients disagree for at most the
+time of a poll. `submit` sends events of many groups with one flush and returns their outcomes:
+they are durable, and decided, when the call returns. A produce whose result is unknown is
+repeated unchanged; the log counts it once (rule 1).
 
-One group mostly holds one collection; the tables share one. A collection is found by its id.
+A group usually holds one collection; the tables share one. Collections are looked up by id.
 """
 
 import uuid
@@ -34,26 +34,26 @@ from streams.storage.turns import Turns
 from streams.storage.waiting import Callback, Groups
 
 MAXIMUM_BODY_BYTES = MAXIMUM_RECORD_BYTES - (1 << 10)
-"""The largest chunk; its record has a key and headers, too."""
+"""Largest chunk in bytes; its record has a key and headers, too."""
 
 MARKS_MS = 1_000
-"""How long a record is waited for before it is asked whether there is one."""
+"""How long to wait for a record before asking whether there is one."""
 
 MOST_LOOKS = 8
-"""Logs of which this is asked at once: a mark is rare, a slow broker is not."""
+"""Number of logs asked at once: a transaction marker is rare, a slow broker is not."""
 
 __all__ = ["Shards", "fresh_uuid", "write_capability"]
 
 
 def fresh_uuid() -> str:
-    """A name nobody else has."""
+    """Return a random UUID."""
     return uuid.uuid4().hex
 
 
 class Shards:
     """A client; may be shared by many threads."""
 
-    def __init__(  # noqa: PLR0913  # what the composition root wires, each by name
+    def __init__(  # noqa: PLR0913  # dependencies, passed by name from the composition root
         self,
         logs: Logs,
         chunks: Chunks,
@@ -77,7 +77,7 @@ class Shards:
         self._partitions = data_partitions
 
     def _identity(self, topic: Topic) -> str | None:
-        if not is_name(topic):  # a broker would call the question wrong
+        if not is_name(topic):  # a broker would reject the request
             return None
         info = self._topics.describe(topic)
         return info.id if info is not None else None
@@ -92,11 +92,11 @@ class Shards:
         write: CapabilityId | None = None,
         read: CapabilityId | None = None,
     ) -> CollectionState:
-        """Make a collection, and its group's topics if need be. May be repeated.
+        """Create a collection, and its group's topics if needed. Idempotent.
 
         Since and upper start at `since`. `write` defaults to `write_capability`.
 
-        Errors: InvalidUsage when the id is bound to something else or was dropped.
+        Errors: InvalidUsage if the id is bound to something else or was dropped.
         """
         self.make(group)
         text = description if isinstance(description, str) else dumps(description)
@@ -111,9 +111,9 @@ class Shards:
         return self.state(collection)
 
     def make(self, group: str) -> None:
-        """Make a group's topics, unless they are there, and follow it.
+        """Create a group's topics, unless they exist, and follow the group.
 
-        Errors: InvalidUsage when the topics are there otherwise than they have to be.
+        Errors: InvalidUsage if the topics exist with wrong settings.
         """
         names = names_of(self.namespace, group)
         specs = [
@@ -124,15 +124,15 @@ class Shards:
         self.open(group)
 
     def identity(self, group: str) -> str | None:
-        """The id of the group's log topic, open or not; None when there is no such group."""
+        """The id of the group's log topic, open or not; None if there is no such group."""
         return self._identity(names_of(self.namespace, group).log)
 
     def open(self, *groups: str) -> None:
-        """Follow groups, each folded to the end its log has now; those open already stay so.
+        """Follow groups, each folded to the present end of its log; open ones stay open.
 
-        One that failed is opened again.
+        A failed group is reopened.
 
-        Errors: InvalidUsage when there is no such group; Truncated, Corrupt, Determinate.
+        Errors: InvalidUsage if there is no such group; Truncated, Corrupt, Determinate.
         """
         wanted = dict.fromkeys(groups)
         with self._opening.of(wanted):
@@ -155,9 +155,9 @@ class Shards:
         ]
 
     def _reopened(self, old: Group) -> Group:
-        """A group that cannot be followed on, as a new client has it.
+        """Return a group recovered from its topics, in place of one that cannot be followed.
 
-        Errors: Truncated when its log does not hold what was folded; as `open`.
+        Errors: Truncated if its log lost records that were folded; as `open`.
         """
         names, upto = old.names, old.state.upto
         (fresh,) = self._found([names.group])
@@ -169,27 +169,27 @@ class Shards:
         return fresh
 
     def close(self, group: str | None = None) -> None:
-        """Follow a group no more; without a name, none of them, and stop."""
+        """Stop following a group; without a name, stop following all and shut down."""
         if group is None:
             self.following.close()
         else:
             self.following.leave(group)
 
     def drop(self, collection: CollectionId) -> Outcome:
-        """Drop a collection: nobody can read it any more, and its id is never used again."""
+        """Drop a collection: it becomes unreadable, and its id is never used again."""
         return self.submit([(self.group_of(collection), Drop(collection))])[0]
 
     def grow(self, group: str, partitions: int) -> None:
-        """Give a group's data topic so many partitions, if it has less.
+        """Extend a group's data topic to this number of partitions.
 
         Errors: Determinate, Indeterminate.
         """
         self._topics.grow(self.names(group).data, partitions)
 
     def delete(self, group: str) -> None:
-        """Delete a group's topics with all that was in them.
+        """Delete a group's topics with all records.
 
-        `Directory.retire` comes first, or the ids of the group count as lost.
+        Call `Directory.retire` first, or the ids of the group count as lost.
         """
         self.following.leave(group)
         names = names_of(self.namespace, group)
@@ -206,16 +206,16 @@ class Shards:
         return names_of(self.namespace, group)
 
     def data_topic(self, collection: CollectionId) -> Topic:
-        """Where the chunks of a collection go.
+        """Return the topic of a collection's chunks.
 
-        Errors: InvalidUsage when it is not in an open group.
+        Errors: InvalidUsage if it is not in an open group.
         """
         return self.names(self.group_of(collection)).data
 
     def group_of(self, collection: CollectionId) -> str:
-        """The open group that holds a collection.
+        """Return the open group that holds a collection.
 
-        Errors: InvalidUsage when none does; what the group failed of.
+        Errors: InvalidUsage if none does; the group's failure.
         """
         home = self.following.home(collection)
         if home is not None:
@@ -223,66 +223,67 @@ class Shards:
         raise InvalidUsage(f"collection {collection} is in no open group")
 
     def state(self, collection: CollectionId) -> CollectionState:
-        """A collection as folded so far.
+        """Return a collection as folded so far.
 
-        Errors: InvalidUsage when it is not in an open group; what the group failed of.
+        Errors: InvalidUsage if it is not in an open group; the group's failure.
         """
         return self.following.group(self.group_of(collection)).state.collections[collection]
 
     def group_state(self, group: str) -> State:
-        """A group as folded so far. Errors: as `state`."""
+        """Return a group's folded state. Errors: as `state`."""
         return self.following.group(group).state
 
     def skew_ms(self, group: str) -> int:
-        """How far this process's clock is ahead of the newest record's append time.
+        """Return how far the local clock is ahead of the newest record's append time.
 
-        It tells something right after a `submit` to the group: then the two are of one moment.
+        It is meaningful right after a `submit` to the group: then both times are of the same
+        moment.
         """
         return self._now_ms() - self.following.group(group).last_at_ms
 
     @property
     def defect(self) -> Exception | None:
-        """Why nothing is followed any more, if so: only a new process helps."""
+        """The internal error that stopped the follower, if any: only a new process helps."""
         return self.following.defect
 
     def status(self) -> Status:
-        """Whether the brokers answer, and which groups are followed no more, and why."""
+        """The status of the brokers, and the failed groups with their reasons."""
         return self.following.status()
 
     def wait(
         self, predicate: Callable[[], bool], timeout_ms: int, groups: Groups | None = None
     ) -> bool:
-        """Whether the predicate came true in time; it is looked at whenever groups move.
+        """Wait for the predicate; return whether it came true in time. Each fold evaluates it.
 
-        Where it is about some `groups` alone, these are to be named, and it has to be quick.
+        A predicate about some `groups` only should name them, and has to be quick.
         """
         return self.following.wait(predicate, timeout_ms, groups)
 
     def subscribe(self, callback: Callback, group: str | None = None) -> Callable[[], None]:
-        """Call back with the names of groups that moved; returns what ends it.
+        """Call back with the names of groups that moved; return a function that unsubscribes.
 
-        With a `group` only when that one is among them.
-        The callback runs where the fold runs: it must be short and must not wait for a fold.
+        With a `group`, only if that one is among them. The callback runs in the folding thread:
+        it must be short and must not wait for a fold.
         """
         return self.following.subscribe(callback, group)
 
     def sync(self, collection: CollectionId | None = None) -> None:
-        """Return when everything is folded that the logs held at the call.
+        """Wait until all records that the logs held at the call are folded.
 
-        Without a collection this is about all groups that have not failed.
+        Without a collection, for all groups that have not failed.
 
-        Errors: Truncated when a log ends before what was folded, Determinate when it cannot be
-        read to its end; what the group failed of.
+        Errors: Truncated if a log ends before what was folded, Determinate if it cannot be read
+        to its end; the group's failure.
         """
         names = self.groups() if collection is None else (self.group_of(collection),)
         self._await_folded(self._last_offsets(names))
 
     def sync_group(self, group: str) -> None:
-        """As `sync`, for one group. Errors: as `sync`."""
+        """Like `sync`, for one group. Errors: as `sync`."""
         self._await_folded(self._last_offsets((group,)))
 
     def _last_offsets(self, groups: Sequence[str]) -> Mapping[str, Offset]:
-        # looked at before the logs: a log that ends by then has lost what was folded
+        # read before the logs' ends: a log that ends before this offset has lost folded records
         folded = {each: self.following.group(each).state.upto for each in groups}
         logs = {each: self.names(each).log for each in groups}
         bounds = self.logs.bounds_all(list(logs.values()))
@@ -309,27 +310,27 @@ class Shards:
             raise Determinate(f"logs were not read to {dict(upto)} in {PATIENCE_MS} ms")
 
     def _pass_marks(self, upto: Mapping[str, Offset]) -> None:
-        """Open groups again whose logs end with the mark of a transaction: no record comes."""
+        """Reopen groups whose logs end with a transaction marker: no record is delivered."""
         folded = {each: self.following.group(each).state.upto for each in upto}
         late = [each for each in upto if folded[each] + 1 == upto[each]]
         for name in late[:MOST_LOOKS]:
             log = self.names(name).log
             if self.logs.is_bare(log, upto[name]):
-                cause = Determinate(f"log {log} ends with the mark of a transaction")
+                cause = Determinate(f"log {log} ends with a transaction marker")
                 self.following.reopen(name, cause)
 
     def headers(self, collection: CollectionId) -> Mapping[str, bytes]:
-        """What is written beside each chunk of a collection."""
+        """Return the headers of the chunks of a collection."""
         uuid_ = self.following.group(self.group_of(collection)).uuid
         return {"group": uuid_.encode(), "collection": collection.encode()}
 
     def write(
         self, collection: CollectionId, updates: pa.Table, errors: pa.Table | None = None
     ) -> tuple[ChunkRef, ...]:
-        """Write updates as chunks, which an Append may then link.
+        """Write updates as chunks, to be linked by an Append.
 
-        Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff.
-        Errors: InvalidUsage when a single row is larger than a record can be.
+        Shape: `updates` has columns c0 .. cn, time, diff; `errors` error, time, diff. Errors:
+        InvalidUsage if a single row is larger than a record can be.
         """
         body = self._chunks_of(collection, updates, errors)
         if not body.bodies:
@@ -340,9 +341,9 @@ class Shards:
     def write_all(
         self, writes: Sequence[tuple[CollectionId, pa.Table]]
     ) -> list[tuple[ChunkRef, ...]]:
-        """As `write`, of many collections with one flush.
+        """Like `write`, for many collections with one flush.
 
-        Shape: of each as of `updates`. Errors: as `write`; then nothing was written.
+        Shape: each as `updates`. Errors: as `write`; then nothing was written.
         """
         wanted = [self._chunks_of(collection, updates) for collection, updates in writes]
         stored = self.chunks.write_all(wanted)
@@ -356,7 +357,7 @@ class Shards:
     ) -> ChunkWrite:
         names = described(self.state(collection)).names
         bodies = chunk.encode(updates, names, errors)
-        # more than one row is never so large
+        # more than one row is never too large
         largest = max((len(body) for body, _ in bodies), default=0)
         if largest > MAXIMUM_BODY_BYTES:
             advice = "split it or keep its largest value elsewhere"
@@ -365,16 +366,16 @@ class Shards:
         return ChunkWrite(self.data_topic(collection), bodies, self.headers(collection))
 
     def submit(self, events: Sequence[tuple[str, Body]]) -> list[Outcome]:
-        """Append events to the logs of their groups, and say what became of each.
+        """Append events to the logs of their groups; return the outcome of each.
 
-        One flush for all; they are durable and decided when this returns, but for those of a
-        group that has failed, which are `Unavailable`.
+        One flush for all; they are durable and decided when this returns, except those of a
+        failed group, which are `Unavailable`.
 
-        Errors: Determinate (nothing was appended), Indeterminate (not read back for long),
-        InvalidUsage when a group is not open.
+        Errors: Determinate (nothing was appended), Indeterminate (not read back in time),
+        InvalidUsage if a group is not open.
         """
         return self._sending.submit(events)
 
     def attempt(self, attempts: Sequence[Attempt]) -> list[Outcome]:
-        """As `submit`, of events whose names are given; one that is stale is said to be so."""
+        """Like `submit`, with caller-supplied ids; a stale event is `Stale`, not re-sent."""
         return self._sending.attempt(attempts)

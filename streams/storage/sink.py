@@ -1,20 +1,19 @@
-"""What a sink writes to its output topic, decided from the updates of an interval. Pure.
+"""Decides the records of an output topic from the updates of an interval. Pure.
 
-An output topic holds, for each key, one record a change: the row that the key has from a time
-on, or a tombstone from the time on at which it has none. Let count(k, t) be the number of rows
-with key k in the collection at time t, and say that t is *sound* when there is no error in the
+An output topic holds one record per change of a key: the row that the key has from a time on,
+or a tombstone from the time at which it has none. Let count(k, t) be the number of rows with
+key k in the collection at time t, and say that t is *sound* when there is no error in the
 collection at t and count(k, t) is 0 or 1 for every key. Then
 
     the records at a sound time t turn the rows of the greatest sound time before t,
     key by key, into the rows at t
 
-and there are no records at any other time: a change made at a time that is not sound is seen
-at the next sound one. Until there is one the sink is *stalled*: it waits, says why, and loses
-nothing. The records of an interval are in the order of (time, hash of the key), which depends
-on the contents alone, so that a writer that died in the middle of an interval can go on where
-it stopped.
+and there are no records at any other time: a change at a time that is not sound appears at the
+next sound time. Until then the sink is *stalled*: it waits, reports why, and loses nothing. The
+records of an interval are ordered by (time, hash of the key), which depends on the contents
+alone, so a writer that died in the middle of an interval can resume where it stopped.
 
-Keys are told apart by a 64-bit hash. Two keys of equal hash would stall a sink, for their
+Keys are compared by a 64-bit hash. Two keys of equal hash would stall a sink, because their
 counts add up; they never make it write a wrong record.
 """
 
@@ -38,8 +37,7 @@ NO_FLAGS: Flags = np.empty(0, np.bool_)
 class Stall:
     """Why the times from `time` on are not sound.
 
-    `row` is the position of an update with an offending key; None when the collection itself
-    is in error.
+    `row` is the position of an update with a repeated key; None if the collection has an error.
     """
 
     time: Timestamp
@@ -49,9 +47,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """At which sound time each update takes effect; -1 where there is none yet.
+    """The sound time at which each update takes effect; -1 if there is none yet.
 
-    `stall` is given when the interval ends with times that are not sound.
+    `stall` is set if the interval ends with times that are not sound.
     """
 
     times: Integers
@@ -60,7 +58,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The records to write, in order: the update that gives the row, and whether it goes away.
+    """The records to write, in order: the update with the row; whether it is a tombstone.
 
     `live` are the hashes of the keys that have a row afterwards, sorted.
     """
@@ -72,7 +70,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """The updates take away a row that is not there; `row` is the position of one of them."""
+    """The updates remove a row that does not exist; `row` is the position of one of them."""
 
     row: int
 
@@ -84,11 +82,11 @@ def settle(
     diffs: Integers,
     errors: "Errors",
 ) -> Settled:
-    """Find the sound times of an interval and let every update take effect at one.
+    """Assign each update of an interval to the sound time at which it takes effect.
 
-    Shape: `live` are the sorted hashes of the keys that had a row at the last sound time; of
-    the updates in the interval come the hash of the key, time and diff, one entry each, in any
-    order. What was sound before the interval has no error.
+    Shape: `live` are the sorted hashes of the keys that had a row at the last sound time; each
+    update of the interval gives the hash of its key, its time and its diff, in any order. There
+    is no error at the last sound time before the interval.
     """
     order = np.lexsort((times, hashes))
     groups = _Groups.of(hashes[order], times[order])
@@ -113,9 +111,9 @@ def settle(
 def changes(
     live: Hashes, hashes: Hashes, times: Integers, diffs: Integers
 ) -> Changes | Impossible:
-    """The records for updates at sound times.
+    """Return the records for updates at sound times.
 
-    Shape: as for `settle`, consolidated: one entry for each row and time, no diff of 0.
+    Shape: as `settle`, consolidated: one entry for each row and time, no diff of 0.
     """
     if len(hashes) == 0:
         return Changes(np.empty(0, np.int64), NO_FLAGS, live)
@@ -151,8 +149,8 @@ def changes(
 class Errors:
     """The errors of an interval: the hash of the error, time and diff, in any order.
 
-    Errors are told apart, as everywhere: one that was taken back too often is an error, and
-    does not make up for another one.
+    Errors are counted separately: one that was retracted too often is an error, and does not
+    cancel another one.
     """
 
     hashes: Hashes
@@ -160,7 +158,7 @@ class Errors:
     diffs: Integers
 
     def alive(self, all_times: Integers) -> Integers:
-        """How many different errors there are from each of the times on."""
+        """Return the number of distinct errors from each of the times on."""
         order = np.lexsort((self.times, self.hashes))
         groups = _Groups.of(self.hashes[order], self.times[order])
         counts = groups.counts(self.diffs[order], NO_KEYS)
@@ -169,7 +167,7 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Runs of equal (hash, time) in sorted updates: starts, and which run begins a hash."""
+    """Groups of equal (hash, time) in sorted updates: starts, and which group begins a hash."""
 
     starts: Integers
     hashes: Hashes
@@ -178,7 +176,7 @@ class _Groups:
 
     @staticmethod
     def of(hashes: Hashes, times: Integers) -> "_Groups":
-        """The groups of updates sorted by hash, then time."""
+        """Return the groups of updates sorted by hash, then time."""
         if len(hashes) == 0:
             return _Groups(np.empty(0, np.int64), NO_KEYS, np.empty(0, np.int64), NO_FLAGS)
         new_hash = np.append(True, hashes[1:] != hashes[:-1])
@@ -187,7 +185,7 @@ class _Groups:
         return _Groups(starts, hashes[starts], times[starts], new_hash[starts])
 
     def counts(self, diffs: Integers, live: Hashes) -> Integers:
-        """How often the hash of each group is there from its time on; 64 bits at most.
+        """Return the multiplicity of each group's hash from its time on, in 64 bits.
 
         Shape: `diffs` are those of the sorted updates; hashes that are `live` were there once.
         """
@@ -201,7 +199,7 @@ class _Groups:
 
 
 def _how_many(groups: _Groups, holds: Flags, all_times: Integers) -> Integers:
-    """For how many hashes something holds from each of the times on.
+    """Return for how many hashes a condition is true from each of the times on.
 
     Shape: `holds` has one entry a group, true from the group's time on.
     """
@@ -213,6 +211,6 @@ def _how_many(groups: _Groups, holds: Flags, all_times: Integers) -> Integers:
 
 
 def _next_of(sound: Integers, times: Integers) -> Integers:
-    """The least sound time at or after each time; -1 where there is none."""
+    """Return the least sound time at or after each time; -1 if there is none."""
     at = np.searchsorted(sound, times)
     return np.where(at < len(sound), np.append(sound, -1)[at], -1)

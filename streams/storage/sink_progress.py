@@ -1,9 +1,10 @@
-"""How far a sink is: the last record of each of its transactions, and the cutting of intervals.
+"""The progress of a sink: the last record of each of its transactions.
 
 A transaction is short: at most `LIMIT` records. An interval with more takes several, and its
 progress then says how many of the interval's records are written and where the interval ends.
-Since the records of an interval and their order follow from the collection's contents alone
-(`streams.storage.sink`), whoever comes next decides the same interval again and skips those.
+The records of an interval and their order follow from the collection's contents alone
+(`streams.storage.sink`), so the next session decides the same interval again and skips the
+written ones.
 """
 
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ LIMIT = 5_000
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The changes below `frontier` are in the topic.
+    """The changes before `frontier` are in the topic.
 
     With `until`, so are the first `written` records of the interval [frontier, until).
     """
@@ -29,7 +30,7 @@ class Progress:
 
 
 def encode(sink: CollectionId, progress: Progress) -> bytes:
-    """The record of a progress."""
+    """Encode a progress record."""
     fields = {
         "sink": sink,
         "frontier": progress.frontier,
@@ -40,7 +41,7 @@ def encode(sink: CollectionId, progress: Progress) -> bytes:
 
 
 def decode(value: bytes) -> Progress:
-    """The progress of a record. Errors: Corrupt when it is none."""
+    """Decode a progress record. Errors: Corrupt if it is none."""
     name, record = codec.decode(value)
     if name != "sink_progress":
         raise Corrupt(f"expected a sink's progress, got a record of schema {name}")
@@ -57,8 +58,8 @@ def transactions(
 ) -> Iterator[tuple[int, int, Progress]]:
     """Cut the interval [before.frontier, upper) of so many records into transactions.
 
-    Each is (first record, end, the progress it ends with); what was written is passed over.
-    There is at least one, so that an interval without records moves the frontier too.
+    Each is (first record, end, the progress it ends with); written records are skipped. There
+    is at least one, so that an interval without records moves the frontier too.
     """
     start = before.written
     while records - start > limit:

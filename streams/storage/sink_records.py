@@ -1,11 +1,11 @@
-"""From updates to the records of an output topic: keys, Avro values, headers.
+"""Encodes updates as records of an output topic: keys, Avro values, headers.
 
 A record's key is the tuple of the key columns (`schemas.keys`), its value the row as an Avro
 record in single-object encoding (`schemas.rows`) or nothing, a tombstone. The header
 `slackwater-time` is the time of the change, in decimal digits.
 
-The schema of the values stands in the topic `<namespace>.schemas` under the fingerprint that
-each value carries (8 bytes, as on the wire), as JSON.
+The schema of the values is in the topic `<namespace>.schemas` as JSON; its key is the
+fingerprint that each value carries (8 bytes, as on the wire).
 """
 
 from collections.abc import Sequence
@@ -40,9 +40,9 @@ TIME_HEADER = "slackwater-time"
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What an interval comes to: its records, in order, and the state after it.
+    """The records of an interval, in order, and the state after it.
 
-    `upper` is where the next interval begins: the interval's own upper or, when the sink is
+    `upper` is where the next interval begins: the interval's own upper or, if the sink is
     stalled, the first time that is not sound.
     """
 
@@ -53,7 +53,7 @@ class Interval:
 
 
 class Recorder:
-    """Makes the records of one sink. One thread."""
+    """Encodes the records of one sink. One thread."""
 
     def __init__(
         self, topic: Topic, columns: Description, keys: Sequence[str], kernel: Kernel
@@ -64,7 +64,7 @@ class Recorder:
         self._schema = arrow_schema(columns.types)
 
     def live(self, updates: pa.Table, time: Timestamp) -> Hashes:
-        """The keys that have a row at `time`, a sound time, from the updates up to it."""
+        """The keys that have a row at `time`, a sound time, given the updates up to it."""
         rows = at(flatten([updates], self._schema), time, self._kernel)
         return np.unique(hash_columns(rows, self._keys, self._kernel))
 
@@ -76,11 +76,11 @@ class Recorder:
         upper: Timestamp,
         since: Timestamp = MINIMUM_TIME,
     ) -> Interval:
-        """The records of an interval that ends before `upper`.
+        """Return the records of an interval that ends before `upper`.
 
         Shape: `updates` (c0 .. cn, time, diff) and `errors` (error, time, diff) of the
-        interval, where times below `since` count as it; `live` are the keys before it.
-        Errors: InvalidUsage when the collection takes away rows that it does not have.
+        interval, where times below `since` count as it; `live` are the keys before it. Errors:
+        InvalidUsage if the collection removes rows that it does not have.
         """
         raw = advance(flatten([updates], self._schema), since)
         settled = settle(
@@ -103,13 +103,13 @@ class Recorder:
         )
         if isinstance(decided, Impossible):
             key = self._key_text(ready, decided.row)
-            raise InvalidUsage(f"the row with key {key} is taken away but is not there")
+            raise InvalidUsage(f"the row with key {key} is removed but does not exist")
         stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors)
         end = upper if settled.stall is None else settled.stall.time
         return Interval(self._records(ready, decided), decided.live, end, stall)
 
     def _moved(self, raw: pa.RecordBatch, settled: Settled) -> pa.RecordBatch:
-        """The updates that take effect, at the times at which they do."""
+        """Return the updates that take effect, at the times at which they do."""
         arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
         moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)
         kept = moved.filter(pa.array(settled.times >= 0))
@@ -139,12 +139,12 @@ class Recorder:
         return [pack(each) for each in zip(*elements, strict=True)]
 
     def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
-        """What expressions come to over the columns as they travel."""
+        """Evaluate expressions over the columns in their Arrow types."""
         answer = self._kernel.query(_selected(selects), changed=_data(rows))
         return list(answer.columns)
 
     def _select_as(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
-        """What expressions come to over values of the columns' own types."""
+        """Evaluate expressions over values of the columns' own types."""
         tables = {"changed": (_data(rows), self._columns.types)}
         return list(self._kernel.query_as(_selected(selects), tables).columns)
 

@@ -1,15 +1,14 @@
-"""A sink at work: a thread that writes a collection's changes to its topic, each exactly once.
+"""Runs a sink: a thread that writes a collection's changes to its topic exactly once.
 
 A session begins by fencing every earlier one (`Transactions.init`), so that of two runners of
-one sink only the newest writes, and then reads the progress that the earlier ones committed.
-From there on each interval is decided (`streams.storage.sink`) and written in short
-transactions, whose last record is the progress. After any failure whose result is unknown the
-session begins anew: what is in the topic is what the progress says. So it does after a defect
-of ours, with pauses that grow while the sink stands at one frontier. Only a newer runner of the
-sink ends it.
+one sink only the newer one writes, and then reads the committed progress. From there on each
+interval is decided (`streams.storage.sink`) and written in short transactions, whose last
+record is the progress. After a failure whose result is unknown a new session begins: the
+committed progress says what is in the topic. So it does after an internal error, with pauses
+that grow while the sink makes no progress. Only a newer runner of the sink ends it.
 
-The hold on the collection stays below the committed progress, so that a session can always
-rebuild the keys that are in the topic from the contents just before it (rule 5).
+The hold on the collection stays before the committed progress, so that a session can always
+rebuild the keys in the topic from the contents just before it (rule 5).
 
 A reader with `isolation.level=read_committed` sees each change once.
 """
@@ -50,7 +49,7 @@ class Writer(Protocol):
         """Make the records visible at once. Errors: Fenced, Determinate, Indeterminate."""
 
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
-        """The newest committed value of a key."""
+        """Return the newest committed value of a key."""
 
     def close(self) -> None:
         """Release the connections."""
@@ -58,7 +57,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkSpec:
-    """What to write where. `hold` is the sink's read capability on `collection`.
+    """What to write to which topic. `hold` is the sink's read capability on `collection`.
 
     `as_of` is the time of the first contents. `idle_ms` bounds how far the committed progress
     stays behind while nothing changes.
@@ -76,25 +75,25 @@ class SinkSpec:
 
     @property
     def progress_topic(self) -> Topic:
-        """Where all sinks keep their progress."""
+        """The topic of the progress of all sinks."""
         return Topic(f"{self.namespace}.sinks.progress")
 
     @property
     def schema_topic(self) -> Topic:
-        """Where the schemas of all output topics are published."""
+        """The topic of the schemas of all output topics."""
         return Topic(f"{self.namespace}.schemas")
 
     @property
     def transactional_id(self) -> str:
-        """The name under which every session of this sink writes."""
+        """The transactional id of every session of this sink."""
         return f"{self.namespace}.sink.{self.sink}"
 
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """How a sink is. `state` is starting, hydrating, running, stalled or failed.
+    """The status of a sink. `state` is starting, hydrating, running, stalled or failed.
 
-    `frontier` is the committed progress: the changes below it are in the topic.
+    `frontier` is the committed progress: the changes before it are in the topic.
     """
 
     state: str
@@ -104,7 +103,7 @@ class SinkStatus:
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """Where a session stands: the progress, what is committed of it, the keys in the topic."""
+    """Position of a session: progress, records committed beyond it, keys in the topic."""
 
     progress: Progress
     live: Hashes
@@ -112,9 +111,9 @@ class _At:
 
 
 class SinkRunner:
-    """One sink's thread. `report` is called from it whenever the status changes."""
+    """The thread of one sink. It calls `report` whenever the status changes."""
 
-    def __init__(  # noqa: PLR0913  what its process wires, each by name
+    def __init__(  # noqa: PLR0913  dependencies, passed by name
         self,
         spec: SinkSpec,
         shards: Shards,
@@ -137,15 +136,15 @@ class SinkRunner:
 
     @property
     def status(self) -> SinkStatus:
-        """How the sink is just now."""
+        """The current status of the sink."""
         return self._status
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start writing."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the transaction under way, write no more, release the connections."""
+        """Finish the current transaction, stop writing, release the connections."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -174,7 +173,7 @@ class SinkRunner:
             self._writer.close()
 
     def _failed(self, defect: Exception) -> float:
-        """Say what defect of ours the sink has met; the seconds to wait before it goes on."""
+        """Report an internal error; return the seconds to wait before the next session."""
         reached = self._status.frontier
         self._say(SinkStatus("failed", repr(defect), reached))
         self._pause_s = longer_s(self._pause_s if reached == self._stuck_at else 0.0)
@@ -202,7 +201,7 @@ class SinkRunner:
         )
 
     def _publish(self, recorder: Recorder) -> None:
-        """Put the schema of our values where readers look for it, unless it is there."""
+        """Publish the schema of our values, unless it is published already."""
         key, text = recorder.rows.fingerprint, recorder.rows.text.encode()
         topic = self._spec.schema_topic
         if self._writer.last_value(topic, key) != text:
@@ -210,7 +209,7 @@ class SinkRunner:
             self._writer.commit((OutRecord(topic, key, text, (name,), 0),))
 
     def _resume(self, recorder: Recorder) -> _At:
-        """Where the earlier sessions stopped, and the keys that are in the topic there."""
+        """Where the earlier sessions stopped, and the keys in the topic at that point."""
         spec = self._spec
         found = self._writer.last_value(spec.progress_topic, spec.sink.encode())
         progress = None if found is None else decode(found)
@@ -229,7 +228,7 @@ class SinkRunner:
         return _At(progress, live, progress)
 
     def _wait_for_work(self, progress: Progress) -> bool:
-        """Whether an interval can be decided: the one under way, or the next."""
+        """Whether an interval can be decided: the current one, or the next."""
         last = progress.frontier if progress.until is None else progress.until - 1
         needed = Timestamp(max(last, self._spec.as_of))
 
@@ -241,7 +240,7 @@ class SinkRunner:
         return is_ready and not self._stopped.is_set()
 
     def _interval(self, recorder: Recorder, at: _At) -> _At:
-        """Decide and write what has become final; the place after it."""
+        """Decide and write the changes that have become final; return the new position."""
         state = self._shards.state(self._spec.collection)
         upper = at.progress.until or end(state)
         interval = self._decided(recorder, at, upper)
@@ -257,7 +256,7 @@ class SinkRunner:
         return _At(Progress(interval.upper), interval.live, committed)
 
     def _decided(self, recorder: Recorder, at: _At, upper: Timestamp) -> Interval:
-        """The records from the progress on; the first ones are the contents at as_of."""
+        """Return the records from the progress on; the first ones are the contents at as_of."""
         spec, lower = self._spec, at.progress.frontier
         if lower > spec.as_of:
             interval, held = (lower, upper), Timestamp(lower - 1)
@@ -268,7 +267,7 @@ class SinkRunner:
         return recorder.decide(at.live, updates, errors, upper, since=spec.as_of)
 
     def _write(self, before: Progress, interval: Interval) -> Progress:
-        """Write the interval's records; the progress that is committed with the last one."""
+        """Write the interval's records; return the progress that the last one commits."""
         if len(interval.records) < before.written:
             raise InvalidUsage(
                 f"sink {self._spec.sink}: expected at least {before.written} records below "
@@ -304,7 +303,7 @@ class SinkRunner:
         return self._now_ms() - self._written_ms >= self._spec.idle_ms
 
     def _await_news(self, upper: Timestamp) -> None:
-        """Stalled: nothing can change before the collection's upper has moved."""
+        """While stalled: nothing can change before the collection's upper has moved."""
 
         def moved() -> bool:
             state = self._shards.state(self._spec.collection)

@@ -1,11 +1,11 @@
-"""Records that an operator has everybody pass over, for no reader can fold them.
+"""Skip records: an operator makes all followers ignore a log record that cannot be folded.
 
-A foreign record, or one with its writer's time, halts each reader of its log (rule 11): nobody
-may guess what it was meant to do. `slackwater shard repair` appends a `shard_skip` that names
-its offset and the CRC-32 of its value. It is durable for all readers because it stands in the
-log: who opens a group looks through the records for such words before it folds; who had halted
-opens the group again; and who had folded the record, as a newer version may have, begins again
-without it.
+A foreign record, or one with the producer's timestamp, halts each reader of its log (rule 11),
+because its meaning is unknown. `slackwater shard repair` appends a `shard_skip` that names its
+offset and the CRC-32 of its value. It is durable for all readers because it is in the log: a
+client that opens a group scans for skip records before it folds; one that had halted reopens
+the group; and one that had folded the record, as a newer version may have, starts again without
+it.
 """
 
 import zlib
@@ -22,7 +22,7 @@ SKIP = "shard_skip"
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """The record at `offset` is passed over if its value has this CRC-32.
+    """The record at `offset` is skipped if its value has this CRC-32.
 
     Without a `checksum` there is no record there: a gap in the offsets.
     """
@@ -35,32 +35,32 @@ class Skip:
     reason: str
 
     def is_meant(self, value: bytes) -> bool:
-        """Whether this value is what is to be passed over."""
+        """Whether this value is the one to skip."""
         return self.checksum == zlib.crc32(value)
 
 
 Skips = Mapping[Offset, Skip]
-"""What is to be passed over, by offset."""
+"""Skips by offset."""
 
 
 def encode(skip: Skip) -> bytes:
-    """The record's value."""
+    """Encode a skip record's value."""
     return codec.encode(SKIP, asdict(skip))
 
 
 def is_skip(value: bytes) -> bool:
-    """Whether a record is such a word."""
+    """Whether a record is a skip record."""
     return codec.name_of(value) == SKIP
 
 
 def decode(value: bytes) -> Skip:
-    """The word in a record's value. Errors: Corrupt."""
+    """Decode a skip record's value. Errors: Corrupt."""
     _, record = codec.decode(value)
     return Skip(**record)
 
 
 def skips_of(entries: Sequence[Entry]) -> Skips:
-    """What the records say is to be passed over. One that cannot be read says nothing."""
+    """Return the skips among the records. One that cannot be decoded is ignored."""
     found: dict[Offset, Skip] = {}
     for entry in entries:
         if is_skip(entry.value):

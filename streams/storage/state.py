@@ -1,15 +1,15 @@
-"""The state of a group: everything its log says, as values that are never changed in place.
+"""The state of a group: the fold of its log, as immutable values.
 
     since   read frontier of a collection: the meet of its live read capabilities; only forward,
             and it stays where it is when none is left (rule 4)
     upper   write frontier: the meet of its live write capabilities; only forward; empty, that
             is sealed, when the last one is dropped, or expires while it is sealing (rules 2, 3)
 
-`clock_ms` is the group's own clock, made of append times so that every reader agrees on what
-has expired (rule 11): it is at the first one, and goes on by what passes between two records.
-`appended_ms` is the last one, from which the next is counted. `superseded` are chunks that a
-Replace, a Drop or a newer Rollup took out; they are named until every reader's plan has passed
-(rule 10).
+`clock_ms` is the group's own clock, derived from append times so that every reader agrees on
+what has expired (rule 11): it starts at the first append time and advances by the time between
+two records. `appended_ms` is the last one, from which the next is counted. `superseded` are
+chunks that a Replace, a Drop or a newer Rollup removed; they are named until every reader's
+plan has passed (rule 10).
 """
 
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, ValuesView
@@ -29,7 +29,7 @@ from streams.values import value
 
 BEFORE_THE_LOG = Offset(-1)
 LAST_MS = (1 << 63) - 1
-"""The latest time that a state can hold: a 64-bit number, in every language."""
+"""The latest time that a state can hold: 64 bits, in every language."""
 
 D = TypeVar("D")
 
@@ -39,7 +39,7 @@ NOTHING_KEPT = Kept()
 
 @value(frozen=True, slots=True)
 class Capability:
-    """A live right. Its frontier is not empty: a capability to nothing is none.
+    """A live capability. Its frontier is not empty: a capability to nothing does not exist.
 
     `lease_ms` and `expires_ms` are None for a critical one. `plan` is the oldest
     log offset whose chunks its holder still reads, None when it reads none. `token`, unless it
@@ -55,11 +55,11 @@ class Capability:
 
 
 class Capabilities(Mapping[CapabilityId, Capability]):
-    """The live capabilities of a collection, by name; never changed but by `set` and `remove`.
+    """The live capabilities of a collection, by name; changed only by `set` and `remove`.
 
-    Where there are many, a heap of each right says which frontier is the earliest. An entry is
-    at or before the frontier of its name; it is put right when it comes first, which changes
-    nothing that can be seen.
+    If there are many, a heap for each right gives the earliest frontier. An entry is at or
+    before the frontier of its name and is corrected when it comes first, which is not
+    observable.
     """
 
     __slots__ = ("_entries", "_heaps", "_held")
@@ -86,7 +86,7 @@ class Capabilities(Mapping[CapabilityId, Capability]):
     def get(
         self, name: CapabilityId, /, default: Capability | D | None = None
     ) -> Capability | D | None:
-        """The capability of this name, or the default."""
+        """Return the capability of this name, or the default."""
         return self._held.get(name, default)
 
     def __contains__(self, name: object) -> bool:
@@ -107,7 +107,7 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         return self._held.values()
 
     def set(self, name: CapabilityId, capability: Capability) -> "Capabilities":
-        """The capabilities with one more, or one that is another now."""
+        """Return the capabilities with one added or replaced."""
         old, heaps = self._held.get(name), self._heaps
         is_entered = (
             old is not None
@@ -121,21 +121,21 @@ class Capabilities(Mapping[CapabilityId, Capability]):
         return Capabilities(self._held.set(name, capability), heaps, entries)
 
     def remove(self, *names: CapabilityId) -> "Capabilities":
-        """The capabilities without some, which need not be there."""
+        """Return the capabilities without some, which may be missing."""
         held = self._held
         for name in names:
             held = held.remove(name)
         return Capabilities(held, self._heaps, self._entries)
 
     def earliest(self, right: Right) -> Timestamp | None:
-        """The earliest frontier of this right; None when there is none. O(log n), mostly."""
+        """The earliest frontier of this right; None if there is none. Usually O(log n)."""
         if len(self._held) <= SMALL:
-            first: Timestamp | None = None  # spelled out: this is the path of every event
+            first: Timestamp | None = None  # spelled out: this is the hot path
             for each in self._held.values():
                 if each.right is right and (first is None or each.frontier.time < first):
                     first = each.frontier.time
             return first
-        # what was dropped stays in a heap until it comes first, so heaps are made anew at times
+        # dropped entries stay in a heap until they come first, so heaps are rebuilt at times
         if self._heaps is None or self._entries > 2 * len(self._held) + SMALL:
             self._heaps = {
                 each: heap_of(
@@ -159,12 +159,13 @@ class Capabilities(Mapping[CapabilityId, Capability]):
 class CollectionState:
     """One collection.
 
-    `source` is the source binding at its upper, `fenced` are the fingerprints that may append
-    no more. `changed` is the offset of the last record that linked chunks, or replaced batches
-    with chunks: what was read up to there is all there is (rule 28). A collection that
-    `is_released` was dropped by its holder, and ends with the last of its read capabilities.
-    One that `is_sealing` has other write capabilities than the one that moved last, which went
-    to the empty frontier: it is sealed with the last of them, even when that expires.
+    `source` is the source binding at its upper, `fenced` are the fingerprints that may no
+    longer append. `changed` is the offset of the last record that linked chunks, or replaced
+    batches with chunks: a reader of the log up to there has seen all updates (rule 28). A
+    collection that `is_released` was dropped by its holder, and is forgotten with the last of
+    its read capabilities. In one that `is_sealing` the last write was a capability's move to
+    the empty frontier while others were live: it is sealed with the last of them, even if that
+    expires.
     """
 
     id: CollectionId
@@ -182,12 +183,12 @@ class CollectionState:
 
     @property
     def is_dropped(self) -> bool:
-        """Whether nobody can read it any more."""
+        """Whether it is unreadable for ever."""
         return self.since.is_empty
 
 
 def forgotten(id_: CollectionId) -> CollectionState:
-    """What is left of a collection that was dropped: its id, so that nobody takes it again."""
+    """Return what remains of a dropped collection: its id, so that it is never reused."""
     return CollectionState(
         id=id_,
         description="",
@@ -204,10 +205,10 @@ def settled(
     batches: Trace,
     source: Offsets | None,
 ) -> CollectionState:
-    """The collection with these capabilities, batches and binding, its frontiers moved.
+    """Return the collection with these capabilities, batches and binding, its frontiers moved.
 
-    Without a capability of its kind a frontier stays. Since stays below upper, whatever its
-    holders allow: otherwise no time could be read (rule 5).
+    Without a capability of its kind a frontier stays. Since stays before upper, even if its
+    holders allow more: otherwise no time could be read (rule 5).
     """
     since, upper = collection.since, collection.upper
     written = capabilities.earliest(Right.WRITE)
@@ -237,10 +238,10 @@ def settled(
 
 @value(frozen=True, slots=True)
 class Collections(Mapping[CollectionId, CollectionState]):
-    """All collections that a log ever created, by id; of those dropped nothing but the ids.
+    """All collections that a log ever created, by id; only the ids of dropped ones.
 
-    What looks at each of them looks at those that are `live`: ids are never used twice, so the
-    others only grow.
+    Scans use only the `live` ones: ids are never reused, so the number of the others only
+    grows.
     """
 
     live: Map[CollectionId, CollectionState] = field(default_factory=Map)
@@ -248,7 +249,7 @@ class Collections(Mapping[CollectionId, CollectionState]):
 
     @property
     def are_over(self) -> bool:
-        """Whether there were some, and all were dropped: their topics may be deleted."""
+        """Whether there were some and all were dropped: their topics may be deleted."""
         return bool(self.dropped) and not self.live
 
     def __getitem__(self, id_: CollectionId) -> CollectionState:
@@ -268,7 +269,7 @@ class Collections(Mapping[CollectionId, CollectionState]):
     def get(
         self, id_: CollectionId, /, default: CollectionState | D | None = None
     ) -> CollectionState | D | None:
-        """The collection of this id, or the default."""
+        """Return the collection of this id, or the default."""
         found = self.live.get(id_)
         if found is not None:
             return found
@@ -284,7 +285,7 @@ class Collections(Mapping[CollectionId, CollectionState]):
         return chain(self.live, self.dropped)
 
     def set(self, collection: CollectionState) -> "Collections":
-        """The collections with one more, or changed."""
+        """Return the collections with one added or changed."""
         if collection.is_dropped:
             gone = self.dropped.update({collection.id: True})
             return Collections(self.live.remove(collection.id), gone)
@@ -292,7 +293,7 @@ class Collections(Mapping[CollectionId, CollectionState]):
 
 
 def collections_of(every: Iterable[CollectionState]) -> Collections:
-    """The collections by their ids."""
+    """Return the collections by their ids."""
     live: dict[CollectionId, CollectionState] = {}
     dropped: dict[CollectionId, bool] = {}
     for each in every:
@@ -305,7 +306,7 @@ def collections_of(every: Iterable[CollectionState]) -> Collections:
 
 @dataclass(frozen=True, slots=True)
 class StagedChunks:
-    """Chunks protected until the group's clock passes `expires_ms`."""
+    """Chunks that are protected until the group's clock passes `expires_ms`."""
 
     chunks: tuple[ChunkRef, ...]
     expires_ms: int
@@ -313,7 +314,7 @@ class StagedChunks:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Chunks that were taken out by the event at `offset`."""
+    """Chunks that the event at `offset` removed."""
 
     offset: Offset
     chunks: tuple[ChunkRef, ...]
@@ -346,7 +347,7 @@ class State:
         window: Window | None = None,
         kept: Kept | None = None,
     ) -> "State":
-        """The state with some of what changes at every event."""
+        """Return the state with the given changes; faster than `replace`."""
         return State(
             group=self.group,
             upto=self.upto if upto is None else upto,
@@ -363,17 +364,17 @@ class State:
         )
 
     def expiry(self, lease_ms: int | None) -> int | None:
-        """When a lease that begins now ends, None for a critical capability.
+        """Return when a lease that begins now ends; None for a critical capability.
 
-        One that reaches beyond what a state can hold ends at `LAST_MS`: else no Rollup of the
-        group could be written any more.
+        A lease beyond the range of a state ends at `LAST_MS`: else no Rollup of the group could
+        be written.
         """
         return None if lease_ms is None else min(self.clock_ms + lease_ms, LAST_MS)
 
     def superseding(
         self, offset: Offset, chunks: tuple[ChunkRef, ...]
     ) -> tuple[Superseded, ...]:
-        """The superseded chunks with some more, taken out by the event at `offset`."""
+        """Return the superseded chunks, and those that the event at `offset` removes."""
         return (*self.superseded, Superseded(offset, chunks)) if chunks else self.superseded
 
     def _named(self) -> Iterator[tuple[ChunkRef, ...]]:
@@ -384,5 +385,5 @@ class State:
             yield from (batch.chunks for batch in collection.batches)
 
     def chunks(self) -> frozenset[ChunkRef]:
-        """Every chunk that the state links, stages or still keeps: none may be reclaimed."""
+        """Return every chunk that the state links, stages or keeps: none may be reclaimed."""
         return frozenset(chunk for chunks in self._named() for chunk in chunks)

@@ -1,7 +1,7 @@
-"""What a client knows of the brokers and groups that it follows, for whoever waits.
+"""The status of the brokers and of the followed groups.
 
-While no broker answers, commands wait and nothing is lost. A group that has failed is followed
-no more: commands about it raise the reason, others go on.
+While no broker answers, commands wait and nothing is lost. A failed group is no longer
+followed: commands about it raise the reason, others continue.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How things stand. `silent_ms` is as of the last look, which is made every few seconds."""
+    """The status. `silent_ms` is as of the last check, which runs every few seconds."""
 
     silent_ms: int = 0
     failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_well(self) -> bool:
-        """Whether nothing keeps a command from being carried out."""
+        """Whether commands can be executed."""
         return not self.silent_ms and not self.failed
 
     def __str__(self) -> str:
@@ -25,5 +25,5 @@ class Status:
             return "the brokers answer"
         said = [f"group {name} failed: {why}" for name, why in sorted(self.failed.items())]
         if self.silent_ms:
-            said.insert(0, f"no broker answers since {self.silent_ms // 1000} s: waiting")
+            said.insert(0, f"no broker has answered for {self.silent_ms // 1000} s: waiting")
         return "; ".join(said)

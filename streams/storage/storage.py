@@ -1,8 +1,8 @@
-"""Storage as its users see it: the commands of the formalism, each durable on return.
+"""The storage API: commands on durable collections, each durable on return.
 
-A collection is a multiset that varies over time, named by an id that is never used again. Who
-holds a `ReadCapability` keeps since from passing its frontier; who holds a `WriteCapability`
-keeps upper. Both are honoured for whoever presents them, here or in any other client.
+A collection is a multiset that varies over time, named by an id that is never reused. A
+`ReadCapability` keeps since from passing its frontier; a `WriteCapability` keeps upper from
+passing its frontier. Any client that presents one may use it.
 
     create                 bind an id, with since = upper
     subscribe_at           the contents at the capability's frontier, then every change
@@ -11,16 +11,15 @@ keeps upper. Both are honoured for whoever presents them, here or in any other c
     acquire_capabilities   new capabilities at since and at upper
     clone, transfer, downgrade, drop, heartbeat
 
-What the state of an id answers to a command that it does not allow is in
-`streams.storage.lifecycle`. A lost race is a returned value, misuse raises, and every command
-that raises has changed nothing, but for `Indeterminate`: then the command may have had its
-effect.
+The errors of each command in each state of an id are in `streams.storage.lifecycle`. A lost
+race is a returned value, misuse raises, and a command that raises has changed nothing, except
+with `Indeterminate`: then the command may have had its effect.
 
-Capabilities are leased unless they are asked for as critical. A lease ends by the append times
-of the group's log, whatever a client's clock says; every command but `subscribe_at` and `clone`
-that presents the capability renews it, an UpdateAndDowngrade when half of it is over. Clients
-may batch: a deferred downgrade costs nothing but freshness. Time passes for any number of idle
-collections of a group in one update of all of them: one record, with the leases that are due.
+Capabilities are leased unless they are created as critical. A lease ends by the append times of
+the group's log, not by a client's clock; every command but `subscribe_at` and `clone` that
+presents the capability renews it; an UpdateAndDowngrade does if half of it is over. Clients may
+batch: a deferred downgrade costs nothing but freshness. One update can move any number of idle
+collections of a group: one record, with the leases that are due.
 """
 
 import time
@@ -30,7 +29,7 @@ from typing import Self, TypeVar, overload
 
 import pyarrow as pa
 
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
@@ -66,14 +65,14 @@ from streams.trace.pool import KernelPool
 T = TypeVar("T")
 
 TRIES = 20
-"""How often a write is tried while others are faster, each time with nothing done."""
+"""Attempts of a write that loses races without effect."""
 
 LEASE_MS = 15 * 60_000
-"""How long a capability lasts that nobody renews, unless asked for otherwise."""
+"""Default lease of a capability."""
 
 
 def wall_clock_ms() -> int:
-    """Now, in milliseconds since the epoch."""
+    """Return the wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
@@ -108,16 +107,16 @@ class Storage:
     ) -> Self:
         """Storage within this process; clients over one `broker` share their collections.
 
-        With `checks_counts` an update after which a row would be there a negative number of
-        times is refused. It reads the whole collection at every write, and once more when
-        others have written to it meanwhile.
+        With `checks_counts` an update that would make a row's multiplicity negative is refused.
+        It reads the whole collection at every write, and again if others have written to it
+        meanwhile.
         """
         made = broker or MemoryBroker(wall_clock_ms)
         shards = Shards(made.logs, made.chunks, made.topics, now_ms=wall_clock_ms)
         return cls(shards, checks_counts=checks_counts, lease_ms=lease_ms)
 
     @classmethod
-    def kafka(  # noqa: PLR0913  what users choose, each by name
+    def kafka(  # noqa: PLR0913  options of users, passed by name
         cls,
         bootstrap: str,
         settings: Mapping[str, str] | None = None,
@@ -128,14 +127,14 @@ class Storage:
         lease_ms: int = LEASE_MS,
         now_ms: Callable[[], int] = wall_clock_ms,
     ) -> Self:
-        """Storage on a cluster at `host:port,...`, in the topics of `namespace`.
+        """Return storage on a cluster at `host:port,...`, in the topics of `namespace`.
 
         `settings` are librdkafka's, TLS and SASL among them; `topics` are pairs as
         `streams.kafka.choices` reads them; `checks_counts` is as in `memory`.
 
-        Brokers that do not answer are waited for, three minutes or so; `status` says that they
-        are, and `watch` when that changes. `now_ms` is this client's clock: no outcome hangs
-        on it.
+        Calls wait for brokers that do not answer, for about three minutes; `status` reports an
+        outage, and `watch` its begin and end. `now_ms` is this client's clock: no outcome
+        depends on it.
         """
         client = ClientSettings(bootstrap, tuple((settings or {}).items()))
         choices = topic_choices(topics or {})
@@ -164,11 +163,11 @@ class Storage:
         """Bind `id_` to a collection with since = upper = `start`.
 
         Collections of one `group` can be written in one command; by default each has its own.
-        Users write to a collection of kind `table`. Any other is fed by the system, which keeps
-        the write capability `<id>.write` and drops the user's: that one comes back useless.
+        Users write to a collection of kind `table`. Any other kind is fed by the system, which
+        keeps the write capability `<id>.write`; the user gets a useless one.
 
-        Errors: AlreadyBound, NeverReused; InvalidUsage when no topic can have the name, `start`
-        is before 0, or the columns have no such types or one name twice.
+        Errors: AlreadyBound, NeverReused; InvalidUsage if no topic can have the name, `start`
+        is before 0, or the columns have unknown types or repeated names.
         """
         commands = self._commands(critical=critical)
         return self._ask(lambda: commands.create(id_, description, start, group or id_), id_)
@@ -176,13 +175,13 @@ class Storage:
     def subscribe_at(
         self, capability: ReadCapability, options: Options | None = None
     ) -> Subscription:
-        """The contents at the capability's frontier once they are known, then every change.
+        """Subscribe to the contents at the capability's frontier, then to every change.
 
-        The capability must be held for as long as the subscription lasts, at a frontier before
-        what was delivered last. Returns at once; see `Subscription` for how to wait.
+        The capability must be held as long as the subscription lasts, at a frontier before the
+        last delivery. Returns at once; see `Subscription` for how to wait.
 
-        Errors: NotBound, Unreadable, InvalidCapability; InvalidUsage when the options name
-        columns that are not there.
+        Errors: NotBound, Unreadable, InvalidCapability; InvalidUsage if the options name
+        columns that do not exist.
         """
         self._check_open()
         collection = self._current(lambda: self._asking.readable(capability), [capability.id])
@@ -221,17 +220,17 @@ class Storage:
 
         With further writes, to collections of the same group, all of them count or none does,
         and the moved capabilities come back in their order. An empty new frontier gives the
-        capability up; the last one seals the collection, and so does the expiry of the last one
-        that is left if none has written since. With the new frontier equal to the old there
+        capability up; the last one seals the collection, and so does the expiry of the last
+        remaining one if there was no write since. If the new frontier equals the old one there
         must be no updates: it is a heartbeat.
 
-        A capability that several hold may have been moved by another: `UpperMismatch` says
-        where it stands now, and nothing was written.
+        A capability that several clients hold may have been moved by another: `UpperMismatch`
+        has its present frontier, and nothing was written.
 
-        Shape: `updates` has the collection's columns in order, then time and diff.
-        Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
+        Shape: `updates` has the collection's columns in order, then time and diff. Errors:
+        NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability, NotForward,
         NothingBetween, OutsideInterval, WrongRows, NegativeMultiplicity, RepeatedCapability;
-        Recount when rows are counted and others were faster again and again.
+        Recount if multiplicities are checked and others were faster repeatedly.
         """
         first = Write(capability, updates, bound(new_frontier))
         done = self._update([first, *also])
@@ -240,10 +239,10 @@ class Storage:
         return done if also else done[0]
 
     def _update(self, writes: Sequence[Write]) -> tuple[WriteCapability, ...] | UpperMismatch:
-        """Write; anew when somebody was faster than the Append, which did nothing then.
+        """Write; retry if the Append lost a race and had no effect.
 
-        That is another writer, when rows are counted, or a collector. What the caller has
-        stored beforehand only the caller can store anew (rule 7).
+        It loses to another writer, if multiplicities are checked, or to a collector. Chunks
+        that the caller has written beforehand only the caller can write again (rule 7).
 
         Errors: Recount, Reclaimed after `TRIES` times.
         """
@@ -266,14 +265,14 @@ class Storage:
         *,
         lease_ms: int = LEASE_MS,
     ) -> None:
-        """Keep chunks that were written beforehand from collectors, until a `Write` links them.
+        """Protect chunks that are already written from collectors until a `Write` links them.
 
-        They join what the collection's stage of this name holds, 4,096 chunks at most, and all
-        of it lasts for `lease_ms` from now: without chunks the lease is renewed, with 0 it
-        ends. Linked or not, chunks are no part of the collection before their write counts.
+        They are added to the collection's stage of this name, 4,096 chunks at most, and its
+        lease is `lease_ms` from now: without chunks the lease is renewed, with 0 it ends.
+        Staged chunks are not part of the collection before their write counts.
 
-        Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability; Reclaimed when
-        a collector was faster than the first stage of a chunk: it has to be written again.
+        Errors: NotBound, Sealed, Forgotten, InvalidCapability, FencedCapability; Reclaimed if a
+        collector was faster than the first stage of a chunk: write the chunk again.
         """
         commands = self._commands()
         self._ask(
@@ -283,12 +282,12 @@ class Storage:
     def acquire_capabilities(
         self, id_: CollectionId, *, critical: bool = False, token: str = ""
     ) -> tuple[ReadCapability, WriteCapability]:
-        """New capabilities at since and at upper.
+        """Acquire new capabilities at since and at upper.
 
-        They are useless, with empty frontiers, where nothing is left to hold: both of a dropped
-        collection, the write capability of a sealed one and of one that the system feeds. The
-        write capability holds upper back until it is moved or dropped. A `token` fences the
-        capabilities, which have to be critical.
+        They are useless, with empty frontiers, if there is nothing to hold: both for a dropped
+        collection, the write capability for a sealed collection and for one that the system
+        feeds. The write capability holds upper back until it is moved or dropped. A `token`
+        fences the capabilities, which have to be critical.
 
         Errors: NotBound.
         """
@@ -296,7 +295,7 @@ class Storage:
         return self._ask(lambda: commands.acquire(id_, token), id_)
 
     def clone(self, capability: Held, *, lease_ms: int | None = None) -> Held:
-        """A second capability with the same rights, at the same frontier.
+        """Create a second capability with the same rights, at the same frontier.
 
         `lease_ms` is the clone's lease, by default the original's; a clone of a critical
         capability is critical unless it is given one.
@@ -307,7 +306,7 @@ class Storage:
         return self._ask(lambda: commands.clone(capability, lease_ms), capability.id)
 
     def transfer(self, capability: Held) -> Held:
-        """The same right under a name that only the caller knows; the old one is void.
+        """Give a capability a new name that only the caller knows; the old name is void.
 
         Errors: NotBound, Forgotten, InvalidCapability, FencedCapability.
         """
@@ -319,34 +318,34 @@ class Storage:
     ) -> Held:
         """Move a capability forward; to the empty frontier: drop it.
 
-        For a write capability it says that nothing happened in between. A `token` is compared
-        and set: whoever presents the capability with the one before is fenced from now on.
+        For a write capability this declares that nothing happened in between. A `token` is
+        compared and set: the capability with the previous token is fenced from now on.
 
-        Errors: NotForward when it stands beyond that already, here or in the log; NotBound,
+        Errors: NotForward if it is already beyond that, here or in the log; NotBound,
         Forgotten, InvalidCapability, FencedCapability.
         """
         commands, target = self._commands(), bound(new_frontier)
         return self._ask(lambda: commands.downgrade(capability, target, token), capability.id)
 
     def drop(self, held: ReadCapability | WriteCapability, *, whole: bool = False) -> None:
-        """Give a capability up and, if `whole`, the collection with it.
+        """Drop a capability and, if `whole`, the collection with it.
 
-        With the last write capability the collection is sealed. If another is left and expires
-        it is not: whoever has written everything gives its own up by `update_and_downgrade`.
-        With the last read capability since stays where it is. A collection that was given up
-        ends when no read capability is left, dropped or expired: what others hold they can
-        read until then. Then its since is empty, and it cannot be read, written or created
-        again. Nor is it given up as long as somebody else may write to it. What is gone already
-        is passed over.
+        Dropping the last write capability seals the collection. If another is left and expires,
+        it is not sealed: a writer that has finished gives up its capability by
+        `update_and_downgrade`. After the last read capability since stays where it is. A
+        collection that was dropped whole ends when no read capability is left: other holders
+        can read until then. Then its since is empty, and it cannot be read, written or created
+        again. It cannot be dropped whole as long as another client may write to it. Dropping
+        what is gone already has no effect.
 
-        Errors: NotBound, FencedCapability; with `whole` InvalidCapability, StillWritable when
-        another write capability is live, and InvalidUsage for what SQL has made.
+        Errors: NotBound, FencedCapability; with `whole` InvalidCapability, StillWritable if
+        another write capability is live, and InvalidUsage for objects of the SQL catalog.
         """
         commands = self._commands()
         self._ask(lambda: commands.drop(held, whole=whole), held.id)
 
     def heartbeat(self, capability: Held) -> Held:
-        """Renew a lease; returns the capability as it stands now.
+        """Renew a lease; return the capability with its present frontier.
 
         Errors: NotBound, Forgotten, InvalidCapability when it has expired, FencedCapability.
         """
@@ -364,38 +363,40 @@ class Storage:
         return Conversations(self.shards, asking.directory, asking, self._writing, lease_ms)
 
     def _ask(self, command: Callable[[], Conversation[T]], *ids: CollectionId) -> T:
-        """Have a command about these ids carried out."""
+        """Execute a command about these ids."""
         return self._current(lambda: converse(self.shards, command()), ids)
 
     def _current(self, act: Callable[[], T], ids: Sequence[CollectionId]) -> T:
-        """Act; once more when the topics of the ids were deleted, which was not known here.
+        """Execute; retry once if the topics of the ids were deleted, unknown to this client.
 
-        That is so where nobody has read the logs since: they were dropped meanwhile.
+        That happens if the ids were dropped meanwhile and this client has not read the logs
+        since. A write to a deleted log has no effect, whatever the broker answered.
         """
         try:
             return act()
         except Unanswered:
             raise
-        except Determinate:  # it had no effect
+        except (Determinate, Indeterminate):
             if not self._asking.directory.leave_retired(ids):
                 raise
         return act()
 
     def status(self) -> Status:
-        """Whether the brokers answer, and which groups are followed no more, and why."""
+        """The status of the brokers, and the failed groups with their reasons."""
         return self.shards.status()
 
     def watch(self, callback: Callable[[Status], None]) -> Callable[[], None]:
-        """Call back when brokers fall silent or answer again, and when a group fails.
+        """Call back when brokers stop or resume answering, and when a group fails.
 
-        Returns what ends it. The callback must be short, and must not give commands.
+        Returns a function that unsubscribes. The callback must be short, and must not call
+        commands.
         """
         return self.shards.following.watch(callback)
 
     def close(self) -> None:
-        """Release the connections; capabilities stay what they are.
+        """Release the connections; capabilities stay valid.
 
-        Commands from then on raise InvalidUsage. May be repeated.
+        Later commands raise InvalidUsage. Idempotent.
         """
         if self._is_closed:
             return

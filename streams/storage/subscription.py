@@ -1,21 +1,22 @@
-"""SubscribeAt: the contents at a time, then every change at its time, for as long as wished.
+"""SubscribeAt: the contents at a time, then every change at its time.
 
     as_of           the frontier of the read capability that was presented
     1st delivery    the contents at as_of, once as_of is not beyond upper; left out on request
-    next ones       the updates of the times [last upper, this upper), each at its time
+    next ones       the updates at the times [last upper, this upper), each at its time
     `upper`         in each delivery: all updates at times not beyond it have been delivered;
                     empty when none will follow
 
-The log and the chunks are read directly, so no server of ours need run, and any client resumes
-from any time that it still holds: subscribe without a snapshot at the capability's frontier t,
-and the first update is of t + 1.
+The log and the chunks are read directly, so no server has to run, and a client can resume from
+any time that it still holds: subscribe without a snapshot at the capability's frontier t, and
+the first updates are those at t + 1.
 
-The capability has to be held all the while; whoever has stored everything up to t may downgrade
-it to t. When it expires or is dropped, or the collection is, the subscription ends with an
-error: that is how the other end cancels. This end calls `cancel`.
+The capability has to be held all the time; a client that has stored everything up to t may
+downgrade it to t. If the capability expires, or it or the collection is dropped, the
+subscription ends with an error: that is how the other side cancels. The subscriber calls
+`cancel`.
 
-Nothing here holds a thread: `poll` says what there is, `subscribe` calls back when there may be
-more; `wait`, and iteration, block for those who like it.
+No thread is needed: `poll` returns what has arrived, `subscribe` calls back when there may be
+more; `wait` and iteration block.
 """
 
 import threading
@@ -47,15 +48,15 @@ from streams.trace.pool import KernelPool
 from streams.trace.updates import consolidate, flatten
 
 SLICE_MS = 1_000
-"""How long a waiter sleeps before it looks whether it was cancelled."""
+"""Interval at which a waiter checks whether it was cancelled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What a subscription hands out at once.
+    """One delivery of a subscription.
 
     Shape: `updates` has the columns asked for as c0 .. cn, time, diff; `errors` error, time,
-    diff. Either may be empty: then time has passed.
+    diff. Both may be empty: then only time has passed.
     """
 
     updates: pa.Table
@@ -64,7 +65,7 @@ class Delivery:
 
 
 class Subscription:
-    """One subscriber's place in a collection; may be polled by one thread at a time."""
+    """A subscriber's position in a collection; only one thread at a time may poll it."""
 
     def __init__(
         self,
@@ -89,24 +90,24 @@ class Subscription:
 
     @property
     def upper(self) -> Antichain:
-        """All updates at times not beyond it have been delivered."""
+        """All updates at times before it have been delivered."""
         return EMPTY if self._ended else frontier(self._next)
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will be delivered any more."""
+        """Whether nothing more will be delivered."""
         return self._ended or self._cancelled.is_set()
 
     def poll(self) -> Delivery | None:
-        """What has come since the last time; None when nothing has, or all is over.
+        """Return the updates since the last poll; None if there are none, or at the end.
 
-        Errors: InvalidCapability, Unreadable, SinceViolation when since has passed what would
-        come next; Corrupt, Determinate, and whatever the group failed of.
+        Errors: InvalidCapability, Unreadable, SinceViolation if since has passed the next
+        delivery; Corrupt, Determinate, and the group's failure.
         """
         return self.next(timeout_ms=1)
 
     def next(self, timeout_ms: int) -> Delivery | None:
-        """The next delivery, waited for. Errors: as `poll`."""
+        """Wait for the next delivery. Errors: as `poll`."""
         if not self.wait(timeout_ms) or self.is_over:
             return None
         collection = self._held()
@@ -115,26 +116,26 @@ class Subscription:
         return self._deliver_changes(collection)
 
     def wait(self, timeout_ms: int) -> bool:
-        """Whether something is there, or all is over, in time. Errors: as `poll`."""
+        """Wait; return whether a delivery or the end came in time. Errors: as `poll`."""
         if self.is_over:
             return True
         group = self._shards.group_of(self.capability.id)
         return self._shards.wait(lambda: self.is_over or self._is_ready(), timeout_ms, (group,))
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back whenever there may be something to poll; returns what ends it.
+        """Call back when a poll may return something; return a function that unsubscribes.
 
-        The callback runs where logs are followed: it must be short and must not poll.
+        The callback runs in the folding thread: it must be short and must not poll.
         """
         group = self._shards.group_of(self.capability.id)
         return self._shards.subscribe(lambda _: callback(), group)
 
     def cancel(self) -> None:
-        """Deliver no more; a waiter returns soon."""
+        """Stop deliveries; a waiting thread returns soon."""
         self._cancelled.set()
 
     def __iter__(self) -> Iterator[Delivery]:
-        """Every delivery to the end, blocking in between."""
+        """Yield every delivery to the end, blocking in between."""
         while not self.is_over:
             delivery = self.next(SLICE_MS)
             if delivery is not None:
@@ -147,7 +148,7 @@ class Subscription:
         return min(end(collection), self._until) > self._next
 
     def _held(self) -> CollectionState:
-        """The collection. Errors: InvalidCapability when ours is not valid any more."""
+        """Return the collection. Errors: InvalidCapability if ours is not valid any more."""
         id_ = self.capability.id
         collection = self._shards.state(id_)
         check(Command.SUBSCRIBE, id_, collection)

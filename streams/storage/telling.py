@@ -1,4 +1,4 @@
-"""Tell subscribers when brokers stop or resume answering, and when a group fails."""
+"""Notifies subscribers when brokers stop or resume answering, and when a group fails."""
 
 import logging
 import threading
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class Telling:
-    """The status of the logs of a client, and its subscribers. `lock` guards what is told."""
+    """The status of a client's logs, and its subscribers. `lock` guards what was notified."""
 
     def __init__(
         self, tail: Tail, lock: threading.RLock, failures: Callable[[], Mapping[str, str]]
@@ -24,9 +24,9 @@ class Telling:
         self._watchers: list[Callable[[Status], None]] = []
         self._told = Status()
         self.answering_since = 0.0
-        """By the monotonic clock: when the last silence was over."""
+        """When the last outage ended (monotonic seconds)."""
         self.is_news = False
-        """Whether a group has failed, or a failed one was left, and nobody was told yet."""
+        """Whether a group failed, or a failed one was closed, since the last notification."""
 
     def status(self) -> Status:
         """Return the status of the brokers and of the groups."""
@@ -47,7 +47,7 @@ class Telling:
         """Call the subscribers if the status has changed."""
         told = self._told
         if not self.is_news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
-            return  # the path of every poll: no look at a thousand groups
+            return  # the hot path of every poll: no scan of a thousand groups
         with self._lock:
             self.is_news = False
             now = self.status()

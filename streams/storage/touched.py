@@ -1,8 +1,8 @@
-"""Which rows of a collection an update is about: all that `check_counts` has to look at.
+"""The existing rows that an update affects: all that `check_counts` has to read.
 
-Of what a collection holds only the rows are kept, chunk by chunk, that may be rows of the
-update; the rest is neither grouped nor sorted, and its memory goes as soon as its chunk was
-looked at. A chunk whose ranges say that it holds none of them is not fetched.
+Of each chunk only the rows are kept that may be rows of the update; the rest is neither grouped
+nor sorted, and its memory is freed with the chunk. A chunk whose ranges exclude all rows of the
+update is not fetched.
 """
 
 from collections.abc import Sequence
@@ -20,9 +20,9 @@ from streams.trace.updates import consolidate, flatten
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Selects rows each value of which is one of the update's, in its column (`Selecting`).
+    """Selects rows in which each value occurs in the update, in the same column (`Selecting`).
 
-    They are the rows of the update, and perhaps others.
+    They are a superset of the update's rows.
 
     Shape: `schema` is c0 .. cn, time, diff; `values` has an array of each of c0 .. cn, in the
     form of keys, each value once; `bounds` those of each as it is, None where there are none.
@@ -34,14 +34,14 @@ class Touched:
     kernel: Kernel
 
     def may_match(self, chunk: ChunkRef) -> bool:
-        """Whether the chunk's ranges allow for one of the rows."""
+        """Whether the chunk's ranges allow one of the rows."""
         pairs = zip(chunk.ranges, self.bounds, strict=False)
         return all(there is None or own is None or meets(there, own) for there, own in pairs)
 
     def apply(self, updates: pa.Table) -> pa.Table:
-        """The rows that are selected, of a chunk; each once at each time.
+        """Return the selected rows of a chunk; each once per time.
 
-        Millions of equal rows are some kilobytes of a chunk, so they are added up here.
+        Millions of equal rows fit in a few kilobytes of a chunk, so they are summed here.
         """
         rows = flatten([updates], self.schema)
         for position, values in enumerate(self.values):
@@ -55,7 +55,7 @@ class Touched:
 
 
 def touched(fresh: pa.RecordBatch, kernel: Kernel) -> Touched:
-    """Selects what the rows of an update may be. Shape: c0 .. cn, time, diff."""
+    """Return the selection of an update's rows. Shape: c0 .. cn, time, diff."""
     width = fresh.num_columns - 2
     keys = [key_form(fresh.column(position), kernel) for position in range(width)]
     bounds = [bounds_of(fresh.column(position)) for position in range(width)]
@@ -63,7 +63,7 @@ def touched(fresh: pa.RecordBatch, kernel: Kernel) -> Touched:
 
 
 def bounds_of(column: pa.Array) -> Range | None:
-    """Bounds of all values; None where one lies outside of any: a NULL, or no number."""
+    """Return the bounds of all values; None if one is NULL or NaN."""
     is_odd = pc.is_null(column, nan_is_null=pa.types.is_floating(column.type))
     return None if pc.any(is_odd).as_py() else range_of(column)
 

@@ -1,4 +1,4 @@
-"""One at a time for each name: who is about other names does not wait."""
+"""Mutual exclusion by name: holders of disjoint names do not wait for each other."""
 
 import threading
 from collections.abc import Collection, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 
 class Turns:
-    """Names that are taken, shared by many threads."""
+    """Locked names, shared by many threads."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -14,7 +14,7 @@ class Turns:
 
     @contextmanager
     def of(self, names: Collection[str]) -> Iterator[None]:
-        """Take all of the names at once, as soon as nobody has one of them."""
+        """Lock all of the names at once, as soon as all are free."""
         wanted = frozenset(names)
         with self._changed:
             self._changed.wait_for(lambda: not wanted & self._taken)

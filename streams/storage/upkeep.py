@@ -1,8 +1,8 @@
-"""What keeps a group small: Rollups, truncation, and tombstones for what nobody names.
+"""Group maintenance: Rollups, log truncation, and tombstones for superseded chunks.
 
-Anybody may do this at any time, twice or at once: the log decides whose Rollup counts, and
-nothing is deleted before the event that allows it was read back (rules 7, 8). The caller
-decides when; `due` says whether it is worth it.
+Any process may do this at any time, repeatedly or concurrently: the log decides whose Rollup
+counts, and nothing is deleted before the event that allows it was read back (rules 7, 8). The
+caller decides when; `due` says whether it is worthwhile.
 """
 
 import logging
@@ -18,14 +18,14 @@ from streams.storage.state import State
 log = logging.getLogger(__name__)
 
 LEAST_EVENTS = 1_000
-"""Fewer new events than this are not worth a Rollup."""
+"""Minimum of new events for a Rollup."""
 
 
 def due(state: State) -> bool:
     """Whether the group has grown enough since its last Rollup.
 
-    A Rollup costs what the state holds, so it waits for as many events as there are batches:
-    its cost for each event is constant.
+    The cost of a Rollup is proportional to the state, so it waits for as many events as there
+    are batches: the cost per event is constant.
     """
     covered = state.rollups[-1].upto if state.rollups else Offset(-1)
     held = sum(each.batches.count for each in state.collections.live.values())
@@ -33,20 +33,21 @@ def due(state: State) -> bool:
 
 
 def keep_small(shards: Shards) -> None:
-    """Roll up and collect the open groups for which it is due; one that fails, fails alone."""
+    """Roll up and collect the open groups that are due; a failure affects only its group."""
     for group in shards.groups():
         try:
             if due(shards.group_state(group)) and roll_up(shards, group) is not None:
                 collect(shards, group)
-        except Exception:  # the state comes of what anybody appended; the others need theirs
+        except Exception:
+            # any client's events make the state; the other groups need their maintenance
             log.warning("group maintenance failed", extra={"group": group}, exc_info=True)
 
 
 def roll_up(shards: Shards, group: str) -> Outcome | None:
-    """Write the state of a group as a Rollup and delete the records that it makes superfluous.
+    """Write the state of a group as a Rollup and delete the log records that it replaces.
 
-    None when there is nothing to roll up: a Rollup is made of the state at the end of a
-    stretch, and there is none since the last.
+    None if there is no state to roll up: a Rollup is made of the state at the end of a stretch,
+    and none has ended since the last Rollup.
     """
     state = shards.following.group(group).newest_retained()
     if state is None:
@@ -63,10 +64,10 @@ def roll_up(shards: Shards, group: str) -> Outcome | None:
 
 
 def collect(shards: Shards, group: str) -> tuple[ChunkRef, ...]:
-    """Tombstone superseded chunks that no reader's plan needs; returns them.
+    """Write tombstones for superseded chunks that no reader's plan needs; return them.
 
-    Chunks that were never linked by anything are not found here: that takes a scan of the data
-    topic, which the compaction job does.
+    Chunks that were never linked are not found here: that takes a scan of the data topic, which
+    the compaction job does.
     """
     superseded = candidates(shards.group_state(group))
     if not superseded:
@@ -86,5 +87,5 @@ def collect(shards: Shards, group: str) -> tuple[ChunkRef, ...]:
 
 
 def candidates(state: State) -> frozenset[ChunkRef]:
-    """The chunks that a Reclaim now may release."""
+    """Return the chunks that a Reclaim may release now."""
     return frozenset(chunk for each in state.superseded for chunk in each.chunks)

@@ -1,7 +1,7 @@
-"""A log is checked from its start against its Rollups, and what is wrong is said exactly.
+"""Verifies a log from its start against its Rollups and reports every flaw.
 
-Checking changes nothing. It begins at the earliest place from which the log can be folded, goes
-on behind each flaw as if an operator had it passed over, and so finds all of them at once.
+Verification is read-only. It begins at the earliest offset from which the log can be folded and
+continues after each flaw as if an operator had skipped it, so it finds all flaws in one run.
 """
 
 import logging
@@ -20,17 +20,17 @@ from streams.storage.state import State
 log = logging.getLogger(__name__)
 
 AT_ONCE = 64
-"""Chunks that are fetched at a time: up to about 1 MiB each."""
+"""Number of chunks fetched together: up to about 1 MiB each."""
 
 MOST_OFFSETS = 1_000
-"""Offsets without a record in a row that can be passed over: more are a loss, not marks."""
+"""Longest gap in the offsets that can be skipped: more are a loss, not transaction markers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What is wrong. With an `offset` it is about the record there, or that there is none.
+    """One flaw. With an `offset` it is about the record there, or its absence.
 
-    `checksum` is the CRC-32 of the record's value, None when there is no record.
+    `checksum` is the CRC-32 of the record's value, None if there is no record.
     """
 
     reason: str
@@ -41,7 +41,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was found in a group's log: records of [low, end) were folded on from `start`."""
+    """The flaws of a group's log: records of [low, end) were folded on from `start`."""
 
     group: Group
     low: Offset
@@ -52,11 +52,11 @@ class Verdict:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no flaws."""
         return not self.flaws
 
     def flaw_at(self, offset: int) -> Flaw:
-        """What is wrong at an offset. Errors: InvalidUsage when nothing is."""
+        """Return the flaw at an offset. Errors: InvalidUsage if there is none."""
         for each in self.flaws:
             if each.offset == offset:
                 return each
@@ -68,7 +68,7 @@ class Verdict:
 
 
 def verify(logs: Logs, chunks: Chunks, group: Group, *, with_chunks: bool = False) -> Verdict:
-    """Check a group's log, and if wished that each chunk which it names is there.
+    """Check a group's log and, optionally, that each chunk it names exists.
 
     Errors: Truncated, Determinate: the log cannot be read.
     """
@@ -91,7 +91,7 @@ def verify(logs: Logs, chunks: Chunks, group: Group, *, with_chunks: bool = Fals
 
 
 def earliest(chunks: Chunks, past: Past, flaws: list[Flaw]) -> State | None:
-    """The earliest state from which the log can be folded; Rollups that cannot be read."""
+    """Return the earliest state from which the log can be folded, and unreadable Rollups."""
     for start in (*reversed(past.earlier), *past.furthest):
         try:
             return state_of(chunks, past.group, start, {})
@@ -101,12 +101,12 @@ def earliest(chunks: Chunks, past: Past, flaws: list[Flaw]) -> State | None:
 
 
 def flaws_of(group: Group, entry: Entry) -> Iterator[Flaw]:
-    """What is wrong with a record, or with the offsets before it; the fold goes on then."""
+    """Return the flaws of a record and of the offsets before it; the fold continues."""
     yield from gap_of(group, entry.offset)
     before, retained = group.state, tuple(group.retained)
     try:
         group.fold(entry)
-    except Exception as cause:  # whatever it is that a fold fails on, it is this record
+    except Exception as cause:  # any failure of the fold is caused by this record
         log.debug("a record cannot be folded", exc_info=True)
         said = str(cause) if isinstance(cause, Corrupt) else repr(cause)
         yield Flaw(said, entry.offset, zlib.crc32(entry.value), entry.value)
@@ -117,7 +117,7 @@ def flaws_of(group: Group, entry: Entry) -> Iterator[Flaw]:
 
 
 def gap_of(group: Group, end: Offset) -> Iterator[Flaw]:
-    """What is wrong with offsets up to `end` at which there is no record."""
+    """Return the flaws of the offsets up to `end` at which there is no record."""
     first = group.state.upto + 1
     if first >= end:
         return
@@ -133,7 +133,7 @@ def gap_of(group: Group, end: Offset) -> Iterator[Flaw]:
 
 
 def lost_rollups(chunks: Chunks, group: Group) -> Iterator[Flaw]:
-    """The Rollups that have to be kept, and cannot be read."""
+    """Return the Rollups that have to be kept and cannot be read."""
     for each in group.state.rollups:
         try:
             chunks.fetch(group.names.data, each.chunks)
@@ -142,7 +142,7 @@ def lost_rollups(chunks: Chunks, group: Group) -> Iterator[Flaw]:
 
 
 def lost_chunks(chunks: Chunks, group: Group) -> Iterator[Flaw]:
-    """The chunks of collections that cannot be fetched."""
+    """Return the chunks of collections that cannot be fetched."""
     for collection in group.state.collections.values():
         linked = [chunk for batch in collection.batches for chunk in batch.chunks]
         for first in range(0, len(linked), AT_ONCE):
@@ -154,9 +154,9 @@ def lost_chunks(chunks: Chunks, group: Group) -> Iterator[Flaw]:
 
 
 def skip(logs: Logs, verdict: Verdict, offset: int, id_: EventId, reason: str) -> Skip:
-    """Have all readers pass over what is wrong at an offset; the word as it was written.
+    """Make all readers skip the flaw at an offset; return the skip record.
 
-    Errors: InvalidUsage when nothing is wrong there; Determinate, Indeterminate.
+    Errors: InvalidUsage if there is no flaw; Determinate, Indeterminate.
     """
     flaw, group = verdict.flaw_at(offset), verdict.group
     seen = Offset(verdict.end - 1)

@@ -1,11 +1,11 @@
-"""Threads that wait for groups to move, each woken when what it waits for is there.
+"""Threads that wait for groups to move, each woken when its condition is true.
 
-Who folds looks at the predicates of those that wait for the groups that moved, and wakes the
-ones that came true: a record of one group costs nothing to who waits for another, and a
-thousand threads that wait for later times of the same group sleep on. Callbacks are kept by
-group for the same reason.
+The folding thread evaluates the predicates of threads that wait for the groups that moved, and
+wakes those that came true: a record of one group costs nothing to a thread that waits for
+another, and a thousand threads that wait for later times of the same group stay asleep.
+Callbacks are kept by group for the same reason.
 
-The lock that is given is held by all callers; sleeping releases it.
+All callers hold the given lock; sleeping releases it.
 """
 
 import logging
@@ -22,23 +22,23 @@ Callback = Callable[[frozenset[str]], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """One thread, and what it waits for."""
+    """A waiting thread and its predicate."""
 
     predicate: Callable[[], bool]
     condition: threading.Condition
 
     def look(self) -> None:
-        """Wake the thread if there is something to see; an error is its own to find."""
+        """Wake the thread if its predicate is true; an exception is left to that thread."""
         try:
             is_there = self.predicate()
-        except Exception:  # noqa: BLE001  it is raised again where it belongs, in the thread
+        except Exception:  # noqa: BLE001  the waiting thread raises it again
             is_there = True
         if is_there:
             self.condition.notify()
 
 
-class Waiting:
-    """The waiters of one client; those that name no group are woken whatever moves."""
+class Waiters:
+    """The waiters of one client; those without groups are woken by every move."""
 
     def __init__(self, lock: threading.RLock) -> None:
         self._lock = lock
@@ -48,7 +48,7 @@ class Waiting:
     def sleep(
         self, predicate: Callable[[], bool], groups: Groups | None, seconds: float
     ) -> None:
-        """Sleep until the predicate may have come true, of these groups, or so long."""
+        """Sleep until the predicate may be true for these groups, or until the timeout."""
         waiter = Waiter(predicate, threading.Condition(self._lock))
         places = list(self._places(groups))
         for place in places:
@@ -69,43 +69,43 @@ class Waiting:
             yield from (self._of[name] for name in groups)
 
     def moved(self, groups: Iterable[str]) -> None:
-        """Groups have moved: wake who sees what it waits for."""
-        # who waits for many of them looks once
+        """Groups have moved: wake the waiters whose predicates are true."""
+        # a waiter for several of them looks once
         for waiter in {each for name in groups for each in self._of.get(name, ())}:
             waiter.look()
         for waiter in self._anywhere:
             waiter.condition.notify()
 
     def everything(self) -> None:
-        """Anything may have changed: wake everybody."""
+        """Anything may have changed: wake all waiters."""
         for waiters in (self._anywhere, *self._of.values()):
             for waiter in waiters:
                 waiter.condition.notify()
 
 
 class Callbacks:
-    """Whom to call when groups move."""
+    """Callbacks for moves of groups."""
 
     def __init__(self) -> None:
         self._of: defaultdict[str | None, list[Callback]] = defaultdict(list)
 
     def add(self, callback: Callback, group: str | None) -> None:
-        """Call back when this group moves; without one, when any does."""
+        """Call back when this group moves; without one, when any group does."""
         self._of[group].append(callback)
 
     def remove(self, callback: Callback, group: str | None) -> None:
-        """Call back no more."""
+        """Remove a callback."""
         self._of[group].remove(callback)
         if not self._of[group]:
             del self._of[group]
 
     def of(self, moved: Iterable[str]) -> tuple[Callback, ...]:
-        """Those to call when these groups have moved."""
+        """Return the callbacks for moves of these groups."""
         return tuple(each for name in (None, *moved) for each in self._of.get(name, ()))
 
 
 def guarded(call: Callable[[], None]) -> None:
-    """Call back; an error there concerns nobody else, and is logged."""
+    """Call back; an exception is logged and affects no other callback."""
     try:
         call()
     except Exception:

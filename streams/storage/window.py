@@ -1,6 +1,6 @@
 """The outcomes that a fold remembers: those of the last `WINDOW` offsets, by event id (rule 1).
 
-`Kept` has the outcomes of commands, which a service sends on behalf of clients, for longer.
+`Kept` remembers outcomes of the command service's events for longer.
 
 At offset o the outcome of the event at p is remembered iff p >= o - WINDOW. A copy at o of an
 event at p carries `seen` < p, since its writer had folded no further. So if the outcome was
@@ -8,8 +8,8 @@ forgotten, `seen` < o - WINDOW: this test for a stale copy needs no memory. Othe
 outcomes decided after `seen` have to be searched, which mostly are none.
 
 A window is a persistent value: recording an outcome copies at most one block of a few dozen
-entries. The outcomes in a Rollup are decoded only when somebody asks for one. That is rare, and
-opening a thousand groups would otherwise decode millions of outcomes.
+entries. Outcomes in a Rollup are decoded lazily: lookups are rare, and opening a thousand
+groups would otherwise decode millions of outcomes.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,13 +35,13 @@ class Decided:
 
 
 COMMAND = "command:"
-"""What the id of an event begins with that carries out a command of a client's."""
+"""Prefix of the ids of events that execute a client's command."""
 
 KEPT = 4096
-"""How many outcomes of such events a fold keeps, however long ago they were decided."""
+"""Number of such outcomes that a fold keeps, however old they are."""
 
 QUICK_LOOKS = 32
-"""Ids that are looked for in the bytes of outcomes before the ids in them are read."""
+"""Number of ids searched for in the encoded bytes before the ids are decoded."""
 
 Block = dict[EventId, Decided]
 Numbered = dict[EventId, tuple[int, Decided]]
@@ -59,7 +59,7 @@ class Earlier:
     may_hold: Callable[[EventId], bool]
 
     def find(self, id_: EventId) -> tuple[int, Decided] | None:
-        """Return the last decision of this id, and how many decisions follow it."""
+        """Return the last decision of this id, and the number of decisions after it."""
         if not self.may_hold(id_):
             return None
         found = enumerate(reversed(self.read()))
@@ -71,10 +71,10 @@ def earlier_of(
     read: Callable[[], tuple[Decided, ...]],
     is_in_bytes: Callable[[EventId], bool],
 ) -> Earlier:
-    """Return outcomes that are decoded from bytes when somebody asks.
+    """Return outcomes that are decoded from bytes at the first lookup.
 
-    An id among them occurs in the bytes. To search the bytes is quick but costs their length,
-    so after a few questions the ids are decoded and searched instead.
+    An id among them occurs in the bytes. Searching the bytes is quick but linear in their
+    length, so after a few lookups the ids are decoded and searched instead.
     """
     asked = count()
 
@@ -112,7 +112,7 @@ class Window:
     def record(self, decided: Decided) -> "Window":
         """Return the window with one more outcome and without forgotten blocks."""
         newest = {**self.newest}
-        newest.pop(decided.id, None)  # an id that is decided anew is the last now
+        newest.pop(decided.id, None)  # an id that is decided again becomes the last
         newest[decided.id] = decided
         if len(newest) < BLOCK:
             return Window(self.blocks, newest, self.earlier)
@@ -122,7 +122,7 @@ class Window:
         return Window((*kept, newest), {}, self.earlier if is_needed else None)
 
     def remembered(self, at: Offset) -> Iterator[Decided]:
-        """Yield what is remembered at offset `at`, in log order; of each id the last decision.
+        """Yield the last decision of each id remembered at offset `at`, in log order.
 
         It is the same for all readers, wherever their blocks begin.
         """

@@ -1,6 +1,6 @@
-"""UpdateAndDowngrade: checked, stored, linked; all collections named or none (rules 1 to 3).
+"""UpdateAndDowngrade: validates, stores and links updates atomically (rules 1 to 3).
 
-The chunks are written first; the one Append that links them decides. When it lost a race they
+The chunks are written first; the single Append that links them decides. If it lost a race they
 are orphans, which the collector finds.
 """
 
@@ -35,7 +35,7 @@ from streams.trace.updates import flatten
 
 
 class NothingBetween(InvalidUsage):
-    """There are updates, and no time that they could have: the frontier does not move."""
+    """The frontier does not move, so there is no time for the updates."""
 
     def __init__(self, capability: WriteCapability) -> None:
         super().__init__(capability)
@@ -67,7 +67,7 @@ class RepeatedCapability(InvalidUsage):
 class Write:
     """One collection's share of an UpdateAndDowngrade.
 
-    `chunks` are further updates, which the caller has written to the group's data topic.
+    `chunks` are further updates that the caller has written to the group's data topic.
 
     Shape: `updates` has the collection's columns, then time and diff; None for no updates.
     """
@@ -84,14 +84,14 @@ class Write:
 
     @property
     def is_heartbeat(self) -> bool:
-        """Whether nothing moves: the capability is exercised, and that is all."""
+        """Whether the frontier does not move: the write is only a heartbeat."""
         return self.upper == self.capability.frontier
 
 
 def bound(value: Antichain | int) -> Antichain:
-    """A frontier, which may be given by its time.
+    """Return a frontier, given as a frontier or as its time.
 
-    Errors: InvalidUsage when that is no time, or one before the first: a snapshot begins there.
+    Errors: InvalidUsage if it is not a time, or before the first time, where a snapshot begins.
     """
     if isinstance(value, Antichain):
         return value
@@ -108,15 +108,15 @@ def bound(value: Antichain | int) -> Antichain:
 
 
 def moved(write: Write) -> WriteCapability:
-    """The capability after the write."""
+    """Return the capability after the write."""
     return replace(write.capability, frontier=write.upper)
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The rows of writes that are in order, those of each write, in the order of the writes.
+    """The validated rows of each write, in the order of the writes.
 
-    `read_upto` is the offset of the log up to which was read what they hang on, if anything.
+    `read_upto` is the log offset up to which the collections were read, if the check read them.
     """
 
     rows: tuple[pa.Table | None, ...]
@@ -125,13 +125,13 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """Makes Appends of writes. With `kernels` it looks for negative multiplicities."""
+    """Turns writes into Appends. With `kernels` it checks for negative multiplicities."""
 
     shards: Shards
     kernels: KernelPool | None
 
     def group(self, writes: Sequence[Write]) -> str:
-        """The one group of all the collections. Errors: InvalidUsage when there are several."""
+        """The one group of all the collections. Errors: InvalidUsage if there are several."""
         groups = {self.shards.group_of(each.capability.id) for each in writes}
         if len(groups) > 1:
             raise InvalidUsage(f"one command writes to one group, actual {sorted(groups)}")
@@ -144,12 +144,12 @@ class Writing:
         chunks: Sequence[tuple[ChunkRef, ...]],
         read_upto: Offset | None,
     ) -> list[tuple[str, Body]]:
-        """What to submit, given the chunks of each write, and what they hang on.
+        """Return the events to submit, given the chunks of each write and the offset read.
 
-        If anything moves, the first event is the Append, which presents what does not move as
-        well. It renews the leases that are due, or time would not pass for a thousand tables in
-        one record; for a single part another event does, in a form that is older. If nothing
-        moves all are heartbeats.
+        If anything moves, the first event is the Append, which presents capabilities that do
+        not move as well. It renews the leases that are due, so that one record moves a thousand
+        tables; for a single part a second event renews the lease. If nothing moves all events
+        are heartbeats.
         """
         pairs = tuple(zip(writes, chunks, strict=True))
         parts = [part_of(write, refs) for write, refs in pairs if not write.is_heartbeat]
@@ -166,7 +166,7 @@ class Writing:
         return [(group, append), *((group, renewal(each)) for each in last)]
 
     def checked(self, writes: Sequence[Write]) -> Checked:
-        """The rows of all writes as the engine has them; None of a write that has none.
+        """Return the rows of all writes in the engine's types; None for a write without rows.
 
         Errors: NotForward, NothingBetween, WrongRows, OutsideInterval, RepeatedCapability,
         NegativeMultiplicity.
@@ -184,15 +184,15 @@ class Writing:
         if self.kernels is None or not fresh:
             return Checked(tuple(rows), None)
         group = self.group(writes)
-        self.shards.sync_group(group)  # others may have written what these rows take back
+        self.shards.sync_group(group)  # others may have written rows that these updates retract
         upto = self.shards.group_state(group).upto
         if any(self.is_lost(each) for each in writes):
-            return Checked(tuple(rows), None)  # the log says who was faster
+            return Checked(tuple(rows), None)  # the log decides which writer was faster
         self.count(fresh, self.kernels)
         return Checked(tuple(rows), upto)
 
     def conformed(self, write: Write) -> tuple[pa.Table | None, list[pa.Table]]:
-        """The rows of one write, and those of its chunks.
+        """Return the rows of one write, and those of its chunks.
 
         Errors: as `checked`, but for NegativeMultiplicity.
         """
@@ -215,7 +215,7 @@ class Writing:
     def count(
         self, fresh: Mapping[CollectionId, Sequence[pa.Table]], kernels: KernelPool
     ) -> None:
-        """Look at how often the rows of the updates come to be there.
+        """Check the multiplicities after the updates.
 
         Errors: NegativeMultiplicity.
         """
@@ -228,15 +228,15 @@ class Writing:
                 check_counts(id_, flatten([past, own], schema), own.num_rows, kernel)
 
     def is_lost(self, write: Write) -> bool:
-        """Whether the capability is gone, or stands beyond the write's frontier already."""
+        """Whether the capability is gone, or already beyond the write's frontier."""
         capabilities = self.shards.state(write.capability.id).capabilities
         held = capabilities.get(write.capability.name)
         return held is None or write.capability.frontier.strictly_precedes(held.frontier)
 
     def staged(self, write: Write, description: Description) -> list[pa.Table]:
-        """The rows of the chunks that the caller has written, as the engine has them.
+        """Return the rows of the chunks that the caller has written, in the engine's types.
 
-        They are read a few at a time, and kept only where counts are checked.
+        They are read a few at a time, and kept only if multiplicities are checked.
 
         Errors: as `foreign.staged`; OutsideInterval.
         """
@@ -251,11 +251,13 @@ class Writing:
             if self.kernels is not None:
                 kept.append(rows)
                 size += rows.nbytes
-                check_size("bytes of chunks that are counted", LARGEST_COUNTED, size)
+                check_size(
+                    "bytes of chunks whose multiplicities are checked", LARGEST_COUNTED, size
+                )
         return kept
 
     def is_due(self, write: Write) -> bool:
-        """Whether the capability moves, and half of its lease is over."""
+        """Whether the capability moves and half of its lease is over."""
         id_, name = write.capability.id, write.capability.name
         held = self.shards.state(id_).capabilities.get(name)
         if (
@@ -270,7 +272,7 @@ class Writing:
 
 
 def check_chained(writes: Sequence[Write]) -> None:
-    """Errors: RepeatedCapability when the writes of one do not follow one another."""
+    """Errors: RepeatedCapability if writes of one capability are not consecutive."""
     ends: dict[CapabilityId, Antichain] = {}
     for each in writes:
         held = each.capability
@@ -281,7 +283,7 @@ def check_chained(writes: Sequence[Write]) -> None:
 
 
 def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
-    """One part of the Append."""
+    """Return one part of the Append."""
     return Part(
         collection=write.capability.id,
         capability=write.capability.name,
@@ -293,7 +295,7 @@ def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
 
 
 def held_of(capability: WriteCapability) -> Renewal:
-    """A capability that an Append presents beside its parts."""
+    """Return a capability that an Append presents beside its parts."""
     return Renewal(
         collection=capability.id,
         capability=capability.name,
@@ -303,7 +305,7 @@ def held_of(capability: WriteCapability) -> Renewal:
 
 
 def renewal(capability: Capability) -> Downgrade:
-    """An event that moves nothing and renews the lease."""
+    """Return an event that moves nothing and renews the lease."""
     return Downgrade(
         collection=capability.id,
         capability=capability.name,

@@ -1,9 +1,9 @@
-"""What may be written: rows that fit the description, at times inside the interval.
+"""Validates updates: rows that fit the description, at times inside the interval.
 
 Updates come as an Arrow table: the collection's columns in order, under their own names or as
-`c0 .. cn`, then `time` and `diff` as int64, in the columns' Arrow types or in such as lose
-nothing when they are cast (`streams.storage.accepted`). What does not fit is refused whole,
-before anything is stored.
+`c0 .. cn`, then `time` and `diff` as int64, in the columns' Arrow types or in types that cast
+without loss (`streams.storage.accepted`). If anything does not fit, all of it is refused before
+anything is stored.
 """
 
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ class OutsideInterval(InvalidUsage):
 
 
 class NegativeMultiplicity(InvalidUsage):
-    """With these updates the collection would hold some row less often than never."""
+    """These updates would make a row's multiplicity negative."""
 
     def __init__(self, collection: CollectionId, row: str, time: int, count: int) -> None:
         super().__init__(collection, row, time, count)
@@ -69,9 +69,9 @@ class NegativeMultiplicity(InvalidUsage):
 
 
 def conform(id_: CollectionId, updates: pa.Table, description: Description) -> pa.Table:
-    """The updates as the engine has them: c0 .. cn, time, diff.
+    """Return the updates in the engine's types: c0 .. cn, time, diff.
 
-    Shape: columns under their own names; under the engine's, unless a column is called so.
+    Shape: columns under their own names, or under the engine's unless a column has such a name.
     Errors: WrongRows, TooLarge.
     """
     expected = arrow_schema(description.types)
@@ -98,7 +98,7 @@ def conform(id_: CollectionId, updates: pa.Table, description: Description) -> p
 def conformed(
     id_: CollectionId, name: str, column: pa.ChunkedArray, kind: pa.DataType
 ) -> pa.ChunkedArray:
-    """A column in its type. Errors: WrongRows, TooLarge."""
+    """Return a column in its type. Errors: WrongRows, TooLarge."""
     try:
         return accepted(column, kind)
     except Misfit as cause:
@@ -115,7 +115,7 @@ def _check_unions(
 
 
 def check_diffs(id_: CollectionId, diffs: pa.ChunkedArray) -> None:
-    """Errors: WrongRows when a diff is so large that a few of them could not be added up."""
+    """Errors: WrongRows if a diff is so large that a few of them would overflow."""
     ends = pc.min_max(diffs).as_py()
     for end in (ends["min"], ends["max"]):
         if end is not None and abs(end) > MOST_DIFF:
@@ -127,7 +127,7 @@ def check_diffs(id_: CollectionId, diffs: pa.ChunkedArray) -> None:
 def check_times(
     id_: CollectionId, updates: pa.Table, lower: Antichain, upper: Antichain
 ) -> None:
-    """Errors: OutsideInterval when some time is not in [lower, upper)."""
+    """Errors: OutsideInterval if a time is not in [lower, upper)."""
     if not updates.num_rows:
         return
     ends = pc.min_max(updates.column("time"))
@@ -136,13 +136,13 @@ def check_times(
         raise OutsideInterval(id_, first, lower, upper)
     if upper.less_equal(last):
         raise OutsideInterval(id_, last, lower, upper)
-    if last >= LAST:  # no upper could say that it is known
+    if last >= LAST:  # no upper can be beyond it
         raise OutsideInterval(id_, last, lower, frontier(LAST))
 
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """The row at position `row` would be there `count` times, less than none, at `time`."""
+    """The row at position `row` would have the negative multiplicity `count` at `time`."""
 
     row: int
     time: int
@@ -150,11 +150,11 @@ class Shortfall:
 
 
 def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | None:
-    """The first time at which the sum of the updates holds a row a negative number of times.
+    """Return the first time at which the updates give a row a negative multiplicity.
 
-    The rows that are looked at are those of the last `own` updates.
+    Only rows of the last `own` updates are checked.
 
-    Shape: `updates` has columns c0 .. cn, time, diff, all there ever were of these rows.
+    Shape: `updates` has columns c0 .. cn, time, diff, with all updates ever made to these rows.
     """
     width = updates.num_columns - 2
     keys = [key_form(updates.column(i), kernel) for i in range(width)]
@@ -168,7 +168,7 @@ def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | 
     is_first = np.append(True, ids[1:] != ids[:-1])[: len(ids)]
     starts = np.flatnonzero(is_first)
     high, low = running(diffs[order], starts)
-    # only the last update of a row at a time says how often the row is there
+    # only the last update of a row at a time gives its multiplicity there
     is_last = np.append((ids[1:] != ids[:-1]) | (times[1:] != times[:-1]), True)[: len(ids)]
     short = np.flatnonzero(is_last & (high < 0) & is_own[ids])
     if not len(short):
@@ -178,7 +178,7 @@ def shortfall(updates: pa.RecordBatch, own: int, kernel: Kernel) -> Shortfall | 
 
 
 def check_counts(id_: CollectionId, updates: pa.RecordBatch, own: int, kernel: Kernel) -> None:
-    """Errors: NegativeMultiplicity when a row of the last `own` updates goes below zero."""
+    """Errors: NegativeMultiplicity if a row of the last `own` updates goes below zero."""
     found = shortfall(updates, own, kernel)
     if found is None:
         return

@@ -1,6 +1,6 @@
-"""The public test kit: run a view in process and look at it at every time.
+"""The public test kit: runs a view in process and returns its contents at any time.
 
-`maintain` compiles a query and steps it over tables of updates; its result tells the view's
+`maintain` compiles a query and steps it over tables of updates; its result has the view's
 contents and errors at any time. See `streams.testing.maintain` for an example.
 """
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintained:
-    """A view's history over [since, upper): what it holds at each time, and its errors.
+    """A view's history over [since, upper): its contents and its errors at each time.
 
     `columns` are the view's columns with their DuckDB types.
     """
@@ -80,7 +80,7 @@ class Maintained:
         return self._named(self._updates, '"time" AS _time, "diff" AS _diff')
 
     def at(self, time: int) -> pa.Table:
-        """The contents at `time`, each row as often as it is there, in no order.
+        """The contents at `time`, each row with its multiplicity, in no order.
 
         Arrow types are DuckDB's lossless ones, but HUGEINT is a decimal of 38 digits. Rows
         whose expressions failed are missing here and show in `errors_at`; in production such
@@ -95,7 +95,7 @@ class Maintained:
         return self._named(rows.take(pa.array(copies(counts))), "")
 
     def errors_at(self, time: int) -> list[str]:
-        """The errors at `time`, sorted, each as often as it is there.
+        """The errors at `time`, sorted, each with its multiplicity.
 
         Errors: InvalidUsage when `time` lies outside [since, upper).
         """
@@ -169,7 +169,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
 
 
 def _refuse_undefined(tables: AbstractSet[str], **named: AbstractSet[str]) -> None:
-    """Errors: InvalidUsage for an argument that names tables which are not defined."""
+    """Errors: InvalidUsage for an argument that names undefined tables."""
     for what, names in named.items():
         if unknown := names - tables:
             raise InvalidUsage(f"{what} name tables that are not defined: {sorted(unknown)}")
@@ -177,13 +177,13 @@ def _refuse_undefined(tables: AbstractSet[str], **named: AbstractSet[str]) -> No
 
 @cache
 def _kernel(thread: int) -> Kernel:
-    """A thread's kernel: opening DuckDB takes longer than a small view."""
+    """Return a thread's kernel: opening DuckDB takes longer than a small view."""
     del thread
     return Kernel()
 
 
 def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
-    """The functions of CREATE FUNCTION statements.
+    """Return the functions of CREATE FUNCTION statements.
 
     Errors: InvalidUsage for another statement, InvalidStatement for what cannot be made.
     """
@@ -196,7 +196,7 @@ def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
 
 
 def _engine(name: str, kernel: Kernel) -> "partial[LocalDataflow] | type[SparkDataflow]":
-    """What makes a stepped dataflow. Errors: InvalidUsage for a name that is not known."""
+    """Return what creates a stepped dataflow. Errors: InvalidUsage for an unknown name."""
     if name == "local":
         return partial(LocalDataflow, kernel=kernel)
     if name != "spark":
@@ -231,7 +231,7 @@ def _columns(kernel: Kernel, definition: str) -> tuple[Column, ...]:
 
 
 def _relation(name: str, columns: tuple[Column, ...], key: Sequence[str] | None) -> Relation:
-    """Errors: InvalidUsage for a key of columns that there are not."""
+    """Errors: InvalidUsage for a key of unknown columns."""
     unknown = set(key or ()) - {column.name for column in columns}
     if unknown:
         raise InvalidUsage(f"key of {name} names columns that there are not: {sorted(unknown)}")
@@ -251,7 +251,7 @@ def _refuse_duplicates(relation: Relation, rows: pa.RecordBatch, kernel: Kernel)
 
 
 def _read(kernel: Kernel, columns: Sequence[Column], table: pa.Table | None) -> pa.RecordBatch:
-    """A table's updates in the engine's form."""
+    """Return a table's updates in the engine's form."""
     schema = arrow_schema([column.type for column in columns])
     if table is None:
         return trace.flatten([], schema)
@@ -273,7 +273,7 @@ def _carried(table: pa.Table, column: Column) -> str:
 
 
 def _cuts(times: Sequence[Ints], frontiers: Sequence[int] | None) -> tuple[int, list[int]]:
-    """The as_of, and the uppers of the micro-batches."""
+    """Return the as_of, and the uppers of the micro-batches."""
     seen = np.unique(np.concatenate([*times, np.empty(0, np.int64)]))
     uppers = [int(time) + 1 for time in seen] or [1]
     if frontiers is not None:

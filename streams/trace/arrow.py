@@ -4,7 +4,7 @@ import pyarrow as pa
 
 
 def decoded(kind: pa.DataType) -> pa.DataType:
-    """The type with the values of a dictionary in its place, inside lists and structs too."""
+    """The type with dictionaries replaced by their value types, also nested ones."""
     types = pa.types
     if types.is_dictionary(kind):
         return kind.value_type

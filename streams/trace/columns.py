@@ -40,7 +40,7 @@ _BLOCK = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Rows sorted into groups numbered from 0 in order of first appearance.
+    """Rows sorted into groups that are numbered from 0 in order of first appearance.
 
     `ids` has the group of each row, `first` the first row of each group.
     """
@@ -55,7 +55,7 @@ class Groups:
 
 
 def canonical(array: pa.Array) -> pa.Array:
-    """The same values with equal ones in the same bytes; of the same type."""
+    """Return the same values, with equal ones as equal bytes, in the same type."""
     if pa.types.is_floating(array.type) and len(array):
         values = array.to_numpy(zero_copy_only=False)
         clean = np.where(np.isnan(values), values.dtype.type(np.nan), values)
@@ -97,7 +97,7 @@ def key_form(array: pa.Array, kernel: Kernel) -> pa.Array:
 
 
 def sort_keys(array: pa.Array, kernel: Kernel) -> pa.Array:
-    """DuckDB's binary sort key of each value; NULL stays NULL. Costs a call of DuckDB."""
+    """Return DuckDB's binary sort key of each value; NULL stays NULL. Costs a DuckDB call."""
     statement = kernel.prepare(
         "SELECT CASE WHEN x IS NOT NULL THEN create_sort_key(x, 'ASC NULLS LAST')::BLOB END "
         "AS s FROM {t}",
@@ -107,7 +107,7 @@ def sort_keys(array: pa.Array, kernel: Kernel) -> pa.Array:
 
 
 def combined(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
+    """Return the column as one array."""
     if column.num_chunks == 1:
         return column.chunk(0)
     merged = column.combine_chunks()
@@ -120,7 +120,7 @@ def is_ascending(words: Words) -> bool:
 
 
 def ascending(words: Words) -> Ints:
-    """The order that sorts hashes, stably.
+    """Return the order that sorts hashes, stably.
 
     numpy sorts values eight times faster than it finds the order of them. So the place of each
     rides in its low bits, and the few whose high bits are equal are put right afterwards; in
@@ -154,7 +154,7 @@ def searched(held: Words, asked: Words, *, after: bool) -> Ints:
 
 
 def new_runs(ordered: Words) -> Flags:
-    """Where a value differs from the one before it; true at first."""
+    """Flag where a value differs from the one before it; true at first."""
     new = np.ones(len(ordered), np.bool_)
     np.not_equal(ordered[1:], ordered[:-1], out=new[1:])
     return new
@@ -209,7 +209,7 @@ def group(keys: Sequence[pa.Array | Ints], rows: int) -> Groups:
 
 
 def same(one: pa.Array, other: pa.Array) -> Flags:
-    """Where two columns in key form hold the same; NULL is a value like others."""
+    """Flag where two columns in key form are equal; NULL is a value like others."""
     equal = pc.equal(one, other)
     if equal.null_count:
         equal = pc.or_(pc.fill_null(equal, False), pc.and_(one.is_null(), other.is_null()))  # noqa: FBT003 - pyarrow's own signature
@@ -222,7 +222,7 @@ def _codes(key: pa.Array | Ints) -> Ints:
 
 
 def first_rows(codes: Ints) -> Ints:
-    """For codes numbered by first appearance: where each appears first."""
+    """Return the first position of each code; codes are numbered by first appearance."""
     count = int(codes.max()) + 1 if len(codes) else 0
     first = np.empty(count, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
@@ -254,7 +254,7 @@ def _mix(words: Words) -> None:
 
 
 def hash_keys(keys: Sequence[pa.Array], rows: int) -> Words:
-    """The 64-bit hash of each row's key; `keys` are columns in key form."""
+    """Return the 64-bit hash of each row's key; `keys` are columns in key form."""
     result = np.full(rows, _STRIDE, np.uint64)
     for key in keys:
         result *= np.uint64(31)

@@ -1,4 +1,4 @@
-"""A connection to DuckDB: its settings, the functions it calls, and what its failures mean."""
+"""A DuckDB connection: its settings, its functions, and the classification of its errors."""
 
 import duckdb
 import duckdb.func

@@ -1,4 +1,4 @@
-"""Sums and products of diffs: exact, or an error; never a number that wrapped around.
+"""Sums and products of diffs: exact, or `DiffOverflow`; never wrapped around.
 
 A multiplicity is an int64. Clients may write up to 2^53 (`storage.limits`), sums of them and
 joins, which multiply, may leave the range. What adds multiplicities up does it here: a number

@@ -40,7 +40,7 @@ _LOW_HALF = (1 << _HALF) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entries:
+class Digits:
     """Sparse digits of many sums: `owner` says whose each entry is."""
 
     owner: Ints
@@ -48,7 +48,7 @@ class Entries:
     digits: Ints
 
 
-def split(values: Doubles, weights: Ints, owner: Ints) -> Entries:
+def split(values: Doubles, weights: Ints, owner: Ints) -> Digits:
     """The entries of `values[i] * weights[i]` for sum `owner[i]`."""
     mantissa, place, negative = _parts(values)
     result = _weighted(mantissa, place, np.where(negative, -weights, weights), owner)
@@ -58,10 +58,10 @@ def split(values: Doubles, weights: Ints, owner: Ints) -> Entries:
     odd = np.flatnonzero(~finite)
     below = np.where(negative[odd], MINUS_INFINITY, INFINITY)
     special = np.where(np.isnan(values[odd]), NAN, below)
-    return join(result, Entries(owner[odd], special, weights[odd]))
+    return join(result, Digits(owner[odd], special, weights[odd]))
 
 
-def products(one: Doubles, other: Doubles, weights: Ints, owner: Ints) -> Entries:
+def products(one: Doubles, other: Doubles, weights: Ints, owner: Ints) -> Digits:
     """The entries of `one[i] * other[i] * weights[i]` for sum `owner[i]`, in units of 2^-2148.
 
     What is not finite counts as zero: the sums of the factors say that it is there.
@@ -83,7 +83,7 @@ def _parts(values: Doubles) -> tuple[Ints, Ints, npt.NDArray[np.bool_]]:
     return mantissa, np.maximum(exponent, 1) - 1, bits < 0
 
 
-def _weighted(mantissa: Ints, place: Ints, signs: Ints, owner: Ints) -> Entries:
+def _weighted(mantissa: Ints, place: Ints, signs: Ints, owner: Ints) -> Digits:
     if np.abs(signs).sum(dtype=np.float64) < _SAFE_WEIGHT:
         return _products(mantissa, place, signs, owner)
     # 16 bits of the weights at a time, each product carried at once
@@ -93,7 +93,7 @@ def _weighted(mantissa: Ints, place: Ints, signs: Ints, owner: Ints) -> Entries:
     )
 
 
-def integers(entries: Entries, count: int) -> npt.NDArray[np.object_]:
+def integers(entries: Digits, count: int) -> npt.NDArray[np.object_]:
     """The sums 0 .. count - 1 as Python's integers, in the unit of their lowest bin."""
     result = np.zeros(count, object)
     normal = entries.bins >= 0
@@ -104,7 +104,7 @@ def integers(entries: Entries, count: int) -> npt.NDArray[np.object_]:
     return result
 
 
-def is_special(entries: Entries, count: int) -> npt.NDArray[np.bool_]:
+def is_special(entries: Digits, count: int) -> npt.NDArray[np.bool_]:
     """Which of the sums 0 .. count - 1 have a NaN or an infinity in them."""
     entries = gather(entries)
     flags = np.zeros(count, np.bool_)
@@ -112,19 +112,19 @@ def is_special(entries: Entries, count: int) -> npt.NDArray[np.bool_]:
     return flags
 
 
-def _products(mantissa: Ints, place: Ints, weights: Ints, owner: Ints) -> Entries:
+def _products(mantissa: Ints, place: Ints, weights: Ints, owner: Ints) -> Digits:
     shift = place & 31
     low = (mantissa & _MASK) << shift
     high = (mantissa >> 32) << shift
     parts = (low & _MASK, (low >> 32) + (high & _MASK), high >> 32)
-    return Entries(
+    return Digits(
         np.tile(owner, 3),
         np.concatenate([(place >> 5) + index for index in range(3)]),
         np.concatenate([part * weights for part in parts]),
     )
 
 
-def gather(entries: Entries) -> Entries:
+def gather(entries: Digits) -> Digits:
     """One entry for each (owner, bin), none of zero, sorted by owner, then bin."""
     if not len(entries.bins):
         return entries
@@ -134,33 +134,33 @@ def gather(entries: Entries) -> Entries:
     if cells <= max(4 * len(codes), 1 << 12):
         totals = sum_at(codes, cells, entries.digits)
         kept = np.flatnonzero(totals)
-        return Entries(kept // span, kept % span + MINUS_INFINITY, totals[kept])
+        return Digits(kept // span, kept % span + MINUS_INFINITY, totals[kept])
     groups: Groups = group([codes], len(codes))
     totals = sum_by(groups, entries.digits)
     codes = codes[groups.first]
     order = np.argsort(codes)
     order = order[totals[order] != 0]
-    return Entries(codes[order] // span, codes[order] % span + MINUS_INFINITY, totals[order])
+    return Digits(codes[order] // span, codes[order] % span + MINUS_INFINITY, totals[order])
 
 
-def carried(entries: Entries) -> Entries:
+def carried(entries: Digits) -> Digits:
     """The same sums with digits below 2^33, from `gather`ed entries."""
     return gather(_carry_once(entries))
 
 
-def _carry_once(entries: Entries) -> Entries:
+def _carry_once(entries: Digits) -> Digits:
     is_digit = entries.bins >= 0
     over = np.where(is_digit, entries.digits >> 32, 0)
     stay = np.where(is_digit, entries.digits & _MASK, entries.digits)
     moved = np.flatnonzero(over)
-    return Entries(
+    return Digits(
         np.concatenate((entries.owner, entries.owner[moved])),
         np.concatenate((entries.bins, entries.bins[moved] + 1)),
         np.concatenate((stay, over[moved])),
     )
 
 
-def store(entries: Entries, count: int) -> pa.Array:
+def store(entries: Digits, count: int) -> pa.Array:
     """The sums 0 .. count - 1 as a column of type `STORED`; `entries` come from `gather`."""
     offsets = np.searchsorted(entries.owner, np.arange(count + 1)).astype(np.int32)
     fields = [pa.array(entries.bins.astype(np.int16)), pa.array(entries.digits)]
@@ -168,25 +168,25 @@ def store(entries: Entries, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(offsets), values, type=STORED)
 
 
-def load(column: pa.Array) -> Entries:
+def load(column: pa.Array) -> Digits:
     """The entries of a stored column; row i owns its own. NULL is a sum of nothing."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
     values = column.flatten()
     bins = values.field(0).to_numpy(zero_copy_only=False).astype(np.int64)
     owner = np.repeat(np.arange(len(column)), lengths)
-    return Entries(owner, bins, values.field(1).to_numpy(zero_copy_only=False))
+    return Digits(owner, bins, values.field(1).to_numpy(zero_copy_only=False))
 
 
-def join(*parts: Entries) -> Entries:
+def join(*parts: Digits) -> Digits:
     """All entries of the parts."""
-    return Entries(
+    return Digits(
         np.concatenate([part.owner for part in parts]),
         np.concatenate([part.bins for part in parts]),
         np.concatenate([part.digits for part in parts]),
     )
 
 
-def nearest(entries: Entries, count: int) -> Doubles:
+def nearest(entries: Digits, count: int) -> Doubles:
     """The sums 0 .. count - 1, each rounded once to the nearest double, ties to even."""
     result = np.zeros(count, np.float64)
     entries = gather(entries)
@@ -205,7 +205,7 @@ def nearest(entries: Entries, count: int) -> Doubles:
     return _special(result, entries, normal)
 
 
-def _special(result: Doubles, entries: Entries, normal: npt.NDArray[np.bool_]) -> Doubles:
+def _special(result: Doubles, entries: Digits, normal: npt.NDArray[np.bool_]) -> Doubles:
     if normal.all():
         return result
     has = np.zeros((4, len(result)), np.bool_)

@@ -1,15 +1,15 @@
 """Functions that a user wrote in Python: values, and what DuckDB calls in their place.
 
-A function is its text, which is all that travels: it is made anew in every process that calls
-it, and no object is pickled. In plans it goes by its *symbol*, its name and a hash of its text
-(`score@3fa9c1d2e4b50617`), so that two functions of one name never meet: a plan's text, and
-with it the fingerprint of its state, says which code it calls, and a kernel may know any
-number of functions. For people the hash is left out (`without_hash`).
+A function is its text, and only the text is sent: every process that calls the function
+compiles it, and no object is pickled. In plans it goes by its *symbol*, its name and a hash of
+its text (`score@3fa9c1d2e4b50617`), so that two functions of one name never meet: a plan's
+text, and with it the fingerprint of its state, says which code it calls, and a kernel may know
+any number of functions. For people the hash is left out (`without_hash`).
 
-Whoever declares a function promises that it is deterministic and that each value depends on
-its own row alone. Rows come in batches of any size and are retracted by computing them again,
-so a function that breaks the promise gives wrong answers, which nothing here can notice but
-for a result of the wrong length or type.
+The author of a function guarantees that it is deterministic and that each value depends on its
+own row alone. Rows come in batches of any size and are retracted by computing them again, so a
+function that breaks the promise gives wrong answers, which nothing here can notice but for a
+result of the wrong length or type.
 """
 
 import hashlib

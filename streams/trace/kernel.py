@@ -7,7 +7,7 @@ travels as the nearest type it can and is cast on the way in.
 
 Statements that run again and again are prepared once over *ports* (rule 33): a port is a
 stable object whose Arrow table is swapped before each call. A prepared statement over a table
-that is registered anew would keep reading the old one.
+that is registered again would keep reading the old one.
 """
 
 import functools
@@ -133,7 +133,7 @@ class Kernel:
         self._rendered: dict[str, bool] = {}
         self._functions: dict[str, Function] = {}
         self.raised: dict[str, str] = {}
-        """By name of a Python function, what it raised first; whoever reads it clears it."""
+        """The first exception of each Python function, by its name; the reader clears it."""
 
     def query(self, sql: str, /, **tables: pa.Table | pa.RecordBatch) -> pa.Table:
         """The answer to `sql`, in which the tables go by the names of the arguments.

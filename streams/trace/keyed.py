@@ -1,4 +1,4 @@
-"""A keyed arrangement: for each key, what was said of it last.
+"""A keyed arrangement: the latest row of each key.
 
 Columns of a run: `h`, the key columns `k0 ..`, `live`, then the caller's columns. A run has a
 key at most once; of several runs the newest that has the key counts. A row that is not live

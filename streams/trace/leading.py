@@ -1,4 +1,4 @@
-"""The first rows of groups in a sorted arrangement, from a lower bound on (rule 37).
+"""Finds the first rows of groups in a sorted arrangement, from a lower bound on (rule 37).
 
 The arrangement is that of `trace.ordered`, whose runs here have the columns of a row between
 the value that orders it and its multiplicity. Cost: O(log n) places of each run for each group,

@@ -1,4 +1,4 @@
-"""Merging sorted runs a piece at a time, so that a merge holds a piece and never the whole.
+"""Merges sorted runs piece by piece, so that only one piece is in memory.
 
 Of sorted parts what lies in one range of their order can be merged by itself, and what comes
 of the ranges in order is the whole:

@@ -1,4 +1,4 @@
-"""An arrangement of rows by key: all rows of a key, each with its multiplicity.
+"""A multiset arrangement: all rows of a key, each with its multiplicity.
 
 Columns of a run: `h` (hash of the key), the row's columns, `diff`. The runs add up:
 

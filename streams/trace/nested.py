@@ -1,4 +1,4 @@
-"""Nested Arrow columns as DuckDB imports them.
+"""Copies nested Arrow columns into the form that DuckDB can import.
 
 DuckDB refuses a struct below a struct that was cut out of a longer column, and Arrow cuts
 wherever rows are sliced or the chunks of a table's columns end at different rows. So every

@@ -10,6 +10,7 @@ import pyarrow as pa
 from streams.errors import InvalidStatement
 from streams.plan.typenames import stored as stored_type
 from streams.testing import Maintained, maintain
+from streams.trace.unions import as_union, carried
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.oracle import Answer, Oracle, Rows
 from tests.catalogue.values import LAST, TYPES, updates
@@ -132,7 +133,7 @@ def _contents(
     """The view's rows, as text, at each time from 0 on."""
     connection.register("changes", pa.Table.from_batches([view._updates]))
     casts = [
-        as_text(f"CAST(c{place} AS {type_})", kind)
+        as_text(as_union(f"CAST(c{place} AS {carried(type_)})", type_), kind)
         for place, (type_, kind) in enumerate(zip(types, shown, strict=True))
     ]
     found = connection.execute(f"SELECT time, diff, {', '.join(casts)} FROM changes").fetchall()

@@ -65,7 +65,7 @@ def high_of(
     reader: MemoryRawReader | RawReader, topic: Topic, partition: int, least: int
 ) -> Offset:
     """The end of a partition once it is at least so far: committed is not yet visible."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while True:
         high = reader.ends(topic)[partition].high
         if high >= least or time.monotonic() > deadline:

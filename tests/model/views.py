@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from streams.compute.checkpoints import (
     Checkpoint,
-    Hydration,
+    HydrationCheckpoint,
     newest,
     removable,
     retained,
@@ -213,7 +213,7 @@ class Replica:
             disk.hydration = replace(disk.hydration, slices=len(divided), chunks=keys)
             return
         disk.plan = {name: self.client.position[name] - 1 for name in IMPORTS}
-        disk.hydration = Hydration(
+        disk.hydration = HydrationCheckpoint(
             self.version, self.incarnation, as_of, len(divided), 0, frozenset(), keys
         )
         disk.records = []
@@ -379,7 +379,7 @@ class Replica:
         disk, upper = self.disk, self._upper()
         found = list(disk.runs)
         disk.records = list(retained(disk.records, upper))
-        records: list[Checkpoint | Hydration] = [*disk.records]
+        records: list[Checkpoint | HydrationCheckpoint] = [*disk.records]
         if disk.hydration is not None:
             records.append(disk.hydration)
         for run in removable(found, records, [self.state.runs]):

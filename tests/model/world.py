@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from streams.compute.checkpoints import Checkpoint, Hydration
+from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
 from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import ChunkRef
 from streams.storage import machine
@@ -143,7 +143,7 @@ class Disk:
 
     records: list[Checkpoint] = field(default_factory=list)
     runs: dict[str, object] = field(default_factory=dict)
-    hydration: Hydration | None = None
+    hydration: HydrationCheckpoint | None = None
     plan: dict[CollectionId, int] = field(default_factory=dict)
     offsets: dict[str, tuple[int, dict[int, int], str]] = field(default_factory=dict)
     spark: tuple[int, int] | None = None

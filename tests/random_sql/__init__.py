@@ -7,7 +7,9 @@
 | `chance` | what decides: numbers that hypothesis draws, so that failures shrink |
 | `tables` | columns of every type, and rows that come, go and come back |
 | `writer` | what is in scope while a query is written, and how ties are broken in it |
-| `scalars`, `relations`, `derived`, `subqueries`, `groups`, `windows` | the parts of a query |
+| `scalars`, `nested` | expressions |
+| `relations`, `nearest`, `derived`, `subqueries` | relations and subqueries |
+| `groups`, `windows` | aggregates and windows |
 | `selects`, `recursion` | whole queries |
 | `case` | tables, query and cuts of time; the same as a script |
 | `judge` | the view against DuckDB at every time: what is compared, and what is not |

@@ -138,6 +138,12 @@ def catalog(drawn: Case, kernel: Kernel) -> dict[str, Relation]:
     }
 
 
+def has_unions(drawn: Case) -> bool:
+    """Whether values in it are unions, which a plan carries as structs, and DuckDB does not."""
+    texts = [drawn.query, *(table.definition for table in drawn.tables)]
+    return any(word in text for text in texts for word in ("UNION(", "union_"))
+
+
 def spans_times(drawn: Case) -> bool:
     """Whether the query has no meaning over one state alone, as DuckDB has it."""
     return any(word in drawn.query for word in ("RECURSIVE", "mz_now"))

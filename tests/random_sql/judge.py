@@ -1,7 +1,8 @@
 """DuckDB's word on a maintained view: its contents, and whether errors exist, at every time.
 
-Compared are the rows, as a multiset and by type, at every time from the view's since to its
-upper; or, where DuckDB fails over the contents of that time, that the view has an error then.
+Compared are the names and types of columns, as a table of the query has them, and the rows, as
+a multiset and by type, at every time from the view's since to its upper; or, where DuckDB fails
+over the contents of that time, that the view has an error then.
 What a view's errors say, how many there are, and the rows that a view still has beside an
 error are not compared: DuckDB has only one answer.
 
@@ -35,11 +36,13 @@ from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
 from streams.plan.ir import Relational, children
 from streams.plan.passes import optimise
+from streams.plan.typenames import stored
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
 from streams.trace.connection import create
 from streams.trace.functions import vectorised
 from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.unions import as_union, carried
 from tests.random_sql.case import Case, catalog, spans_times
 from tests.random_sql.tables import Table
 from tests.support.plan_sql import to_sql
@@ -131,6 +134,8 @@ class Judge:
         """Ask DuckDB at every time. Errors: AssertionError."""
         self.undetermined = 0
         types = [column.type for column in view.columns]
+        if "MUTUALLY" not in case.query:
+            self._compare_columns(case.query, view)
         histories = self._contents(view, types)
         moved = {view.since, *(each.time for table in case.tables for each in table.updates)}
         want = None
@@ -145,6 +150,22 @@ class Judge:
                 f"\nDuckDB: {_text(want)} {self.failure}"
             )
             self.undetermined += 1
+
+    def _compare_columns(self, query: str, view: Maintained) -> None:
+        """Ask DuckDB for the names and types that a table of the query has."""
+        self.connection.execute("SET VARIABLE now = -1")  # when all is empty: a table is filled
+        try:
+            self.connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE columns_of_view AS ({query})"
+            )
+        except _FAILS:
+            return
+        except duckdb.NotImplementedException as error:  # without its optimiser it cannot
+            raise Refused(str(error).splitlines()[0], unbound=True) from error
+        made = self.connection.execute("DESCRIBE columns_of_view").fetchall()
+        want = [(name, stored(type_)) for name, type_, *_ in made]
+        got = [(column.name, column.type) for column in view.columns]
+        assert got == want, f"columns of the view: {got}, of DuckDB's table: {want}"
 
     def _is_undetermined(
         self, case: Case, view: Maintained, time: int, types: list[str],
@@ -232,7 +253,8 @@ class Judge:
         # Not `view.updates`: DuckDB does not read a batch of no enums but empty lists of them.
         self.connection.register("changes", pa.Table.from_batches([view._updates]))
         shown = ", ".join(
-            as_text(f"CAST(c{n} AS {type_})", type_) for n, type_ in enumerate(types)
+            as_text(as_union(f"CAST(c{n} AS {carried(type_)})", type_), type_)
+            for n, type_ in enumerate(types)
         )
         rows = self.connection.execute(f"SELECT time, diff, {shown} FROM changes").fetchall()
         histories = []

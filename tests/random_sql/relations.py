@@ -1,6 +1,7 @@
 """What stands behind FROM: tables, subqueries, series, and joins of every kind."""
 
 from tests.random_sql import derived
+from tests.random_sql.nearest import asof
 from tests.random_sql.scalars import link, predicate
 from tests.random_sql.tables import KINDS, ROUNDED, Table, Term
 from tests.random_sql.writer import From, Writer, columns_of, pinned
@@ -95,6 +96,10 @@ def _kind(table: Table, column: str) -> str:
 def _joined(writer: Writer, left: From, depth: int) -> From:
     text, terms = left
     other, offered = relation(writer, depth)
+    if writer.chance.maybe(12):
+        nearest = asof(writer, left, (other, offered))
+        if nearest:
+            return nearest
     kind = writer.chance.among(_JOINS)
     if kind == "CROSS":
         return f"{text} CROSS JOIN {other}", terms + offered

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tests.random_sql import nested
 from tests.random_sql.tables import RARE, SIMPLE, Term
 from tests.random_sql.writer import Writer
 
@@ -52,9 +53,7 @@ _CONVERTED = {
         ("list", "list_sum({0})"), ("list", "len(list_filter({0}, lambda e: e > 1))"),
         ("number", "list_sum(list_transform([{0}, 2], lambda e: e * {0}))"),
         ("json", "json_array_length({0})"), ("json", "TRY_CAST({0}->>'a' AS INTEGER)"),
-        ('STRUCT(x INTEGER, "Y y" VARCHAR)', "{0}.x"), ("MAP(VARCHAR, INTEGER)", "{0}['x']"),
-        ("STRUCT(x INTEGER)[]", "{0}[1].x"), ("BLOB", "octet_length({0})"),
-        ("BIT", "bit_count({0})"), ("INTEGER[3]", "{0}[2]"),
+        ("BLOB", "octet_length({0})"), ("BIT", "bit_count({0})"),
         ("INTERVAL", "date_part('day', {0})"),
     ],
     "text": [("number", "{0}::VARCHAR"), ("bool", "{0}::VARCHAR"), ("date", "{0}::VARCHAR"),
@@ -100,6 +99,8 @@ FUNCTIONS = {
 def output(writer: Writer, terms: list[Term]) -> Term:
     """Something to show: mostly a column, sometimes computed of columns."""
     chance, term = writer.chance, writer.chance.among(terms)
+    if chance.maybe(6):
+        return nested.packed(writer, terms)
     if writer.fails and chance.maybe(50):
         return failing(writer, terms, chance.pick("number", *_FAILING)) or term
     if chance.maybe(45):
@@ -112,7 +113,7 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
     chance = writer.chance
     found = [
         (source.sql, pattern)
-        for kind, pattern in _CONVERTED.get(term.kind, [])
+        for kind, pattern in [*_CONVERTED.get(term.kind, []), *nested.patterns(term.kind)]
         for source in terms
         if source.kind == kind
     ]
@@ -120,12 +121,13 @@ def computed(writer: Writer, terms: list[Term], term: Term) -> Term:
         kind, pattern, *_ = FUNCTIONS[chance.among(writer.functions)]
         numbers = [of_kind(writer, terms, "number").sql for _ in range(2)]
         return Term(pattern.format(*numbers), kind)
-    if found and chance.maybe(25):
+    if found and chance.maybe(40):
         sql, pattern = chance.among(found)
         return Term(pattern.format(sql), term.kind)
-    if term.kind not in _COMPUTED:
+    if term.kind.startswith("packed"):
         return term
-    pattern = chance.among(_COMPUTED[term.kind])
+    own = _COMPUTED.get(term.kind, [])
+    pattern = chance.among(own if own and chance.maybe(90) else nested.same())
     other = of_kind(writer, terms, term.kind).sql
     test = predicate(writer, terms) if "{p}" in pattern else ""
     return Term(pattern.format(term.sql, other, p=test), term.kind)

@@ -6,10 +6,12 @@ from functools import partial
 from tests.random_sql import groups, recursion, relations, subqueries, windows
 from tests.random_sql.chance import Chance
 from tests.random_sql.scalars import failing, lenient, of_kind, output
-from tests.random_sql.tables import Table, Term
-from tests.random_sql.writer import Select, Writer, asked, pinned, shown
+from tests.random_sql.tables import RARE, Table, Term
+from tests.random_sql.writer import Select, Writer, asked, pinned, shown, told_apart
 
 _SETS = ("number", "number", "number", "text", "bool")
+_UNORDERED = ("json_each", " RIGHT ")
+"""Where the columns of a FROM do not stand as the terms do."""
 
 
 def query(chance: Chance, tables: list[Table], functions: list[str]) -> tuple[str, str]:
@@ -51,9 +53,15 @@ def select(writer: Writer, depth: int) -> Select:
         return groups.grouped(writer, text, terms)
     outputs = [_output(writer, terms, depth) for _ in range(writer.chance.pick(1, 2, 2, 3))]
     outputs.sort(key=partial(_place, terms))
-    listed, columns = shown(writer, outputs)
     distinct = "DISTINCT " if writer.chance.maybe(12) else ""
-    if writer.outer and writer.chance.maybe(15):
+    if writer.chance.maybe(10) and not any(each in source for each in _UNORDERED):
+        shown_as = told_apart([term.sql.rpartition(".")[2] for term in terms])
+        if shown_as:
+            pairs = zip(shown_as, terms, strict=True)
+            return f"SELECT {distinct}*{text}", [Term(name, term.kind) for name, term in pairs]
+    is_first = bool(writer.outer) and writer.chance.maybe(15)
+    listed, columns = shown(writer, outputs, unique=is_first)
+    if is_first:
         names = ", ".join(each.sql for each in columns)
         text += f" ORDER BY {names} LIMIT 1"
     return f"SELECT {distinct}{listed}{text}", columns
@@ -96,7 +104,9 @@ def _output(writer: Writer, terms: list[Term], depth: int) -> Term:
 def _set(writer: Writer, depth: int) -> Select:
     """Two or three queries under set operations."""
     chance = writer.chance
-    kinds = [chance.among(_SETS) for _ in range(chance.pick(1, 2))]
+    types = [each for table in writer.tables for each in table.columns.values()]
+    mixed = [*_SETS, *(kind for kind in types if kind in RARE)]
+    kinds = [chance.among(mixed) for _ in range(chance.pick(1, 2))]
     rows, where, columns = _of_kinds(writer, kinds, depth)
     text = rows + where()
     for _ in range(chance.pick(1, 1, 2)):
@@ -104,6 +114,11 @@ def _set(writer: Writer, depth: int) -> Select:
         if chance.maybe(50):  # else the same rows but for the condition, so that most meet
             rows, where, _ = _of_kinds(writer, kinds, depth)
         text = f"({text}) {verb} ({rows}{where()})"
+    if chance.maybe(20):
+        verb = chance.pick("UNION ALL BY NAME", "UNION BY NAME")
+        rows, where, other = _of_kinds(writer, kinds, depth)
+        text = f"({text}) {verb} ({rows}{where()})"
+        columns = [*columns, *(each for each in other if each not in columns)]
     return text, columns
 
 
@@ -112,7 +127,7 @@ def _of_kinds(
 ) -> tuple[str, Callable[[], str], list[Term]]:
     """A SELECT of these kinds, what writes a condition for it, and its columns."""
     source, terms = relations.source(writer, depth)
-    listed, columns = shown(writer, [of_kind(writer, terms, kind) for kind in kinds])
+    listed, columns = shown(writer, [of_kind(writer, terms, kind) for kind in kinds], True)
     where = partial(_where, writer, terms, depth, source)
     return f"SELECT {listed} FROM {source}", where, columns
 

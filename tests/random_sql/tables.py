@@ -57,15 +57,16 @@ SIMPLE |= {
         "'null'",
     ],
 }
-_ENUMS = "ENUM('z', 'a')[]"
 RARE = {
     # DuckDB does not read an Arrow batch in which all lists of enums are empty or NULL
-    kind.replace(_ENUMS, "VARCHAR[]"): [each for each in literals if each != "[]"]
-    if kind == _ENUMS
-    else literals
+    kind: literals
     for kind, *literals in (VALUES | NESTED).values()
-    if kind not in SIMPLE and not kind.startswith("UNION")
+    if kind not in SIMPLE and kind != "ENUM('z', 'a')[]"
 }
+NESTED_KINDS = [
+    kind for kind in RARE if kind[-1] == "]" or (kind.endswith(")") and "DEC" not in kind)
+]
+"""Types whose values have parts."""
 RARE |= {kind: ["NULL", "1", "2", "0", edge] for kind, edge in _UNSIGNED.items()}
 LAST = 4
 """The last time of a change."""
@@ -113,6 +114,8 @@ def tables(chance: Chance) -> list[Table]:
     kinds["d"] = chance.pick("INTEGER[]", "JSON") if chance.maybe(45) else chance.among(more)
     if chance.maybe(27):
         kinds["d"] = chance.among(list(RARE))
+    if chance.maybe(25):
+        kinds["c"] = chance.among(NESTED_KINDS)
     width = chance.pick(2, 3, 9)
     return [_table(chance, name, kinds, width) for name in "tuw"[: chance.pick(2, 1, 3)]]
 

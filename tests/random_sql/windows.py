@@ -31,7 +31,7 @@ def windowed(writer: Writer, depth: int) -> Select:
         over = f"{by}ORDER BY {_order(writer, terms)}"
         calls.append(Term("rank() OVER win", "number"))
         where += f" WINDOW win AS ({over})"
-    listed, columns = shown(writer, [*terms, *calls])
+    listed, columns = shown(writer, [*terms, *calls], unique=True)
     last = columns[-1]
     qualify = chance.pick("", "", "", f" QUALIFY {predicate(writer, [last])}")
     return f"SELECT {listed} FROM {text}{where}{qualify}", columns
@@ -90,6 +90,11 @@ def _rows(writer: Writer, terms: list[Term], by: str, row: str) -> Term:
     frame += writer.chance.pick("", "", " EXCLUDE CURRENT ROW")
     call = _framed(writer, terms)
     order = _any_order(writer, terms)
+    if "EXCLUDE" not in frame and writer.chance.maybe(25):
+        # Peers are those of the query's order: only where these are equal rows no tie shows.
+        whole = ", ".join(term.sql for term in terms)
+        frame += writer.chance.pick(" EXCLUDE TIES", " EXCLUDE GROUP")
+        return Term(f"{call.sql} OVER ({by}ORDER BY {whole} {frame})", call.kind)
     return Term(f"{call.sql} OVER ({by}ORDER BY {order}⟦, {row}⟧ {frame})", call.kind)
 
 

@@ -7,6 +7,7 @@ and ties are broken by what is left.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -81,9 +82,33 @@ def columns_of(table: Table, alias: str) -> list[Term]:
     ]
 
 
-def shown(writer: Writer, outputs: list[Term]) -> Select:
-    """A select list with new names, and the columns by these."""
-    prefix = writer.alias("o")
+def shown(writer: Writer, outputs: list[Term], unique: bool = False) -> Select:
+    """A select list, and its columns by the names that another query gives them.
+
+    Names may repeat, unless they have to be `unique`, and a column may keep the one it has.
+    """
+    chance, prefix = writer.chance, writer.alias("o")
     names = [f"{prefix}_{i}" for i in range(len(outputs))]
     listed = ", ".join(f"{o.sql} AS {n}" for o, n in zip(outputs, names, strict=True))
+    if len(outputs) > 1 and not unique and chance.maybe(20):
+        kept = chance.maybe(50) and all(re.fullmatch(r"\w+\.\w+", o.sql) for o in outputs)
+        again = [chance.pick(names[0], names[0], names[0].upper()) for _ in names]
+        written = [o.sql.rpartition(".")[2] for o in outputs] if kept else again
+        found = told_apart(written)
+        if found:
+            return ", ".join(
+                o.sql if kept else f"{o.sql} AS {n}"
+                for o, n in zip(outputs, written, strict=True)
+            ), [Term(n, o.kind) for o, n in zip(outputs, found, strict=True)]
     return listed, [Term(n, o.kind) for o, n in zip(outputs, names, strict=True)]
+
+
+def told_apart(names: list[str]) -> list[str]:
+    """The names of a subquery's columns: `a`, `a_1`; none if such a name is there already."""
+    seen = Counter[str]()
+    found = []
+    for name in names:
+        before = seen[name.lower()]
+        found.append(f"{name}_{before}" if before else name)
+        seen[name.lower()] += 1
+    return found if len({name.lower() for name in found}) == len(found) else []

@@ -1,7 +1,7 @@
 """The fold of a group's log, as a stranger writes one from the page.
 
 The section numbers are those of `schemas/CLIENTS.md`, part 4. A state is kept as plain
-records, in the words of `schemas/avro/shard_state_6.avsc`.
+records, in the words of `schemas/avro/shard_state.avsc`.
 """
 
 from collections.abc import Iterable
@@ -56,7 +56,7 @@ class Fold:
         if name == "shard_skip":  # void itself: who folds knows it already (4.7)
             self.tick(offset, at_ms)
             return
-        kind = name.removeprefix("shard_").rstrip("_234")  # later forms have more fields
+        kind = name.removeprefix("shard_")
         self.tick(offset, at_ms)
         if self.group and event["group"] != self.group:
             return
@@ -153,7 +153,7 @@ class Fold:
     def presented(self, found: Record | None, event: Record) -> Record | None:
         """The capability that is presented, if it is live and its token fits."""
         held = None if found is None else found["capabilities"].get(event["capability"])
-        return None if held is None or held["token"] != event.get("token", "") else held
+        return None if held is None or held["token"] != event["token"] else held
 
     def granted(self, right: str, frontier: int, lease: int | None, **more: Any) -> Record:
         made = {"right": right, "frontier": frontier, "lease_ms": lease, "expires_ms": None}
@@ -173,8 +173,8 @@ class Fold:
         if event["collection"] in self.collections:
             return
         self.group = event["group"]
-        start, lease = event["frontier"], event.get("lease_ms")
-        for_ever = event.get("is_write_critical", False)
+        start, lease = event["frontier"], event["lease_ms"]
+        for_ever = event["is_write_critical"]
         held = {event["write"]: self.granted("WRITE", start, None if for_ever else lease)}
         if event["read"] is not None:
             held[event["read"]] = self.granted("READ", start, lease)
@@ -188,7 +188,7 @@ class Fold:
 
     def on_acquire(self, event: Record, offset: int) -> None:
         found = self.live(event["collection"])
-        token, name = event.get("token", ""), event["capability"]
+        token, name = event["token"], event["capability"]
         if found is None or (token and event["lease_ms"] is not None):
             return
         old = found["capabilities"].get(name)
@@ -230,7 +230,7 @@ class Fold:
         old = self.presented(found, event)
         if found is None or old is None or event["frontier"] is EMPTY:
             return
-        if event.get("new_token") is not None:
+        if event["new_token"] is not None:
             if old["lease_ms"] is not None or event["frontier"] < old["frontier"]:
                 return
             old["token"] = event["new_token"]
@@ -251,13 +251,13 @@ class Fold:
             return
         old, name = self.presented(found, event), event["capability"]
         others = [n for n, c in found["capabilities"].items() if c["right"] == "WRITE"]
-        if old is None or (event.get("sole") and set(others) - {name}):
+        if old is None or (event["sole"] and set(others) - {name}):
             return
         del found["capabilities"][event["capability"]]
         self.settle(found)
         if old["right"] == "WRITE":
             self.seal_if_last(found)
-        found["released"] |= event.get("whole", False)
+        found["released"] |= event["whole"]
         self.end_if_last(found, offset)
 
     def end_if_last(self, found: Record, offset: int) -> None:
@@ -275,7 +275,7 @@ class Fold:
     # 4.2: Append and Advance
 
     def on_append(self, event: Record, offset: int) -> None:
-        parts, renewals = event["parts"], event.get("renewals", [])
+        parts, renewals = event["parts"], event["renewals"]
         touched = {each["collection"] for each in (*parts, *renewals)}
         before = {id_: copied(each) for id_, each in self.collections.items() if id_ in touched}
         stages = self.stages
@@ -291,7 +291,7 @@ class Fold:
 
     def is_overtaken(self, event: Record) -> bool:
         """Whether updates came to the collections after what its writer had read of them."""
-        upto = event.get("read_upto")
+        upto = event["read_upto"]
         found = [self.collections.get(part["collection"]) for part in event["parts"]]
         changed = [each["changed"] for each in found if each is not None]
         return upto is not None and any(at is not None and at > upto for at in changed)
@@ -407,7 +407,7 @@ class Fold:
         end = max(later(batch["upper"]) for batch in gone)
         if event["since"] > found["since"] or end > later(found["upper"]):
             return
-        stages = event.get("stages", [])
+        stages = event["stages"]
         if any(stage not in self.stages for stage in stages) or self.is_gone(event["chunks"]):
             return
         staged = [chunk for stage in stages for chunk in self.stages[stage]["chunks"]]
@@ -476,13 +476,13 @@ class Fold:
 
     def load(self, state: Record) -> None:
         self.group, self.upto, self.clock = state["group"], state["upto"], state["clock_ms"]
-        self.appended, self.began = state.get("appended_ms", self.clock), self.upto
+        self.appended, self.began = state["appended_ms"], self.upto
         for each in state["collections"]:
             self.collections[each["id"]] = loaded(each)
-        for id_ in state.get("dropped", []):
+        for id_ in state["dropped"]:
             self.collections[id_] = nothing()
         self.decided = {d["id"]: d["offset"] for d in state["decided"]}
-        self.commands = {d["id"]: None for d in state.get("kept", [])}
+        self.commands = {d["id"]: None for d in state["kept"]}
         self.floor = binding(state["floor"]) or {}
         self.stages = {s.pop("name"): s for s in map(unranged, state["stages"])}
         self.superseded = [unranged(each) for each in state["superseded"]]

@@ -46,15 +46,12 @@ def nothing() -> Record:
 
 
 def loaded(stored: Record) -> Record:
-    """A collection of a state of any form, as a fold keeps it."""
-    held = {c["id"]: {"token": "", **c} for c in stored["capabilities"]}
+    """A collection of a state, as a fold keeps it."""
+    held = {c["id"]: {**c} for c in stored["capabilities"]}
     for capability in held.values():
         del capability["id"]
     batches = [{**unranged(b), "source": binding(b["source"])} for b in stored["batches"]]
-    linked = [batch["offset"] for batch in batches if batch["chunks"]]
     return {
-        **nothing(),
-        "changed": max(linked, default=None),  # a form that says otherwise has it
         **{name: value for name, value in stored.items() if name != "id"},
         "batches": batches,
         "capabilities": held,

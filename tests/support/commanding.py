@@ -12,11 +12,11 @@ from streams.kafka.memory import MemoryBroker
 from streams.kafka.memory_records import MemoryMarks, MemoryRawReader, MemoryTransactions
 from streams.storage.commands.crew import Crew, Inline
 from streams.storage.commands.service import CommandService
-from streams.storage.commands.session import Names, Wiring
+from streams.storage.commands.session import CommandTopics, Wiring
 from streams.storage.shards import Shards
 from streams.storage.storage import Storage
 
-NAMES = Names("sw")
+NAMES = CommandTopics("sw")
 DESCRIPTION = (
     '{"columns":[{"name":"name","type":"VARCHAR"},{"name":"size","type":"INTEGER"}],'
     '"keys":[],"kind":"table"}'

@@ -104,7 +104,7 @@ def rows_of(results: list[Result]) -> list[list[object]]:
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.01)

@@ -60,7 +60,26 @@ NESTED = {
     "bitss": ("BIT[]", "NULL", "['0101', '1']", "[]"),
     "enums": ("ENUM('z', 'a')[]", "NULL", "['a', 'z']", "['z']", "[]"),
     "tuple": ("TUPLE(BOOLEAN, UUID)", "NULL", "(true, NULL)", "(false, NULL)"),
-}
+    "lf": ("FLOAT[]", "NULL", "'[nan, -0.0]'", "'[0.0, 1.5]'", "[]", "'[NULL, 2.5]'"),
+    "ld": ("DOUBLE[]", "NULL", "'[nan, -0.0]'", "'[0.0, 1.5]'", "[]", "'[inf, NULL]'"),
+    "lv": ("VARCHAR[]", "NULL", "['a', NULL]", "[]", "['b', 'a', 'b']"),
+    "ll": ("INTEGER[][]", "NULL", "[[1], NULL, []]", "[]", "[[2, 1]]"),
+    "liv": ("INTERVAL[]", "NULL", "[INTERVAL '1 month', NULL]", "[INTERVAL '30 days']"),
+    "af": ("FLOAT[3]", "NULL", "'[1.0, 2.5, -0.0]'", "'[0.0, 3.0, 4.0]'"),
+    "ad": ("DOUBLE[3]", "NULL", "'[nan, 2.5, -0.0]'", "'[0.0, 3.0, 4.0]'"),
+    "sd": ("STRUCT(a DOUBLE, b INTERVAL)", "NULL", "'{a: -0.0, b: 1 day}'",
+           "'{a: nan, b: NULL}'"),
+    "ss": ("STRUCT(s STRUCT(a INTEGER, b BOOLEAN))", "NULL", "{'s': NULL}",
+           "{'s': {'a': 1, 'b': true}}"),
+    "md": ("MAP(INTEGER, DOUBLE)", "NULL", "'{1=nan, 2=-0.0}'", "MAP {}"),
+    "ml": ("MAP(VARCHAR, INTEGER[])", "NULL", "MAP {'a': [1, NULL], 'b': NULL}", "MAP {}"),
+    "us": ("UNION(s STRUCT(x INTEGER, y VARCHAR), l INTEGER[])", "NULL",
+           "union_value(s := {'x': 1, 'y': NULL})", "union_value(l := [1, NULL])"),
+    "lu": ("UNION(n INTEGER, t VARCHAR)[]", "NULL", "[union_value(n := 1), NULL]", "[]"),
+    "su": ("STRUCT(u UNION(n INTEGER, t VARCHAR), x INTEGER[2])", "NULL",
+           "{'u': union_value(t := 'x'), 'x': [1, NULL]}", "{'u': NULL, 'x': NULL}"),
+    "aa": ("INTEGER[2][2]", "NULL", "[[1, 2], [3, NULL]]", "[NULL, [1, 2]]"),
+}  # fmt: skip
 
 SMALL = {
     "t": {"a": "INTEGER", "b": "VARCHAR", "v": "DOUBLE", "p": "DECIMAL(8,2)", "n": "BIGINT"},

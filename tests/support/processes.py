@@ -6,8 +6,12 @@ A process may end at any moment, between any two looks at it: none of these fail
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 
@@ -53,6 +57,33 @@ def kill_all(processes: Iterable[psutil.Process]) -> None:
 def ignoring_ctrl_c() -> None:
     """What a shell does in the background jobs of a script, before it runs them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def service(
+    name: str, config: Path, log: Path, *, supervised: bool = False
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A running service of an environment in a group of its own, killed with all it started.
+
+    Where it is supervised it ends when its standard input does; otherwise it has none.
+    """
+    command = [sys.executable, "-m", "streams.app.main", name, "--config", str(config)]
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(
+            [*command, "--supervised"] if supervised else command,
+            stdin=subprocess.PIPE if supervised else subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            yield process
+        finally:
+            everything = family(process.pid)
+            signal_group(process.pid, signal.SIGKILL)
+            settled(everything)
 
 
 def settled(processes: Iterable[psutil.Process], timeout_s: float = 60) -> None:

@@ -21,7 +21,11 @@ from tests.unit.test_law import MODULE, PATH
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
 LONGEST_README = 150
-DOCS = sorted((ROOT / "streams" / "docs").glob("*.md"))
+DOCS = [
+    page
+    for top in ("streams", "connectors")
+    for page in sorted((ROOT / top / "docs").glob("*.md"))
+]
 REFERENCE = [README, *DOCS, *sorted((ROOT / "schemas").glob("*.md"))]
 PAGES = [*REFERENCE, ROOT / "CHANGELOG.md", *sorted((ROOT / "streams").glob("*.md"))]
 

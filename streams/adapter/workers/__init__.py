@@ -1,1 +1,1 @@
-"""Processes of bounded memory, in which the engine evaluates what users' texts say."""
+"""Worker processes of bounded memory, in which the engine evaluates users' texts."""

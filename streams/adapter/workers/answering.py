@@ -1,6 +1,6 @@
-"""What a worker answers: plans, and the rows of a SELECT. No input and no output.
+"""Executes the requests of a worker: plans, and the rows of a SELECT. No I/O.
 
-It holds nothing from one request to the next but what makes the next one fast.
+Between requests it keeps only caches.
 """
 
 import pickle
@@ -17,6 +17,7 @@ from streams.adapter.workers.requests import (
     Compute,
     Declare,
     Explain,
+    Import,
     Plan,
     Planned,
     Query,
@@ -30,6 +31,7 @@ from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plans
 from streams.plan.binder import canonical_columns
+from streams.plan.bounded import compared
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
 from streams.plan.functions import function_of
 from streams.plan.reading import columns_imported
@@ -40,7 +42,7 @@ BLOCK_BYTES = 1 << 20
 
 
 class Answering:
-    """Answers requests, one after the other."""
+    """Executes requests, one after the other."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -51,7 +53,7 @@ class Answering:
     def answer(
         self, request: Request, tables: Sequence[pa.Table], facts: dict[str, object]
     ) -> Iterator[bytes]:
-        """The data of an answer; its facts are put into `facts`.
+        """Yield the data of an answer; its facts are put into `facts`.
 
         Errors: InvalidStatement, InvalidUsage, RecursionError; MemoryError.
         """
@@ -87,7 +89,11 @@ class Answering:
     def _planned(self, query: Query) -> tuple[Selected, Mapping[str, object]]:
         selected = compile_select(query.text, query.relations, query.functions)
         imports = tuple(
-            (str(each.collection), columns_imported(selected.dataflow, index))
+            Import(
+                str(each.collection),
+                columns_imported(selected.dataflow, index),
+                compared(selected.dataflow, index),
+            )
             for index, each in enumerate(selected.dataflow.imports)
         )
         shown = tuple((column.name, column.type) for column in selected.shown)
@@ -96,7 +102,7 @@ class Answering:
     def _computed(
         self, selected: Selected, tables: Sequence[pa.Table], time: Timestamp
     ) -> Generator[bytes, None, int]:
-        """The rows in blocks; returns their number."""
+        """Yield the rows in blocks; return their number."""
         self._kernel.raised.clear()
         try:
             table = answer(selected, tables, time, self._kernel, self._limits)
@@ -111,7 +117,7 @@ class Answering:
 
 
 def _viewed(query: Query) -> tuple[str, Viewed]:
-    """A view's plan and its facts.
+    """Return a view's plan and its facts.
 
     The plan is the one that its inputs and functions alone give: whatever else there is in a
     catalog, it is the same at each start of a coordinator.
@@ -126,7 +132,7 @@ def _viewed(query: Query) -> tuple[str, Viewed]:
 
 
 def blocks(texts: Sequence[str]) -> Iterator[bytes]:
-    """Rows as lines, in blocks of about BLOCK_BYTES.
+    """Yield rows as lines, in blocks of about BLOCK_BYTES.
 
     Errors: InvalidStatement for a row that is too large.
     """

@@ -1,4 +1,4 @@
-"""Frames: how a coordinator and a worker of its tell messages apart on a pipe.
+"""Message framing on the pipes between a coordinator and its workers.
 
 A frame is a kind of one byte, the length of its body (8 bytes), and the body. A request is a
 REQUEST frame, and for each table it brings along a TABLE frame. It is answered by any number
@@ -15,25 +15,25 @@ _HEAD = struct.Struct(">cQ")
 _PIECE = 1 << 20
 
 LARGEST = 64 << 20
-"""Bytes of a frame of an answer: the coordinator holds one at a time."""
+"""Largest frame of an answer: the coordinator holds one at a time."""
 
 
 class Garbled(SlackwaterError):
-    """A worker's answer is not what it has to be: nothing more of it can be read."""
+    """A worker's answer is malformed: nothing more of it can be read."""
 
 
 class Reading(Protocol):
-    """A pipe's end without a buffer."""
+    """A pipe's read end, unbuffered."""
 
     def read(self, size: int, /) -> bytes | None:
         """At most so many bytes; none at the end."""
 
 
 class Writing(Protocol):
-    """The other end."""
+    """A pipe's write end."""
 
     def write(self, data: bytes | memoryview, /) -> int | None:
-        """Write some of the bytes, and tell how many."""
+        """Write some of the bytes; return how many."""
 
 
 def send(pipe: Writing, kind: bytes, body: bytes | memoryview) -> None:
@@ -45,7 +45,7 @@ def send(pipe: Writing, kind: bytes, body: bytes | memoryview) -> None:
 
 
 def receive(pipe: Reading, largest: int | None = None) -> tuple[bytes, bytes] | None:
-    """A frame's kind and body; None when the pipe ends before it is whole.
+    """Return a frame's kind and body; None if the pipe ends before it is complete.
 
     Errors: Garbled for one that is larger than it may be.
     """

@@ -1,4 +1,4 @@
-"""What one statement may take of the machine, and the errors of one that wants more."""
+"""Resource limits of one statement, and the errors for exceeding them."""
 
 import json
 from dataclasses import dataclass, fields
@@ -8,7 +8,7 @@ from streams.errors import InvalidStatement, InvalidUsage
 HINT = "read fewer rows or columns, or make a materialized view of it and read that"
 
 WORKING = "working files"
-"""What a statement puts on disk while it is computed."""
+"""Bytes on disk during the execution of a statement."""
 
 LEAST_MEMORY = 256 << 20
 LEAST_DISK = 1 << 20
@@ -17,7 +17,7 @@ LEAST_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one statement may take.
+    """The limits of one statement.
 
     Units: `memory` bytes of its process, `rows` bytes of rows at a time, `disk` bytes of
     working files and as many of its answer, `seconds` for each request.
@@ -39,7 +39,7 @@ class Limits:
                 raise InvalidUsage(f"a statement has {least:,} {name} at least, got {got:,}")
 
     def encoded(self) -> str:
-        """For the command line of a worker."""
+        """Encode for the command line of a worker."""
         return json.dumps([getattr(self, each.name) for each in fields(self)])
 
     @staticmethod
@@ -49,12 +49,12 @@ class Limits:
 
 
 def too_much(expected: str) -> InvalidStatement:
-    """The error of a statement that takes too much memory."""
+    """Return the error of a statement that takes too much memory."""
     return InvalidStatement("the query takes too much memory", expected, HINT)
 
 
 def too_much_disk(limits: Limits, what: str) -> InvalidStatement:
-    """The error of a statement that puts too much on disk."""
+    """Return the error of a statement that takes too much disk."""
     mib = limits.disk >> 20
     return InvalidStatement(
         "the query takes too much disk", f"expected at most {mib} MiB of {what}, got more", HINT

@@ -1,11 +1,11 @@
-"""A process of bounded memory, in which the engine evaluates what a user's text says.
+"""The worker process: evaluates users' texts with bounded memory.
 
     python -m streams.adapter.workers.main LIMITS DIRECTORY ERRORS
 
 takes requests on its standard input and answers on its standard output (`frames`, `requests`)
-until the input ends. Whatever a text makes the engine allocate, and wherever, the system
-refuses beyond the limit (RLIMIT_DATA); a process that cannot go on then ends, and its
-coordinator tells the statement so. Python functions run here.
+until the input ends. The system refuses every allocation beyond the limit (RLIMIT_DATA); a
+process that cannot continue then exits, and its coordinator reports that as the statement's
+error. Python functions run here.
 
 Its files lie in DIRECTORY, and none has more bytes than a statement may put on disk; what
 DuckDB spills goes there too. Until it has started it writes errors to a file there, from which
@@ -37,7 +37,7 @@ from streams.plan.limits import too_deep
 log = logging.getLogger(__name__)
 
 OUT_OF_MEMORY = 71
-"""The exit code of a worker that could not go on within its memory."""
+"""The exit code of a worker that ran out of its memory."""
 
 START_LOG = "start.log"
 """The file that has what a worker wrote before it had started."""
@@ -50,7 +50,7 @@ _ORPHAN_S = 30
 
 
 class Bounds:
-    """The limits on this process, beyond what it takes when it is idle."""
+    """The limits on this process, beyond its idle usage."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits, self._idle = limits, _data_bytes()
@@ -61,7 +61,7 @@ class Bounds:
 
     @property
     def is_worn(self) -> bool:
-        """Whether so much is left of earlier requests that the next may lack it."""
+        """Whether earlier requests left so little that the next may lack memory."""
         return _data_bytes() - self._idle > self._limits.memory // 4
 
 
@@ -74,7 +74,7 @@ def _data_bytes() -> int:
 
 
 def serve(answering: Answering, bounds: Bounds, pipes: tuple[BinaryIO, BinaryIO]) -> None:
-    """Answer requests until there are none any more, or this process is spent."""
+    """Answer requests until the input ends, or this process is spent."""
     # The coordinator ends what takes too long; an alarm does where there is none any more.
     given, taken = pipes
     send(taken, END, Ended().encoded())  # it has started
@@ -132,7 +132,7 @@ def _claimed() -> tuple[BinaryIO, BinaryIO]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Serve; the exit code."""
+    """Serve; return the exit code."""
     limits, directory, errors = Limits.decoded(arguments[0]), arguments[1], int(arguments[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's goes to the coordinator too
     logging.basicConfig(stream=sys.stderr)

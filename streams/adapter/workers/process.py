@@ -1,6 +1,6 @@
-"""A worker as the coordinator sees it: a process that answers one request at a time.
+"""A worker process, as the coordinator uses it: one request at a time.
 
-It is spawned, not forked: this process has threads of DuckDB's and of Kafka's.
+It is spawned, not forked, because this process has threads of DuckDB and of Kafka.
 """
 
 import logging
@@ -49,15 +49,15 @@ _BLOCK = 512
 
 
 class WorkerLost(InvalidStatement):
-    """A statement ended its worker, which took too much or too long, or failed."""
+    """A statement killed its worker, which took too much or too long, or failed."""
 
 
 class Unstarted(InvalidStatement):
-    """There is no worker for a statement: none can be started, through no fault of its own."""
+    """No worker can be started for a statement, through no fault of its own."""
 
 
 def unstarted(why: str) -> Unstarted:
-    """The error of a statement for which no worker can be started."""
+    """Return the error of a statement for which no worker can be started."""
     return Unstarted(
         "the query was not begun: no process for it can be started",
         why,
@@ -66,7 +66,7 @@ def unstarted(why: str) -> Unstarted:
 
 
 class Worker:
-    """One process. It is fit until a request of it did not come to its end."""
+    """One process. It is fit until a request of it did not complete."""
 
     def __init__(self, limits: Limits, directory: Path | None = None) -> None:
         """Begin to start it. Errors: Unstarted."""
@@ -106,7 +106,7 @@ class Worker:
 
     @property
     def is_fit(self) -> bool:
-        """Whether it takes a request, at once or when it has started."""
+        """Whether it accepts a request, now or when it has started."""
         is_meant = self._fit or not self._is_ready
         return is_meant and self._why is None and self._process.poll() is None
 

@@ -1,16 +1,17 @@
-"""What a worker is asked and answers: the coordinator's side of a pipe and the child's.
+"""The requests and answers of workers, and their encodings.
 
-Requests are pickled, for the coordinator made them. An answer comes from a process that has run
-what users wrote, and is text, JSON or bytes that the coordinator hands on unread.
+Requests are pickled, because the coordinator makes them. An answer comes from a process that
+has run users' code, so it is text, JSON or bytes that the coordinator passes on unread.
 """
 
 import json
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.frames import Garbled
 from streams.ids import CollectionId, Timestamp
+from streams.plan.bounded import OPERATORS, Compared
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction
@@ -173,20 +174,55 @@ class Viewed:
 
 
 @dataclass(frozen=True, slots=True)
+class Import:
+    """A collection that a SELECT reads.
+
+    `columns` are the positions of those that matter; each row that counts meets `where`.
+    """
+
+    collection: str
+    columns: frozenset[int]
+    where: tuple[Compared, ...] = ()
+
+    @staticmethod
+    def told(
+        collection: object, columns: Iterable[int], where: Iterable[Sequence[object]]
+    ) -> "Import":
+        """One of a plan's facts. Errors: ValueError, TypeError."""
+        conditions = tuple(_compared(*each) for each in where)
+        return Import(str(collection), frozenset(map(int, columns)), conditions)
+
+
+def _compared(column: object, operator: object, value: object) -> Compared:
+    """Errors: TypeError."""
+    match column, operator, value:
+        case int(), str(), int() | float() | str() if operator in OPERATORS:
+            return Compared(column, operator, value)
+        case _:
+            raise TypeError("a comparison is a column, an operator and a constant")
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
     """What the coordinator has to know of a plan.
 
-    `imports` are the collections to read, each with the positions of the columns that matter;
-    `shown` the names and types of the columns of the answer.
+    `shown` are the names and types of the columns of the answer.
     """
 
-    imports: tuple[tuple[str, frozenset[int]], ...]
+    imports: tuple[Import, ...]
     shown: tuple[tuple[str, str], ...]
 
     def facts(self) -> dict[str, object]:
         """The plan's facts in JSON's types."""
         return {
-            "imports": [[each, sorted(columns)] for each, columns in self.imports],
+            "imports": [
+                [
+                    each.collection,
+                    sorted(each.columns),
+                    [[one.column, one.operator, one.value] for one in each.where],
+                ]
+                for each in self.imports
+            ],
             "shown": [list(pair) for pair in self.shown],
         }
 
@@ -197,7 +233,7 @@ class Planned:
             match facts:
                 case {"imports": list(imports), "shown": list(shown)}:
                     return Planned(
-                        tuple((str(name), frozenset(map(int, at))) for name, at in imports),
+                        tuple(Import.told(*each) for each in imports),
                         tuple((str(name), str(kind)) for name, kind in shown),
                     )
                 case _:

@@ -1,4 +1,4 @@
-"""The answer of a worker, put by until its reader takes it: in memory while it is small."""
+"""Buffers a worker's answer for its reader: in memory while it is small, then on disk."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +23,14 @@ class Spool:
         )
 
     def take(self, block: bytes) -> None:
-        """Put a block by. Errors: InvalidStatement for too large an answer."""
+        """Store a block. Errors: InvalidStatement if the answer is too large."""
         self._size += len(block)
         if self._size > self._limits.disk:
             raise too_much_disk(self._limits, "rows as JSON")
         send(self._file, DATA, block)
 
     def blocks(self) -> Iterator[bytes]:
-        """What was put by."""
+        """Yield the stored blocks."""
         self._file.seek(0)
         while (frame := receive(self._file)) is not None:
             yield frame[1]

@@ -1,17 +1,17 @@
-"""Turns: so many users of something at a time, in the order in which they came."""
+"""A fair semaphore: a limited number of holders, served in order of arrival."""
 
 import threading
 from collections import deque
 from collections.abc import Generator
 
 BEAT_S = 1.0
-"""How often whoever waits gets to see that we are still there."""
+"""Interval of the beats of a waiting caller."""
 
 Beats = Generator[None, None, None]
 
 
 class Turns:
-    """So many may go at a time; whoever came first goes first."""
+    """The semaphore; the first to arrive is served first."""
 
     def __init__(self, most: int) -> None:
         self._lock = threading.Lock()
@@ -38,7 +38,7 @@ class Turns:
             raise
 
     def give(self) -> None:
-        """A turn is over."""
+        """End a turn."""
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().set()

@@ -9,9 +9,11 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from streams.app import signals
 from streams.app.demo.run import Choices, Report, run
+from streams.app.failing import failed
 from streams.errors import InvalidUsage, SlackwaterError
 
 DAY_S = 86_400.0
@@ -60,8 +62,7 @@ def demo(  # noqa: PLR0913, PLR0917  one argument an option
             console.print("[dim]stopped[/]")
             raise typer.Exit(128 + stopping.number) from None
         except SlackwaterError as error:
-            console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
-            raise typer.Exit(2 if isinstance(error, InvalidUsage) else 1) from error
+            raise failed(error, 2 if isinstance(error, InvalidUsage) else 1) from error
     if json_file is not None:
         json_file.write_text(json.dumps(report.figures(), indent=2) + "\n")
     _conclude(report, console)
@@ -79,7 +80,7 @@ def _conclude(report: Report, console: Console) -> None:
     colour = "green" if report.is_exact else "red"
     console.print(f"[bold {colour}]exact: {right} of {checked}[/]")
     for problem in report.problems:
-        console.print(f"[red]{problem}[/]", highlight=False)
+        console.print(Text(problem, "red"), highlight=False)
 
 
 @contextmanager

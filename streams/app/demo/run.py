@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.progress import Progress
+from rich.text import Text
 
 from streams.app.demo import feed as feeds
 from streams.app.demo.check import History, Verdict, verify
@@ -93,7 +94,7 @@ def run(choices: Choices, console: Console, stopping: Stop) -> Report:
     """
 
     def say(text: str) -> None:
-        console.print(f"[dim]{text}[/]")
+        console.print(Text(text, "dim"))
 
     settings = Settings(directory=choices.directory, brokers=choices.brokers)
     if choices.brokers:  # before a coordinator of ours takes over from another

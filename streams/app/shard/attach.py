@@ -13,13 +13,14 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streams.app.failing import Refused
 from streams.app.reaching import expect_answer
 from streams.app.services import now_ms
 from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
-from streams.errors import InvalidUsage, SlackwaterError
+from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.broker import KafkaBroker
-from streams.kafka.raw import Range, RawReader
+from streams.kafka.raw import OffsetRange, RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
 from streams.storage.directory import REGISTRY
@@ -30,21 +31,10 @@ _AT_ONCE = 64
 """Records of a data topic in memory at a time: up to about 1 MiB each."""
 
 
-class Refused(InvalidUsage):
-    """What was asked for cannot be had: what was expected and came, and what to do."""
-
-    def __init__(self, message: str, detail: str = "", hint: str = "") -> None:
-        super().__init__(message, detail, hint)
-        self.message, self.detail, self.hint = message, detail, hint
-
-    def __str__(self) -> str:
-        return "\n".join(each for each in (self.message, self.detail, self.hint) if each)
-
-
 class Records(Protocol):
     """Reads the records of a data topic (`streams.kafka.raw`)."""
 
-    def ends(self, topic: Topic) -> Mapping[int, Range]:
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
         """What can be read of each partition now."""
 
     def fetch(

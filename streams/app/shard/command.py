@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console, RenderableType
 
-from streams.adapter.results import Failed, Result, line
+from streams.adapter.results import Result, line
+from streams.app.failing import FAILED, NO_ENVIRONMENT, Refused, explain, failed
 from streams.app.printer import Printer, console_for
 from streams.app.services import now_ms
 from streams.app.shard import show as screen
-from streams.app.shard.attach import Attached, Refused, attached
+from streams.app.shard.attach import Attached, attached
 from streams.app.shard.facts import facts_of, holders_of
 from streams.app.shard.mending import findings, repaired
 from streams.app.shard.picture import draw
 from streams.app.shard.words import parse_time
 from streams.app.signals import Stop, Stopped, noted, unfinished
-from streams.app.sql import FAILED, NO_ENVIRONMENT
 from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import Timestamp
@@ -94,20 +94,11 @@ def looking(where: Where) -> Iterator[Look]:
         try:
             at = stack.enter_context(attached(*where.resolve()))
         except (InvalidUsage, Determinate) as error:
-            fail(error, as_json=where.as_json)
-            raise typer.Exit(NO_ENVIRONMENT) from error
+            raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         try:
             yield Look(at, console_for(sys.stdout.isatty()), where.as_json)
         except SlackwaterError as error:
-            fail(error, as_json=where.as_json)
-            raise typer.Exit(FAILED) from error
-
-
-def fail(error: SlackwaterError, *, as_json: bool) -> None:
-    """Say what went wrong: to people on standard error, to programs where they read."""
-    parts = (error.message, error.detail, error.hint) if isinstance(error, Refused) else ()
-    told = Failed(*parts) if parts else Failed(str(error))
-    Printer(Console(stderr=not as_json), as_json=as_json).show(json.loads(line(told)))
+            raise failed(error, as_json=where.as_json) from error
 
 
 def reader_of(at: Attached, id_: str, stopping: Stop) -> "Reader":
@@ -146,7 +137,7 @@ def list_(where: Where) -> None:
         found.sort(key=lambda each: each.id)
         look.tell(screen.list_table(found), [screen.shard_json(each) for each in found])
         for group, error in broken.items():
-            fail(Refused(f"group {group} cannot be read", str(error)), as_json=where.as_json)
+            explain(Refused(f"group {group} cannot be read", str(error)), as_json=where.as_json)
     raise typer.Exit(FAILED if broken else 0)
 
 

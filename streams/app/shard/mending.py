@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from streams.app.failing import Refused
 from streams.app.services import new_id
-from streams.app.shard.attach import Attached, Refused
+from streams.app.shard.attach import Attached
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import EventId
 from streams.storage.group import Group

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result
 from streams.adapter.rows import rows
 from streams.adapter.timestamps import Bounds, freshest
-from streams.app.shard.attach import Refused
+from streams.app.failing import Refused
 from streams.app.shard.facts import described
 from streams.app.signals import Stop
 from streams.errors import Determinate

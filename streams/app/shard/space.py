@@ -5,7 +5,7 @@
     rollup       the state itself, as the log's last two Rollups wrote it
     superseded   taken out by compaction or a drop; named until every reader's plan has passed
     deleted      a tombstone follows: the broker removes it in its own time
-    orphan       named by nobody: a writer died before its Append, or is about to make it
+    orphan       not named: a writer died before its Append, or is about to make it
 
 Garbage is what is superseded, deleted or orphaned. The first four are known from the log; the
 last two take a scan of the data topic, which reads all of it. All shards of a group share its
@@ -49,7 +49,7 @@ class Scanned:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What a data topic holds; `scanned` is None when nobody looked into the topic."""
+    """What a data topic holds; `scanned` is None when the topic was not scanned."""
 
     live: Size
     staged: Size
@@ -59,7 +59,7 @@ class Space:
 
     @property
     def garbage_bytes(self) -> int:
-        """Bytes that nobody needs, as far as we looked."""
+        """Bytes that are not needed, of what was scanned."""
         found = self.superseded.bytes
         if self.scanned is not None:
             found += self.scanned.deleted.bytes + self.scanned.orphan.bytes

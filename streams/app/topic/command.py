@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from streams.app.failing import NO_ENVIRONMENT, failed
 from streams.app.printer import console_for
 from streams.app.reaching import expect_answer
 from streams.app.signals import noted, unfinished
-from streams.app.sql import FAILED, NO_ENVIRONMENT
 from streams.app.topic import shown
 from streams.app.topic.lines import Reading, blocks
 from streams.app.where import Where, placed
@@ -104,21 +104,13 @@ def reaching(where: Where, chosen: TopicChoices | None = None) -> Iterator[Clust
             stack.callback(broker.close)
             expect_answer(broker.topics, settings.bootstrap)
         except (InvalidUsage, Determinate) as error:
-            raise _failed(error, where, NO_ENVIRONMENT) from error
+            raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         reader = RawReader(settings)
         stack.callback(reader.close)
         try:
             yield Cluster(settings, namespace, broker, reader)
         except SlackwaterError as error:
-            raise _failed(error, where, FAILED) from error
-
-
-def _failed(error: SlackwaterError, where: Where, code: int) -> typer.Exit:
-    if where.as_json:
-        typer.echo(json.dumps({"type": "error", "error": {"message": str(error)}}))
-    else:
-        Console(stderr=True).print(f"[red]error:[/] {error}", highlight=False, markup=True)
-    return typer.Exit(code)
+            raise failed(error, as_json=where.as_json) from error
 
 
 def _done(where: Where, line: str, **facts: object) -> None:

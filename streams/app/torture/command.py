@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from streams.app.environment import Environment
+from streams.app.failing import FAILED, failed
 from streams.app.signals import Stop, Stopped, noted, unfinished
 from streams.app.torture.entries import Entry
 from streams.app.torture.hostile.assault import Assault
@@ -27,7 +28,6 @@ from streams.app.torture.truth import Verdict
 from streams.errors import SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 
-FAILED = 1
 SECONDS = 60.0
 
 app = typer.Typer(
@@ -96,8 +96,7 @@ def storage(
             else:
                 verdict, entries = soaked(chosen, seconds, stopping)
     except SlackwaterError as error:
-        _console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(FAILED) from error
+        raise failed(error) from error
     how = f"--memory --steps {steps}" if memory else f"--seconds {seconds:g}"
     again = f"slackwater torture storage {how} --seed {chosen}"
     report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
@@ -140,8 +139,7 @@ def input_(  # noqa: PLR0913  the options of a command, each by name
             length = (seconds, rounds)
             assault, verdict = assaulted(chosen, length, keep, surfaces(only), stopping)
     except SlackwaterError as error:
-        _console.print(f"[red]error:[/] {error}", highlight=False)
-        raise typer.Exit(FAILED) from error
+        raise failed(error) from error
     again = f"slackwater torture input --seconds {seconds:g} --seed {chosen}"
     report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
     told(report, json)

@@ -1,7 +1,7 @@
 """The end of a run: all is read to its last update, by somebody who was not there.
 
-Whoever died holding a write capability keeps upper back until its lease is over, so time has to
-pass first: `wait` makes it pass, one record at a time.
+A process that died with a write capability holds upper back until its lease is over, so time
+has to pass first: `wait` makes it pass, one record at a time.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ def last_looks(seat: Seat, entries: Sequence[Entry], wait: Callable[[], None]) -
 
 
 def close(seat: Seat, target: Target, upper: int, wait: Callable[[], None]) -> int:
-    """Move upper to where nobody has written; the last time before it."""
+    """Move upper beyond all writes; returns the last time before it."""
     storage = seat.storage
     held = storage.heartbeat(WriteCapability(target.id, frontier(0), target.write))
     upper = max(upper, int(held.frontier.time) + 1)

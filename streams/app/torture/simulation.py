@@ -3,7 +3,7 @@
 Each actor has a client of its own, whose way to the broker is cut wherever it touches it. There
 another actor may take its turn, three deep at most, or the actor dies and comes back as another
 incarnation that knows nothing. Produces fail before, after and instead of being answered, come
-twice, in part, or late, even after the death of whoever sent them. The broker's clock jumps in
+twice, in part, or late, even after their sender died. The broker's clock jumps in
 both directions, and each client's is hours off.
 """
 
@@ -40,7 +40,7 @@ class Killed(Exception):
 
 @dataclass(slots=True)
 class Player:
-    """A role, and whoever plays it now."""
+    """A role, and the actor that plays it now."""
 
     role: str
     actor: Actor

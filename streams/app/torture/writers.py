@@ -59,7 +59,7 @@ class Pen:
     live: dict[str, list[Row]] = field(default_factory=dict)
 
     def fresh(self) -> Row:
-        """A row that nobody has written before."""
+        """A row that was never written before."""
         self.number += 1
         return self.seat.name, self.number
 
@@ -212,7 +212,7 @@ class Guest:
                 refuse(self.seat, held)
                 return False  # to drop what is gone is no error
             case 1:
-                self.held = None  # nobody has it, and it ends by itself
+                self.held = None  # no process has it, and it expires
                 return False
             case 2:
                 self.held = storage.transfer(held)
@@ -229,7 +229,7 @@ class Guest:
         done = write(self.seat, self.pen, [held])
         lease.perhaps_renewed()
         if isinstance(done, UpperMismatch):
-            what = f"lost a race that nobody ran: {done}"
+            what = f"lost a race without another writer: {done}"
             self.seat.journal.note(Wrong(self.seat.name, what))
         self.held = done[0] if isinstance(done, list) else None
         return isinstance(done, list)

@@ -1,8 +1,8 @@
-"""The embedded broker's life: format once, start, wait until it answers, stop.
+"""The embedded broker's process: format once, start, wait until it answers, stop.
 
-Invariant: at most one broker per directory (the guard holds its lock), and none without the
-process that started it. The same directory gives the same data, and the same port while that
-port is free, so that clients find it again after a restart.
+Invariant: at most one broker runs per directory (the guard holds its lock), and only while the
+process that started it lives. The same directory gives the same data, and the same port if it
+is free, so that clients find it again after a restart.
 """
 
 import base64
@@ -34,8 +34,11 @@ _ANSWER_TIMEOUT_S = 5
 _PORT_TRIES = 3
 _SMALL_JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 _HEAP = ("-Xms128m", "-XX:MaxRAMPercentage=25", "-XX:+ExitOnOutOfMemoryError")
-"""It grows with what is alive: 3,000 collections need more than 512 MB, few need 128. Without
-memory the broker ends and is started again; one that only collects garbage answers nobody."""
+"""The largest heap: 3,000 collections need more than 512 MB, few need 128 MB.
+
+A broker out of memory exits and is restarted; one that only collects garbage would answer no
+request.
+"""
 
 
 class EmbeddedBroker:
@@ -66,15 +69,15 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """What the broker has to say."""
+        """The broker's log file."""
         return self._directory / "broker.log"
 
     def start(self) -> str:
-        """Start and wait until it answers; returns `bootstrap`. Also after it has ended.
+        """Start and wait until it answers; return `bootstrap`. Restarts one that has exited.
 
-        Errors: InvalidUsage when it runs already; Determinate when Java or the jars cannot be
-        had, when another process uses the directory, or when the broker does not come up (the
-        message carries what it said).
+        Errors: InvalidUsage if it is running; Determinate if Java or the jars are not
+        available, if another process uses the directory, or if the broker does not start (the
+        message has its output).
         """
         if self._process is not None and self._process.poll() is None:
             raise InvalidUsage("embedded broker: expected stopped, found running")
@@ -95,9 +98,9 @@ class EmbeddedBroker:
         return self.bootstrap
 
     def wait(self) -> int:
-        """Wait until it ends, by itself or by another thread's `stop`.
+        """Wait until it exits, by itself or by another thread's `stop`.
 
-        Returns the exit code, or minus the signal that ended it; 0 when it does not run.
+        Returns the exit code, or minus the signal number; 0 if it is not running.
         """
         process = self._process
         code = 0 if process is None else process.wait()
@@ -105,11 +108,11 @@ class EmbeddedBroker:
         return code - 256 if code > 256 - signal.NSIG else code
 
     def said(self) -> str:
-        """What it has written since it was started last."""
+        """Return its output since the last start."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def stop(self) -> None:
-        """Stop in order: the broker closes its files. Passed over when it is stopped."""
+        """Shut down cleanly: the broker closes its files. Ignored if it is stopped."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -122,7 +125,7 @@ class EmbeddedBroker:
             process.wait()
 
     def kill(self) -> None:
-        """End it as a crash would: nothing is closed, nothing is said."""
+        """Kill it as a crash would: nothing is flushed or closed."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -161,11 +164,12 @@ class EmbeddedBroker:
                 stdin=subprocess.PIPE,
                 stdout=said,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us: the broker outlives our clean-up
+                # Ctrl-C goes to us only: the broker outlives our clean-up
+                start_new_session=True,
             )
 
     def _ports(self) -> tuple[int, int]:
-        """Those of the last time while they are free, else new ones."""
+        """Return the last ports if they are free, else new ones."""
         file = self._directory / "ports"
         text = file.read_text() if file.exists() else ""
         known = re.fullmatch(r"(\d+) (\d+)\n", text)
@@ -223,7 +227,7 @@ def _format(command: list[str], conf: Path) -> None:
 
 
 def _cluster_id() -> str:
-    """A new id. One that begins with a dash would be read as an option."""
+    """Return a new id. One that begins with a dash would be parsed as an option."""
     while True:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not cluster.startswith("-"):
@@ -231,7 +235,7 @@ def _cluster_id() -> str:
 
 
 def _free_ports(*wanted: int) -> tuple[int, int]:
-    """Ports that are free now: those wanted when all of them are, else any."""
+    """Return free ports: the preferred ones if all of them are free, else any."""
     try:
         first, second = _bind(wanted)
     except OSError:

@@ -1,6 +1,6 @@
-"""Runs one command and ends it when its own parent is gone, however that ended.
+"""Runs a command and kills it when the parent process is gone, however that ended.
 
-A process killed by signal 9 can run no handler, so somebody else has to notice: this program
+A process killed by signal 9 can run no handler, so another process has to notice: this program
 waits on a pipe whose other end only the parent holds. End of file, or another parent process,
 means that the parent is gone. Should the guard itself be killed, Linux kills the command.
 
@@ -8,8 +8,8 @@ The guard also holds the directory's lock for as long as the command lives: two 
 share one directory, and a new one waits until the old one has closed its files.
 
 Run by path in an isolated interpreter (`python -I -S guard.py LOCK COMMAND...`): standard
-library only, one thread, a few megabytes. A guard on the parent's thread would not do: Linux
-ties the death signal to the *thread* that forked.
+library only, one thread, a few megabytes. The parent itself cannot set the death signal: Linux
+ties it to the *thread* that forked.
 """
 
 import contextlib

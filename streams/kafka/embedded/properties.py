@@ -9,7 +9,7 @@ _FIXED: Mapping[str, str] = {
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
     "inter.broker.listener.name": "PLAINTEXT",
-    # a topic exists because somebody created it, with the settings its kind asks for
+    # topics are created explicitly, with the settings of their kind
     "auto.create.topics.enable": "false",
     # one node cannot hold three copies
     "default.replication.factor": "1",
@@ -38,7 +38,7 @@ _FIXED: Mapping[str, str] = {
     "log.segment.delete.delay.ms": "10000",
     # an idle controller need not write and sync twice a second
     "metadata.max.idle.interval.ms": "5000",
-    # back sooner after an unclean end, yet patient with a machine under load
+    # recovers soon after a crash, yet tolerates a machine under load
     "broker.heartbeat.interval.ms": "1000",
     "broker.session.timeout.ms": "6000",
 }

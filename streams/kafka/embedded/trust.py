@@ -1,10 +1,10 @@
-"""The certificate authorities that this machine trusts, as a file that Java reads.
+"""Writes the certificate authorities that this machine trusts in Java's key store format.
 
 A Java from a wheel comes with its own list, which lacks a company's private authorities.
 OpenSSL knows them, and Python knows where OpenSSL keeps them.
 
-The format is Java's own, JKS version 2, as `sun.security.provider.JavaKeyStore` reads it: every
-Java does, and no other program is needed to write it.
+The format is JKS version 2, as `sun.security.provider.JavaKeyStore` reads it: every Java does,
+and no other program is needed to write it.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Drop every column that nobody reads, as early as possible.
+"""Drop every column that is not read, as early as possible.
 
 Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nobody
 reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the
@@ -270,7 +270,7 @@ class _Pruner:
 def _adds_columns(node: Match) -> bool:
     """Tell whether the join only adds columns to left's rows, of which there are as many.
 
-    A scalar subquery that nobody reads need not have one row.
+    A scalar subquery that is not read need not have one row.
     """
     return node.kind in {Kind.MARK, Kind.SINGLE} or (node.kind is Kind.LEFT and is_single(node))
 

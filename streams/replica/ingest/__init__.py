@@ -2,12 +2,12 @@
 
 An ingestion is a dataflow whose import is a raw topic. Its position is a map from partition to
 the next offset to read, bound to a time by the Append that carries both (rule 18);
-`streams.compute.reclocking` decides how far each interval reaches. What this package holds is
-what an interval's messages mean. It steps nothing and appends nothing by itself.
+`streams.compute.reclocking` decides how far each interval reaches. This package turns the
+messages of an interval into updates. It runs no steps and appends nothing.
 
 In the order in which a step uses them:
 
-`ranges`    pure. `impediment` says why a topic can no longer be read on, if so; `slices` makes
+`ranges`    pure. `impediment` returns why a topic cannot be read on, if so; `slices` makes
             of `reclocking.ranges` what the rest works with; `windows` cuts a snapshot into
             pieces in the order of positions; `assign` spreads slices over tasks.
 `plan`      `dataflow(source, columns)`: the plan of an ingestion (Source, or Source and

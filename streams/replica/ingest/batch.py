@@ -1,8 +1,8 @@
-"""Many JSON objects read at once by pyarrow, and the proof that it read what is there.
+"""Reads many JSON objects at once with pyarrow, and proves that the result is exact.
 
-Invariant: `read` gives a table whose row i is message i, converted as `fields` says, or nothing
-at all. Messages of one layout are read by `template`. Others are joined by newlines and read as
-one block. That every message became exactly one row is then proved, not hoped for:
+Invariant: `read` returns a table whose row i is message i, converted as `fields` says, or None.
+Messages of one layout are read by `template`. Others are joined by newlines and read as one
+block. Then it is proved that every message became exactly one row:
 
     every message starts with `{` and ends with `}`     checked (`objects`)
     a line end between two messages is in no string     raw line ends in strings are refused
@@ -11,9 +11,9 @@ one block. That every message became exactly one row is then proved, not hoped f
     as many rows as messages                            checked
  => every message is one document
 
-What the reader lets pass although it is no JSON (NaN, Infinity, bytes that are not UTF-8), or
-although we are stricter (strings taken for decimals, numbers that overflow), is checked beside
-it: `objects` before, `doubtful` after.
+Input that the reader accepts although it is not JSON (NaN, Infinity, bytes that are not UTF-8),
+or although we are stricter (strings read as decimals, numbers that overflow), is checked
+separately: by `objects` before, by `doubtful` after.
 
 Where producers quote their numbers (`"price":"89.73"`), the reader fails; it then gets the
 texts with spaces in place of those quotes. In JSON only a member's name is followed by a colon,
@@ -21,7 +21,7 @@ and it stands behind `{`, `,` or space: so what `_quoted` finds is the value of 
 name, at some depth. A text that was no JSON remains none, for the number is a token either way.
 
 The reader crashes on input that is only `null`, and drops a byte order mark: neither starts
-with `{`, so neither gets there.
+with `{`, so neither reaches it.
 """
 
 import json
@@ -61,7 +61,7 @@ class BatchReader:
         self._quoted = _quoted_numbers(fields)
 
     def read(self, texts: pa.Array) -> pa.Table | None:
-        """One row for each text, or None when that is not certain.
+        """Return one row for each text, or None if that is not certain.
 
         Shape: `texts` is binary, without NULLs, all of them `objects`. The table has a column
         for each field that has a parsed type, in order.
@@ -91,7 +91,7 @@ class BatchReader:
         return table.select(self._declared.names)
 
     def doubtful(self, texts: pa.Array, table: pa.Table) -> Flags:
-        """The rows of `read` whose values the reader takes more lightly than we do."""
+        """Flag the rows of `read` with values for which the reader is too lenient."""
         found = np.zeros(len(texts), np.bool_)
         for field in self._fields:
             if field.parsed == pa.float64():
@@ -109,7 +109,7 @@ class BatchReader:
         return found
 
     def suspicious(self, texts: pa.Array) -> Flags:
-        """The texts for which a reading is likely to have failed: a guess that saves time."""
+        """Flag the texts that probably made a read fail: a guess that saves time."""
         wrong = " OR ".join(["false", *(f"coalesce({s}, false)" for s in self._screens)])
         return self._ask(texts, f"CASE WHEN json_valid(m) THEN {wrong} ELSE true END")
 
@@ -121,7 +121,7 @@ class BatchReader:
 
 
 def _quoted_numbers(fields: Sequence[Field]) -> str | None:
-    """Finds the numbers between quotes that the reader would refuse; None for no such field."""
+    """A regex for quoted numbers that the reader would refuse; None without such fields."""
     names = [
         re.escape(json.dumps(field.name, ensure_ascii=False))
         for field in fields
@@ -134,7 +134,7 @@ def _quoted_numbers(fields: Sequence[Field]) -> str | None:
 
 
 def _too_wide(values: pa.ChunkedArray) -> Flags:
-    """Decimals beyond their type: the reader counts digits before it aligns them to a scale."""
+    """Flag decimals beyond their type: the reader counts digits before it aligns the scale."""
     kind = values.type
     digits = Decimal(10**kind.precision - 1).scaleb(-kind.scale, Context(prec=kind.precision))
     beyond = pc.greater(pc.abs(values), pa.scalar(digits, kind))
@@ -143,7 +143,7 @@ def _too_wide(values: pa.ChunkedArray) -> Flags:
 
 
 def objects(texts: pa.Array) -> Flags:
-    """The texts in UTF-8 that start with `{`, end with `}` and hold no literal beyond JSON.
+    """Flag texts that are UTF-8, start with `{`, end with `}` and have no non-JSON literal.
 
     Shape: `texts` is binary without NULLs.
     """
@@ -156,7 +156,7 @@ def objects(texts: pa.Array) -> Flags:
 
 
 def trim(texts: pa.Array) -> pa.Array:
-    """The texts without the space around them, which means nothing."""
+    """Strip insignificant space around the texts."""
     if _framed(texts).all():
         return texts
     trimmed = pc.ascii_trim(texts.view(pa.string()), characters=SPACE)
@@ -178,7 +178,7 @@ def _framed(texts: pa.Array) -> Flags:
 
 
 def _data(texts: pa.Array) -> npt.NDArray[np.uint8]:
-    """The bytes of all texts, end to end."""
+    """Return the bytes of all texts, end to end."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)
     start, stop = int(offsets[texts.offset]), int(offsets[texts.offset + len(texts)])
     buffer = texts.buffers()[2]
@@ -186,7 +186,7 @@ def _data(texts: pa.Array) -> npt.NDArray[np.uint8]:
 
 
 def _has(data: npt.NDArray[np.uint8], literal: bytes) -> bool:
-    """Whether three bytes occur; a quarter of the cost of `in`, for the first is rare."""
+    """Whether three bytes occur; a quarter of the cost of `in`, because the first is rare."""
     first, second, third = literal
     places = np.flatnonzero(data[:-2] == first)
     return bool(((data[places + 1] == second) & (data[places + 2] == third)).any())
@@ -197,7 +197,7 @@ def _one_list(texts: pa.Array) -> pa.Array:
 
 
 def _not_unicode(texts: pa.Array) -> Flags:
-    """The texts that are not UTF-8, found by halving what is not as a whole."""
+    """Flag the texts that are not UTF-8, by bisection."""
     found = np.zeros(len(texts), np.bool_)
     pending = [(0, len(texts))]
     while pending:

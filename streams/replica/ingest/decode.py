@@ -1,14 +1,14 @@
-"""JSON texts to typed columns, a whole batch at a time.
+"""Decodes JSON texts into typed columns, a whole batch at a time.
 
 A message is one JSON object, read by RFC 8259; its declared columns are found by name and
 converted strictly (`fields`). Members that are not declared are ignored, whatever they hold, as
 long as the text as a whole is JSON in UTF-8. A message that cannot be decoded has a *reason* in
 place of values.
 
-Invariant: what comes out for a message is a function of that message and the declared columns
-alone, never of its neighbours in the batch. Whatever `batch` does not vouch for is read by
-`odd`. The odd messages are found by setting aside the suspicious ones after a first failure,
-then by halving: a batch that fails is read again in eighths, down to a few messages.
+Invariant: the result for a message is a function of that message and the declared columns
+alone, never of its neighbours in the batch. Messages that `batch` cannot read with certainty
+are read by `odd`. They are found by setting aside the suspicious ones after a first failure,
+then by dividing: a batch that fails is read again in eighths, down to a few messages.
 """
 
 import json
@@ -31,8 +31,8 @@ from streams.trace.kernel import Kernel, data_schema
 
 Places = npt.NDArray[np.int64]
 
-PIECE_BYTES = 8 << 20  # what is parsed at once; more does not make it faster
-FEW = 32  # below this many messages reading each costs less than another attempt
+PIECE_BYTES = 8 << 20  # bytes that are parsed together; more is not faster
+FEW = 32  # below this many messages reading them one by one is cheaper than another attempt
 BRANCHES = 8
 SCALAR = (
     r'^[ \t\n\r]*(?:"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*"'
@@ -42,9 +42,9 @@ SCALAR = (
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """One row for each message: its columns c0 .. cn, and why it could not be decoded.
+    """One row for each message: its columns c0 .. cn, or the reason why it cannot be decoded.
 
-    Where `reasons` (VARCHAR) is not NULL the columns hold nothing of meaning.
+    Where `reasons` (VARCHAR) is not NULL the columns are undefined.
     """
 
     columns: pa.Table
@@ -52,7 +52,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decodes messages into the columns that it was made for; keeps its statements prepared."""
+    """Decodes messages into the given columns; keeps its statements prepared."""
 
     def __init__(self, columns: Sequence[Column], kernel: Kernel) -> None:
         self._fields = fields(columns)
@@ -64,9 +64,9 @@ class Decoder:
         self._engine = data_schema([each.type for each in self._fields])
 
     def decode(self, texts: pa.Array | pa.ChunkedArray) -> Decoded:
-        """The columns of each message, and the reasons of those that have none.
+        """Return the columns of each message, and the reasons of those that cannot be decoded.
 
-        Shape: `texts` is binary; NULL stands for a message that lacks this part.
+        Shape: `texts` is binary; NULL means that a message lacks this part.
         """
         chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
         pieces = [self._decode(piece) for piece in _pieces(chunks)]
@@ -82,7 +82,7 @@ class Decoder:
         return self._convert(texts, parsed, _spread(refused, odd, len(texts)))
 
     def _read_batches(self, texts: pa.Array) -> tuple[list[Places], list[pa.Table]]:
-        """What can be read in batches: the places of the messages, and their rows."""
+        """Return what can be read in batches: the positions of the messages, and their rows."""
         present = np.flatnonzero(texts.is_valid().to_numpy(zero_copy_only=False))
         some = trim(_at(texts, present))
         framed = objects(some)
@@ -103,7 +103,7 @@ class Decoder:
     def _divide(
         self, where: Places, some: pa.Array, *, first: bool
     ) -> list[tuple[Places, pa.Array]]:
-        """Smaller batches to try in place of one that failed."""
+        """Return smaller batches to try in place of one that failed."""
         if first:
             kept = ~self._batches.suspicious(some)
             if not kept.all():
@@ -126,7 +126,7 @@ class Decoder:
         return pa.table(columns, schema=self._parsed)
 
     def _read_odd(self, texts: pa.Array) -> tuple[pa.Table, list[str | None]]:
-        """What is read message by message, with a reason or None for each."""
+        """Return what is read one by one, with a reason or None for each."""
         rows: list[Sequence[Value | None]] = []
         reasons: list[str | None] = []
         for raw in texts.to_pylist():
@@ -143,7 +143,7 @@ class Decoder:
         return pa.table(columns, schema=self._parsed), reasons
 
     def _convert(self, texts: pa.Array, parsed: pa.Table, reasons: pa.Array) -> Decoded:
-        """Engine columns from parsed ones; what is lost on the way adds to the reasons."""
+        """Convert parsed columns to the engine's; failed values add to the reasons."""
         parsed, fields = self._of_one_layout(parsed)
         if all(field.sql is None for field in fields):
             return Decoded(parsed.cast(self._engine), reasons)
@@ -163,7 +163,7 @@ class Decoder:
         return Decoded(converted, reasons)
 
     def _of_one_layout(self, parsed: pa.Table) -> tuple[pa.Table, Sequence[Field]]:
-        """The columns with their times read, where it can be done without DuckDB."""
+        """Return the columns with timestamps parsed without DuckDB, where that is possible."""
         fields = list(self._fields)
         for index, field in enumerate(self._fields):
             if field.type == "TIMESTAMP":
@@ -175,7 +175,7 @@ class Decoder:
 
 
 def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:
-    """Lone JSON scalars made objects of one member `name`; everything else as it is.
+    """Wrap lone JSON scalars in objects with one member `name`; leave other texts.
 
     This is the second form that a key of one column may have. Shape: binary.
     """
@@ -188,14 +188,14 @@ def wrap_scalars(texts: pa.Array, name: str) -> pa.Array:
 
 
 def _known(parsed: pa.DataType) -> pa.DataType:
-    """The type in which DuckDB takes a parsed column: it has no decimals of 256 bits."""
+    """Return the type in which DuckDB reads a parsed column: it has no 256-bit decimals."""
     return pa.string() if pa.types.is_decimal256(parsed) else parsed
 
 
 def _lost(
     field: Field, before: pa.ChunkedArray, after: pa.ChunkedArray, reasons: pa.Array
 ) -> pa.Array:
-    """The reasons, with one more for each row that a field's conversion made NULL."""
+    """Return the reasons, with one more for each row that a field's conversion made NULL."""
     if field.sql is None or field.parsed is None:
         return reasons
     places = np.flatnonzero(pc.and_(pc.is_valid(before), pc.is_null(after)).to_numpy())
@@ -211,7 +211,7 @@ def _lost(
 
 
 def _pieces(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
-    """The texts in parts of about `PIECE_BYTES` each, in order."""
+    """Yield the texts in parts of about `PIECE_BYTES` each, in order."""
     held: list[pa.Array] = []
     size = 0
     for part in (part for chunk in chunks for part in _cut(chunk)):
@@ -225,7 +225,7 @@ def _pieces(chunks: Sequence[pa.Array]) -> Iterator[pa.Array]:
 
 
 def _cut(texts: pa.Array) -> Iterator[pa.Array]:
-    """Consecutive parts of one array, none of them much larger than `PIECE_BYTES`."""
+    """Yield consecutive parts of one array, none much larger than `PIECE_BYTES`."""
     if not len(texts):
         return
     offsets = _offsets(texts)
@@ -250,7 +250,7 @@ def _at(texts: pa.Array, places: Places) -> pa.Array:
 
 
 def _others(places: Sequence[Places], count: int) -> Places:
-    """The places below `count` that are in none of the given ones."""
+    """Return the positions below `count` that are in none of the given ones."""
     rest: Flags = np.ones(count, np.bool_)
     for some in places:
         rest[some] = False
@@ -258,7 +258,7 @@ def _others(places: Sequence[Places], count: int) -> Places:
 
 
 def _in_order(places: Sequence[Places], tables: Sequence[pa.Table]) -> pa.Table:
-    """The rows of all tables, in the order of their places."""
+    """Return the rows of all tables, in the order of their positions."""
     whole = pa.concat_tables(tables)
     order = np.concatenate(places)
     if (order[:-1] < order[1:]).all():
@@ -267,7 +267,7 @@ def _in_order(places: Sequence[Places], tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def _spread(values: Sequence[str | None], places: Places, count: int) -> pa.Array:
-    """An array of `count` that has the values at their places and NULL elsewhere."""
+    """Return an array of `count` with the values at their positions and NULL elsewhere."""
     if not len(places):
         return pa.nulls(count, pa.string())
     index = np.full(count, -1, np.int64)

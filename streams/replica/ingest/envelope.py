@@ -1,9 +1,9 @@
-"""Messages of a topic to updates of the import of its dataflow (`plan.import_columns`).
+"""Envelopes: turn messages of a topic into updates of the import (`plan.import_columns`).
 
 NONE: the value of a message is a row, once and for ever. A message that cannot be decoded, one
 without a value among them, is an error in its place.
 
-UPSERT: the message says what the row of its key is from now on.
+UPSERT: the message is the new row of its key.
 
 - The key is a JSON object that holds the key columns, or, for a key of one column, a lone JSON
   scalar. A key column must be there and not be null. Key columns in the value are not looked
@@ -11,7 +11,7 @@ UPSERT: the message says what the row of its key is from now on.
 - The value holds the other columns. No value (a tombstone) deletes the key's row. The JSON
   text `null` is not a tombstone but a value that cannot be decoded.
 - A value that cannot be decoded puts the key into error, until the key is written or deleted.
-  A key that cannot be decoded is an error for ever, as in NONE: nothing can name it again.
+  A key that cannot be decoded is a permanent error, as in NONE: no message can name it again.
 - `position` = offset * 2^15 + partition, so that of a key's messages at one time the one with
   the highest (offset, partition) wins.
 
@@ -21,8 +21,8 @@ An error reads
     cannot decode message: topic T, partition P, offset O, key K: reason
 
 the second for an UPSERT value, K the key's JSON text without the space around it. It names one
-message, so no two errors are equal; and since the key stands in it, keyed state can be rebuilt
-from what the shard holds (`replay`).
+message, so no two errors are equal; and because it contains the key, keyed state can be rebuilt
+from the shard (`replay`).
 """
 
 import re
@@ -54,7 +54,7 @@ Loaded = tuple[pa.Table, pa.Table]
 
 
 class Envelope:
-    """The meaning of one source's messages; keeps its decoders."""
+    """The envelope of one source; keeps its decoders."""
 
     def __init__(
         self, source: IngestionDescription, columns: Sequence[Column], kernel: Kernel
@@ -70,7 +70,7 @@ class Envelope:
         self._schema = arrow_schema([c.type for c in import_columns(source, columns)])
 
     def updates(self, messages: pa.Table, time: Timestamp) -> Loaded:
-        """What the messages mean when they happen at `time`.
+        """Return the updates of the messages at `time`.
 
         Shape: `messages` has key, value (binary, NULL when absent), partition (int32) and
         offset (int64).
@@ -103,14 +103,14 @@ class Envelope:
         return _updates(columns, time, self._schema), errors_at(errors, time)
 
     def replay(self, updates: pa.Table, errors: pa.Table) -> Loaded:
-        """The messages after which a source's shard says what it says.
+        """Return messages that reproduce the contents of a source's shard.
 
-        State built from them equals that built from the topic. Errors whose message had no
-        readable key are left out, since no state remembers them; a source without keys has no
-        state at all, and nothing is to be replayed.
+        State built from them equals that built from the topic. Errors of messages without a
+        readable key are left out, because they have no state; a source without keys has no
+        state at all, and nothing is replayed.
 
-        What is given must be whole: all updates of each time that is in it. A row that goes
-        and one that comes for the same key at one time mean that the latter is the key's row.
+        The input must be complete: all updates of each of its times. If a row of a key is
+        retracted and another inserted at the same time, the latter is the key's row.
 
         Shape: `updates` has the columns of the source, time, diff; `errors` is error, time,
         diff.
@@ -143,7 +143,7 @@ class Envelope:
         kind: int,
         error: pa.ChunkedArray | None = None,
     ) -> pa.Table:
-        """Rows that come as messages of `kind`, and rows that go as deletions before them."""
+        """Return inserted rows as messages of `kind`, after retracted rows as deletions."""
         comes = pc.greater(updates["diff"], 0)
         texts = NO_TEXT if error is None else pc.if_else(comes, error, NO_TEXT)
         if error is None:
@@ -157,7 +157,7 @@ class Envelope:
         return pa.Table.from_batches([settle(flatten([updates], schema), self._kernel)])
 
     def _decode_keys(self, texts: pa.Array) -> Decoded:
-        """Keys decoded, with a reason also where a key column is NULL."""
+        """Return the decoded keys, with a reason also if a key column is NULL."""
         if len(self._keys) == 1:
             texts = wrap_scalars(texts, self._keys[0].name)
         decoded = self._key_decoder.decode(texts)
@@ -169,18 +169,18 @@ class Envelope:
         return Decoded(decoded.columns, reasons)
 
     def _row(self, keys: pa.Table, rest: pa.Table) -> list[pa.ChunkedArray]:
-        """The source's columns in their order."""
+        """Return the source's columns in order."""
         columns = [*keys.columns, *rest.columns]
         return [columns[place] for place in self._places]
 
     def _errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
-        """The texts of the errors of the messages that have a reason, without the others."""
+        """Return the error texts of the messages that have a reason, without the others."""
         failed = reasons.is_valid()
         where = self._where(_filter(messages, failed))
         return pc.binary_join_element_wise(where, reasons.filter(failed), ": ")
 
     def _keyed_errors(self, messages: pa.Table, reasons: pa.Array) -> pa.Array:
-        """The text of the error of each message that has a reason, and NULL for the others."""
+        """Return the error text of each message that has a reason, and NULL for the others."""
         failed = reasons.is_valid()
         some = _filter(messages, failed)
         keys = pc.utf8_trim(whole(some["key"]).cast(pa.string()), characters=SPACE)
@@ -199,12 +199,12 @@ class Envelope:
 
 
 def errors_at(texts: pa.Array, time: Timestamp) -> pa.Table:
-    """New errors at a time. Shape: error, time, diff."""
+    """Return new errors at a time. Shape: error, time, diff."""
     return _updates([texts], time, ERRORS)
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
+    """Return the column as one array."""
     return pa.concat_arrays([pa.array([], column.type), *column.chunks])
 
 
@@ -221,7 +221,7 @@ def _filter(table: pa.Table, kept: pa.Array) -> pa.Table:
 
 
 def _only(table: pa.Table, kept: pa.Array | None) -> pa.Table:
-    """The table with NULL in every column of the rows that are not kept."""
+    """Return the table with NULL in every column of the rows that are not kept."""
     if kept is not None and kept.true_count == len(kept):
         return table
     places = np.arange(table.num_rows)

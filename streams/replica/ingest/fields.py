@@ -61,7 +61,7 @@ CLOCK = f"(?:[01]{DIGIT}|2[0-3]):[0-5]{DIGIT}:[0-5]{DIGIT}{FRACTION}"
 ZONE = f"(?:Z|[+-](?:0{DIGIT}|1[0-5]):[0-5]{DIGIT})"
 BASE64 = "[A-Za-z0-9+/]"
 
-# The text a type takes, and what makes a value of it. No braces in here: the kernel takes what
+# The accepted text of a type, and its conversion. No braces in here: the kernel reads what
 # stands in them for a port.
 TEXTS: dict[str, tuple[str, str]] = {
     "DATE": (DAY, "TRY_CAST({x} AS DATE)"),
@@ -111,17 +111,17 @@ class Field:
         return literal("/" + self.name.replace("~", "~0").replace("/", "~1"))
 
     def render(self, sql: str, x: str, message: str) -> str:
-        """The SQL with its operands put in."""
+        """Return the SQL with its operands."""
         return sql.format(x=x, message=message, pointer=self.pointer, name=literal(self.name))
 
     def expected(self, got: str) -> str:
-        """Why a value is refused; `got` is its JSON text."""
+        """Return why a value is refused; `got` is its JSON text."""
         shown = got if len(got) <= MAX_SHOWN else got[:MAX_SHOWN] + "..."
         return f'column "{self.name}": expected {self.type}, got {shown}'
 
 
 def literal(text: str) -> str:
-    """A string in SQL, without the braces that would mean a port to the kernel."""
+    """A string literal in SQL, without the braces that the kernel would read as a port."""
     quoted = text.replace("'", "''")
     return "'" + quoted.replace("{", "'||chr(123)||'").replace("}", "'||chr(125)||'") + "'"
 
@@ -139,7 +139,7 @@ def _field(name: str, declared: str) -> Field:
         return Field(name, declared, read, parsed, sql, screen=_screen(parsed))
     if declared in HUGE:
         sql = f"TRY_CAST({{x}} AS {declared})"
-        read = partial(_decimal, 39, 0)  # the exact range is left to the conversion
+        read = partial(_decimal, 39, 0)  # the conversion checks the exact range
         return Field(name, declared, read, pa.decimal256(39, 0), sql, OTHER_STRING)
     if declared in TEXTS:
         sql, screen = _text_sql(declared), _screen(pa.string())
@@ -156,7 +156,7 @@ def _field(name: str, declared: str) -> Field:
 
 
 def _screen(parsed: pa.DataType) -> str:
-    """Whether the member has a JSON type that the parsed type does not come from."""
+    """Return a test whether the member's JSON type does not match the parsed type."""
     if pa.types.is_string(parsed):
         return f"{JSON_TYPE} NOT IN ('VARCHAR', 'NULL')"
     if pa.types.is_boolean(parsed):
@@ -174,7 +174,7 @@ def _text_sql(declared: str) -> str:
 
 
 def _number(token: Token) -> str | None:
-    """The number as it is written, also between quotes; None for what is no number."""
+    """Return the number as written, also between quotes; None if it is not a number."""
     if token.kind == "number":
         return token.text
     inside = unquote(token.text) if token.kind == "string" else ""

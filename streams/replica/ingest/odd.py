@@ -1,9 +1,9 @@
-"""One message at a time: the values of a message, or the reason why it has none.
+"""Decodes one message at a time: its values, or the reason why it has none.
 
-This is the definition of what decoding means; `batch` is a faster way to the same values. The
-first thing that is wrong decides the reason, in this order: the message is absent, empty, not
-UTF-8, not one JSON document, not an object; then, column by column as declared, a column that
-is given twice or a value that does not fit.
+This defines decoding; `batch` is a faster way to the same values. The first error is the
+reason, in this order: the message is absent, empty, not UTF-8, not one JSON document, not an
+object; then, column by column as declared, a column that is given twice or a value that does
+not fit.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,11 @@ CALLED = {
 
 
 class Refused(Exception):
-    """A message that cannot be decoded; the text is the reason."""
+    """The message cannot be decoded; the text is the reason."""
 
 
 def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
-    """The parsed value of each field; None for NULL and for a field that parsing leaves alone.
+    """Return the parsed value of each field; None for NULL and for fields that are not parsed.
 
     Errors: Refused.
     """

@@ -5,8 +5,8 @@
   `position` (which message of a key and time is the latest), `kind` and `error`, as the node
   Upsert wants them; Upsert runs on the key's bucket, at level 1.
 
-The import is the raw topic itself, so it names no collection of ours: its id is the topic's
-name behind `topic:`, which the catalog never hands out.
+The import is the raw topic itself, not a collection: its id is `topic:` and the topic's name,
+which no catalog id can be.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ BOOKKEEPING = (
 def import_columns(
     source: IngestionDescription, columns: Sequence[Column]
 ) -> tuple[Column, ...]:
-    """The columns of the import's table, in order c0, c1, ...; time and diff come after."""
+    """Return the columns of the import's table, in order c0, c1, ...; time and diff follow."""
     match source.envelope:
         case "none":
             return tuple(columns)
@@ -39,7 +39,7 @@ def import_columns(
 
 
 def key_positions(source: IngestionDescription, columns: Sequence[Column]) -> tuple[int, ...]:
-    """Where the key's columns stand among the columns. Errors: InvalidUsage."""
+    """Return the positions of the key's columns among the columns. Errors: InvalidUsage."""
     names = [column.name for column in columns]
     unknown = [key for key in source.keys if key not in names]
     if unknown:
@@ -50,7 +50,7 @@ def key_positions(source: IngestionDescription, columns: Sequence[Column]) -> tu
 
 
 def dataflow(source: IngestionDescription, columns: Sequence[Column]) -> Dataflow:
-    """The plan that steps this ingestion. Errors: InvalidUsage for keys that do not fit."""
+    """Return the plan of this ingestion. Errors: InvalidUsage for invalid keys."""
     keys = key_positions(source, columns)
     came = import_columns(source, columns)
     imports = (Import(CollectionId(f"topic:{source.topic}"), came),)

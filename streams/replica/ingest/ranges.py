@@ -1,13 +1,13 @@
-"""Exact ranges of a raw topic, how they are cut up, and what makes reading impossible. Pure.
+"""Exact offset ranges of a raw topic: cutting, sharing out, and detecting loss. Pure.
 
 `streams.compute.reclocking` decides how far an interval reaches; the range of each partition
 that it takes is a `Slice` here. `Slice(p, lo, hi)` stands for the records of partition p at
 offsets in [lo, hi); there may be fewer records than offsets, since transaction markers, aborted
 records and compaction leave gaps.
 
-Invariants: `windows` and `assign` give every record of the slices to one piece and no more, for
-any budget and number of tasks. No offset is ever passed over: when one can no longer be
-read, `impediment` says why, and it stays so until a person acts.
+Invariants: `windows` and `assign` put every record of the slices in exactly one piece, for any
+budget and number of tasks. No offset is ever skipped: if one can no longer be read,
+`impediment` returns why, until an operator acts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ from streams.compute.reclocking import Ends
 from streams.ids import Offset
 
 SETTLED = 20
-"""An answer given so many times in a row is not an old one."""
+"""Number of equal answers in a row after which they are not considered outdated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """The records of one partition at offsets in [lo, hi). Holds at least one offset."""
+    """The records of one partition at offsets in [lo, hi). Has at least one offset."""
 
     partition: int
     lo: Offset
@@ -40,19 +40,19 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Why nothing can be read any more without leaving something out."""
+    """Why nothing more can be read without skipping offsets."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class NotYet:
-    """What is known of the topic is older than the binding: ask again."""
+    """The known ends of the topic are older than the binding: ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A topic as the broker had it when last asked: its id (None: it is gone) and its ends.
+    """The broker's last answer about a topic: its id (None: it is gone) and its ends.
 
     `shrunk` are partitions whose end was seen to go back under this id, which no append-only
     log does; `repeats` is how often in a row this was the answer. `asked_ms` is the wall clock
@@ -68,7 +68,7 @@ class Told:
 
 
 def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
-    """The ranges that `reclocking.ranges` gives, in the order of partitions."""
+    """Return the slices of the ranges of `reclocking.ranges`, in the order of partitions."""
     return tuple(
         Slice(partition, Offset(lo), Offset(hi))
         for partition, (lo, hi) in sorted(ranges.items())
@@ -77,17 +77,16 @@ def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
 
 
 def length(parts: Sequence[Slice]) -> int:
-    """The number of offsets in all slices together."""
+    """Return the number of offsets in all slices."""
     return sum(each.length for each in parts)
 
 
 def windows(parts: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...]:
-    """Cuts of the slices whose order is that of (offset, partition): the pieces of a snapshot.
+    """Cut the slices in the order of (offset, partition): the pieces of a snapshot.
 
-    All pieces of a snapshot happen at one time, where of a key's messages the one with the
-    highest (offset, partition) counts. Each piece therefore takes the same window of offsets
-    from every partition, so that every position in a piece is below all positions in later
-    ones.
+    All pieces of a snapshot are at one time, and of a key's messages the one with the highest
+    (offset, partition) counts. Each piece therefore takes the same window of offsets from every
+    partition, so that every position in a piece is below all positions in later ones.
 
     Units: `budget` in offsets, at least 1. A piece holds more only when the window is a single
     offset wide.
@@ -102,7 +101,7 @@ def windows(parts: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...
 
 
 def _clip(parts: Sequence[Slice], start: int, stop: int | None) -> tuple[Slice, ...]:
-    """The part of each slice at offsets in [start, stop), without those that have none."""
+    """Return the part of each slice at offsets in [start, stop), without empty ones."""
     return slices(
         {
             each.partition: (
@@ -115,7 +114,7 @@ def _clip(parts: Sequence[Slice], start: int, stop: int | None) -> tuple[Slice, 
 
 
 def _window_end(parts: Sequence[Slice], start: Offset, budget: int) -> int:
-    """The greatest end above `start` of a window that holds at most `budget` offsets."""
+    """Return the greatest end above `start` of a window of at most `budget` offsets."""
     low, high = start + 1, max(start + 1, *(int(each.hi) for each in parts))
     while low < high:
         middle = (low + high + 1) // 2
@@ -127,7 +126,7 @@ def _window_end(parts: Sequence[Slice], start: Offset, budget: int) -> int:
 
 
 def assign(parts: Sequence[Slice], tasks: int) -> tuple[tuple[Slice, ...], ...]:
-    """The slices shared out evenly: at most `tasks` groups of almost equal length.
+    """Share out the slices evenly: at most `tasks` groups of almost equal length.
 
     A partition's slice is cut where a group is full, so that one large partition keeps all
     tasks busy. A group may hold two slices of one partition only when given two.
@@ -142,7 +141,7 @@ def assign(parts: Sequence[Slice], tasks: int) -> tuple[tuple[Slice, ...], ...]:
 
 
 def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]:
-    """What lies at [start, stop) when all slices are laid end to end."""
+    """Return the range [start, stop) of all slices laid end to end."""
     found, passed = [], 0
     for each in parts:
         lo = max(each.lo, each.lo + start - passed)
@@ -156,11 +155,11 @@ def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]
 def impediment(
     source: IngestionDescription, bound: Mapping[int, int], told: Told
 ) -> Stalled | NotYet | None:
-    """Why the topic cannot be read on from the binding `bound`, or None.
+    """Return why the topic cannot be read on from the binding `bound`, or None.
 
-    A partition that is not in a binding is new, and must still hold its offset 0; only an
-    empty binding, that of a source which has read nothing, starts at whatever is held. An end
-    before the binding is first taken for an old answer: another replica may know of more.
+    A partition that is not in a binding is new, and must still hold its offset 0; only an empty
+    binding, that of a source which has read nothing, starts at whatever is held. An end before
+    the binding is first treated as an outdated answer: another replica may have read further.
     """
     name = f'topic "{source.topic}"'
     if told.id is None:
@@ -179,7 +178,7 @@ def impediment(
 
 
 def _overtaken(bound: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
-    """Whether records are gone that were not read: no later answer brings them back."""
+    """Whether unread records are gone: no later answer brings them back."""
     return any(bound.get(partition, 0) < each.low for partition, each in ends.items())
 
 

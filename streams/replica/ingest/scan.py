@@ -1,13 +1,13 @@
-"""One JSON document, read strictly by RFC 8259: what settles the messages that are odd.
+"""A strict JSON scanner by RFC 8259, for the messages that are read one by one.
 
-The vectorised path (`decode`) hands over what it cannot vouch for. This scanner decides it, so
-it is exact rather than fast: it refuses all that the RFC does (NaN, trailing commas, comments,
-control characters in strings, lone surrogates, a byte order mark, anything behind the
-document), keeps every number as it was written, keeps duplicate names apart, and uses no
-recursion, so that depth is bounded by the message's size alone.
+The vectorised path (`decode`) passes on messages that it cannot read with certainty. This
+scanner decides them, so it is exact rather than fast: it refuses all that the RFC does (NaN,
+trailing commas, comments, control characters in strings, lone surrogates, a byte order mark,
+anything behind the document), keeps every number as it was written, keeps duplicate names
+apart, and uses no recursion, so that depth is bounded by the message's size alone.
 
-The words of a refusal are ours and depend on the text alone: they become part of error rows,
-and an error row must be the same on every replica (rule 38).
+Error texts are our own and depend on the message alone: they become part of error rows, which
+must be the same on every replica (rule 38).
 """
 
 import json
@@ -35,7 +35,7 @@ TOKEN = re.compile(
 SCALAR, STRING = "scalar", "string"
 VALUE, FIRST_ITEM, FIRST_NAME, NAME, COLON, AFTER = range(6)
 
-# What may come in which state, and the state it leads to. `{`, `[` also open a level, `}`, `]`
+# The tokens allowed in a state, and the next state. `{`, `[` also open a level, `}`, `]`
 # close the one that they match; a comma leads on to what the innermost level holds.
 NEXT: dict[tuple[int, str], int] = {
     **{(state, symbol): AFTER for state in (VALUE, FIRST_ITEM) for symbol in (SCALAR, STRING)},
@@ -60,7 +60,7 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A value as it was written: `text` is the exact slice of the document."""
+    """A value as written: `text` is the exact slice of the document."""
 
     kind: Kind
     text: str
@@ -91,7 +91,7 @@ class _Cursor:
         return kind, found.start(kind), word
 
     def _level(self, mark: str) -> bool:
-        """Open or close a level; False when `mark` closes or separates what is not open."""
+        """Open or close a level; False if `mark` closes or separates what is not open."""
         if mark in INSIDE:
             self.levels.append(mark)
         elif mark in OPENS:
@@ -102,7 +102,7 @@ class _Cursor:
 
 
 def document(text: str) -> Token:
-    """The only document in `text`. Errors: Malformed."""
+    """Return the only document in `text`. Errors: Malformed."""
     cursor = _Cursor(text)
     token = _value(cursor)
     _finish(cursor)
@@ -110,12 +110,12 @@ def document(text: str) -> Token:
 
 
 def leading(text: str) -> str:
-    """The JSON value that `text` starts with, whatever follows. Errors: Malformed."""
+    """Return the JSON value at the start of `text`, whatever follows. Errors: Malformed."""
     return _value(_Cursor(text)).text
 
 
 def members(text: str) -> list[tuple[str, Token]]:
-    """The members of the only object in `text`, in their order. Errors: Malformed."""
+    """Return the members of the only object in `text`, in order. Errors: Malformed."""
     cursor = _Cursor(text)
     found: list[tuple[str, Token]] = []
     assert cursor.advance()[2] == "{", "the text is an object"
@@ -130,7 +130,7 @@ def members(text: str) -> list[tuple[str, Token]]:
 
 
 def unquote(text: str) -> str:
-    """The characters that a string token stands for."""
+    """Return the characters of a string token."""
     value = json.loads(text)
     assert isinstance(value, str), "a string token"
     return value
@@ -164,7 +164,7 @@ def _finish(cursor: _Cursor) -> None:
 
 
 def _is_unicode(string: str) -> bool:
-    """Whether every surrogate that is written as an escape is one of a pair."""
+    """Whether every escaped surrogate is one of a pair."""
     try:
         unquote(string).encode()
     except UnicodeEncodeError:

@@ -1,9 +1,9 @@
-"""What a task does for an ingestion: fetch exact ranges, decode, apply the envelope.
+"""The task code of an ingestion: fetch exact ranges, decode, apply the envelope.
 
-A `Resources` belongs to a worker process and is kept from task to task: the connection to the
-broker, DuckDB, and the decoders of every source that the worker has seen. Nothing in it is
-state: a task gives the same answer in any process, at any time, as long as the topic still
-holds the range.
+A `Resources` belongs to a worker process and is reused by its tasks: the connection to the
+broker, DuckDB, and the decoders of every source that the worker has read. It holds no state: a
+task returns the same result in any process, at any time, as long as the topic still holds the
+range.
 """
 
 from collections.abc import Sequence
@@ -29,24 +29,24 @@ MESSAGES = pa.schema(
 
 
 class Reader(Protocol):
-    """Reads raw topics: `streams.kafka.raw.RawReader`, and a table in memory in tests."""
+    """Reads raw topics: `streams.kafka.raw.RawReader`, or a table in memory in tests."""
 
     def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
-        """The records at offsets in [lo, hi); fewer where there are gaps.
+        """Return the records at offsets in [lo, hi); fewer if there are gaps.
 
         Shape: `MESSAGES`. Errors: Determinate when some can no longer be read.
         """
 
 
 class Resources:
-    """What a worker process keeps for its ingestions."""
+    """Resources that a worker process keeps for its ingestions."""
 
     def __init__(self, reader: Reader, kernel: Kernel) -> None:
         self.reader, self.kernel = reader, kernel
         self._envelopes: dict[tuple[IngestionDescription, tuple[Column, ...]], Envelope] = {}
 
     def envelope(self, source: IngestionDescription, columns: Sequence[Column]) -> Envelope:
-        """The meaning of the source's messages. Errors: InvalidUsage."""
+        """Return the envelope of a source. Errors: InvalidUsage."""
         key = (source, tuple(columns))
         found = self._envelopes.get(key)
         if found is None:
@@ -61,10 +61,10 @@ def load(
     time: Timestamp,
     resources: Resources,
 ) -> Loaded:
-    """The updates and errors that the messages of these slices mean at `time`.
+    """Return the updates and errors of the messages of these slices, at `time`.
 
-    Shape: updates are the import's columns, time, diff; errors are error, time, diff.
-    Errors: Determinate when the broker no longer has the range, or cannot be reached.
+    Shape: updates are the import's columns, time, diff; errors are error, time, diff. Errors:
+    Determinate if the broker no longer has the range, or cannot be reached.
     """
     tables = [
         resources.reader.fetch(source.topic, each.partition, each.lo, each.hi)
@@ -80,5 +80,5 @@ def replay(
     history: tuple[pa.Table, pa.Table],
     resources: Resources,
 ) -> Loaded:
-    """Part of a source's own shard as messages of its topic (`Envelope.replay`)."""
+    """Return part of a source's own shard as messages of its topic (`Envelope.replay`)."""
     return resources.envelope(source, columns).replay(*history)

@@ -1,20 +1,20 @@
-"""Messages of one layout, read without parsing each: the same members in the same order.
+"""Reads messages of one layout, with the same members in the same order, without a parser.
 
 A producer prints its records alike: they differ in some strings and whole numbers, and all
-else is the same bytes. The first message of a batch is taken apart by `scan`, into *constants*
-and the *slots* between them:
+other bytes are the same. The first message of a batch is divided by `scan` into *constants* and
+the *slots* between them:
 
     {"auction":  1000  ,"channel":"  Baidu  ","extra":"  fptr  "}
 
-Of every other message it is then proved, for all at once, that it is these constants with
+Then it is proved for all other messages together that each consists of these constants with
 other slots between them. There is no backslash and no control character in the batch, so every
 `"` begins or ends a string. A message has as many of them as the constants together, each
 constant is found where its first one is, and they lie one behind the other, from the message's
-first byte to its last. So no slot has a `"`; one between quotes is a string, for the texts are
-UTF-8, and the others are shown to be whole numbers. What replaces strings by strings and
-numbers by numbers in a JSON document is one too, with the same names.
+first byte to its last. So no slot has a `"`; one between quotes is a string, because the texts
+are UTF-8, and the others are checked to be whole numbers. Replacing strings by strings and
+numbers by numbers in a JSON document gives a JSON document with the same names.
 
-Invariant: what comes out is what `odd.read` gives for each message, or nothing at all.
+Invariant: the result equals that of `odd.read` for each message, or is None.
 
 Cost: a third to a half of what parsing takes: a search for quotes, which is half of it, a
 comparison of each constant, and some thirty instructions for eight digits.
@@ -36,27 +36,27 @@ from streams.trace.columns import Ints
 Bytes = npt.NDArray[np.uint8]
 
 ENOUGH = 400
-"""Messages from which on a template repays what it costs to make one."""
+"""Minimum of messages for which making a template pays off."""
 LOT_BYTES = 1 << 20
-"""What is read at a time: as much as stays in the processor's cache."""
+"""Bytes that are read together: as much as stays in the processor's cache."""
 
 QUOTE, BACKSLASH, SPACE, MINUS = b'"\\ -'
 WORD = 8
 LONGEST = 18
-"""Digits of a number that surely fits 64 bits."""
+"""Number of digits that surely fits 64 bits."""
 WHOLE = re.compile(rf"-?(?:0|[1-9][0-9]{{0,{LONGEST - 1}}})")
 POWERS = 10 ** np.arange(LONGEST + 1, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """What differs from message to message: the value of a member."""
+    """The part that differs between messages: the value of a member."""
 
     name: str
     kind: Literal["string", "number"]
 
     def gives(self, field: Field) -> bool:
-        """Whether its values are what a field is parsed to."""
+        """Whether its values have the parsed type of a field."""
         if field.parsed is None:
             return False
         if pa.types.is_integer(field.parsed):
@@ -66,9 +66,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """What messages have in common: a constant before each slot, and one at the end.
+    """The common part of messages: a constant before each slot, and one at the end.
 
-    `booleans` are the names of members that are true or false, in all of them alike.
+    `booleans` are the names of members that are true or false, equal in all messages.
     """
 
     constants: tuple[bytes, ...]
@@ -76,9 +76,9 @@ class Template:
     booleans: frozenset[str]
 
     def slot_of(self, field: Field) -> int | None:
-        """The slot that gives a field its values; None where they are NULL.
+        """Return the slot with a field's values; None if they are NULL.
 
-        Errors: KeyError where they cannot be had from a slot.
+        Errors: KeyError if they are not in a slot.
         """
         if field.name in self.booleans:
             raise KeyError(field.name)
@@ -91,7 +91,7 @@ class Template:
 
 
 def template_of(message: bytes) -> Template | None:
-    """What messages like this one may have in common; None where they would hardly."""
+    """Return a template for messages like this one; None if one is unlikely to work."""
     try:
         found = members(message.decode())
     except (Malformed, UnicodeDecodeError):
@@ -121,10 +121,10 @@ def template_of(message: bytes) -> Template | None:
 
 
 def read(texts: pa.Array, fields: Sequence[Field]) -> pa.Table | None:
-    """A column for each of the fields, or None where the messages are not of one layout.
+    """Return a column for each of the fields, or None if the messages are not of one layout.
 
     Shape: `texts` is binary in UTF-8, without NULLs, and not empty; every field has a parsed
-    type, of which the columns are.
+    type, which is the type of its column.
     """
     template = template_of(texts[0].as_py())
     if template is None or not template.slots:
@@ -181,7 +181,7 @@ def between(buffer: pa.Buffer, begins: Ints, ends: Ints) -> pa.Array:
 
 @dataclass(frozen=True, slots=True)
 class _Texts:
-    """The bytes of all messages, and where each begins and ends in them."""
+    """The bytes of all messages, with the begin and end of each."""
 
     buffer: pa.Buffer
     data: Bytes
@@ -198,7 +198,7 @@ class _Texts:
         return _Texts(buffer, np.frombuffer(buffer, np.uint8), places[:-1], places[1:])
 
     def at(self, places: Ints, size: int) -> npt.NDArray[np.void]:
-        """The `size` bytes from each place on, end to end."""
+        """Return `size` bytes from each position on, end to end."""
         room = len(self.data) - size + 1
         view = np.ndarray((room,), f"V{size}", self.data, strides=(1,))
         found: npt.NDArray[np.void] = view[places]
@@ -206,7 +206,7 @@ class _Texts:
 
 
 def _bounds(texts: _Texts, template: Template) -> list[tuple[Ints, Ints]] | None:
-    """Where each slot begins and ends in each message; None where it is not of this layout."""
+    """Return where each slot begins and ends in each message; None if the layout differs."""
     data, constants = texts.data, template.constants
     if len(data) < WORD or data.min() < SPACE or (data == BACKSLASH).any():
         return None
@@ -232,7 +232,7 @@ def _bounds(texts: _Texts, template: Template) -> list[tuple[Ints, Ints]] | None
 
 
 def _numbers(texts: _Texts, begins: Ints, ends: Ints) -> Ints | None:
-    """The whole numbers of a slot; None where one is none, or is too large."""
+    """Return the whole numbers of a slot; None if one is not a number, or is too large."""
     if (begins >= ends).any():
         return None
     negative = texts.data[begins] == MINUS
@@ -252,7 +252,7 @@ def _numbers(texts: _Texts, begins: Ints, ends: Ints) -> Ints | None:
 
 
 def _eight_digits(texts: _Texts, ends: Ints, widths: Ints) -> Ints | None:
-    """The number of the last 8 of `widths` digits that end at a place; 0 for none.
+    """Return the number in the last 8 of `widths` digits that end at a position; 0 for none.
 
     Source: D. Lemire, "Quickly parsing eight digits" (2018), for the products that add up
     neighbours.
@@ -275,7 +275,7 @@ def _eight_digits(texts: _Texts, ends: Ints, widths: Ints) -> Ints | None:
 
 
 def _typed(values: Ints, kind: pa.DataType) -> pa.Array | None:
-    """The numbers in a type; None where one does not fit."""
+    """Return the numbers in a type; None if one does not fit."""
     limits = np.iinfo(kind.to_pandas_dtype())
     if values.min() < limits.min or values.max() > limits.max:
         return None

@@ -1,13 +1,12 @@
-"""The ends of the raw topics of all sources, asked for again and again by one thread.
+"""Polls the end offsets of the raw topics of all sources, in one thread.
 
-Invariant: what `ends` gives for a topic is the broker's last answer. A topic that could not be
-asked about just now is left out, so that nothing is decided upon old ends; one that is gone is
-there without an id. The id is asked for after the ends whenever these have moved: ends of a
-re-created topic are never told under the id of the one before. Whoever waits for news is rung
-when anything has moved.
+Invariant: `ends` returns the broker's last answer for a topic. A topic whose last request
+failed is left out, so that decisions never use old ends; a deleted topic has no id. The id is
+requested after the ends whenever these have moved: the ends of a re-created topic never appear
+under the id of the former one. The bell is rung when anything has moved.
 
-The thread asks every `pause_s`; a topic that stays quiet is asked less and less often, down to
-every `LONGEST_S`, and at once again when anything moves: a burst seldom comes alone.
+The thread polls every `pause_s`; a quiet topic is polled less and less often, down to every
+`LONGEST_S`, and often again when anything moves, because bursts seldom come alone.
 """
 
 import logging
@@ -31,12 +30,12 @@ GROWTH = 1.25
 
 
 class EndsReader(Protocol):
-    """Knows the ends of topics: `streams.kafka.raw.RawReader`. Used by one thread alone."""
+    """Returns the ends of topics: `streams.kafka.raw.RawReader`. Used by one thread alone."""
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
-        """The first offset held and the last stable offset of each partition.
+        """Return the first offset held and the last stable offset of each partition.
 
-        Errors: Determinate, also when there is no such topic.
+        Errors: Determinate, also if the topic does not exist.
         """
 
     def close(self) -> None:
@@ -45,7 +44,7 @@ class EndsReader(Protocol):
 
 @dataclass(slots=True)
 class _Watched:
-    """A topic: what was last told, when to ask again, and why that failed, if it did."""
+    """A topic: its last answer, when to ask again, and the last failure, if any."""
 
     told: Told | None = None
     identified_s: float = float("-inf")
@@ -55,9 +54,9 @@ class _Watched:
 
 
 class Watch:
-    """Follows the ends of topics until it is closed; `ring` is called when one has moved.
+    """Polls the ends of topics until closed; calls `ring` when one has moved.
 
-    `identify` gives the broker's id of a topic, None when there is none.
+    `identify` returns the broker's id of a topic, None if it does not exist.
     """
 
     def __init__(
@@ -77,18 +76,18 @@ class Watch:
         self._thread.start()
 
     def add(self, topic: Topic) -> None:
-        """Follow a topic; nothing changes when it is followed already."""
+        """Follow a topic; no effect if it is followed already."""
         with self._lock:
             self._topics.setdefault(topic, _Watched())
         self._nudge.set()
 
     def remove(self, topic: Topic) -> None:
-        """Follow a topic no more."""
+        """Stop following a topic."""
         with self._lock:
             self._topics.pop(topic, None)
 
     def ends(self) -> Mapping[Topic, Told]:
-        """What is known of the topics that are followed and could be asked about."""
+        """Return the answers for the followed topics whose last request succeeded."""
         with self._lock:
             return {
                 topic: each.told
@@ -120,7 +119,7 @@ class Watch:
         return min(LONGEST_S, max(0.001, next_s - time.monotonic()))
 
     def _ask(self, topic: Topic) -> bool:
-        """Whether anything about the topic has moved."""
+        """Poll a topic; return whether anything about it has moved."""
         with self._lock:
             watched = self._topics.get(topic)
         if watched is None:
@@ -136,7 +135,7 @@ class Watch:
         return moved
 
     def _told(self, topic: Topic, watched: _Watched) -> tuple[Told | None, str]:
-        """The broker's answer, or why there is none."""
+        """Return the broker's answer, or why there is none."""
         asked_ms = self._now_ms()
         try:
             found = self._reader.ends(topic)
@@ -157,7 +156,7 @@ class Watch:
             return None, str(error)
 
     def _gone(self, topic: Topic) -> Told | None:
-        """What to tell of a topic that has no ends: that there is none, if that is so."""
+        """Return the answer for a topic without ends: that it does not exist, if so."""
         try:
             return Told(None, {}) if self._identify(topic) is None else None
         except Determinate:
@@ -165,7 +164,7 @@ class Watch:
 
 
 def _after(before: Told | None, told: Told) -> Told:
-    """The answer, in the light of the one before."""
+    """Return the answer, combined with the one before."""
     if before is None or before.id != told.id:
         return told
     shrunk = {p for p, each in told.ends.items() if each.high < before.ends.get(p, each).high}

@@ -1,14 +1,15 @@
-"""The other way into storage: commands as records of a topic, outcomes as records of another.
+"""The command service: storage commands as records of one topic, their outcomes in another.
 
     <ns>.storage.commands    one partition; clients in any language append Avro commands
     <ns>.storage.responses   one partition; for each record of the commands one record,
                              committed in a Kafka transaction
 
-Commands about one group are carried out and answered in the order of the topic. One that waits
-(for its chunks, its counts, the end of its log, topics to be made) is overtaken by those about
-other groups: `streams.storage.commands.desk` says who may begin, `crew` has the threads.
+Commands about one group are executed and answered in the order of the topic. A command that
+waits (for its chunks, its counts, the end of its log, topic creation) is overtaken by commands
+about other groups: `streams.storage.commands.desk` schedules, `crew` has the threads.
 
-One outcome a command, however often it is delivered, the service is killed, or two run at once:
+A command has exactly one outcome, even if it is delivered repeatedly, the service is killed, or
+two services run at once:
 
 1. *The responses are the memory.* Each says which record it answers. Whoever takes over fences
    the one before (`transactional.id`), reads what was answered, and carries out the rest
@@ -30,8 +31,8 @@ One outcome a command, however often it is delivered, the service is killed, or 
 
 A command at which services end is answered as FAILED: `streams.storage.commands.marks`.
 
-A refusal without an event needs no name. Most of what is refused before the log is asked stays
-so for ever (an id that is bound, a capability that is gone), and the service looks once more
-whether the command was carried out before. What may change by a later command (bound, then
-dropped) is answered before that one is asked for (`desk`).
+A refusal without an event needs no name. Most conditions that are refused before the log is
+asked are permanent (an id that is bound, a capability that is gone), and the service checks
+again whether the command was executed before. A condition that a later command may change
+(bound, then dropped) is answered before that command begins (`desk`).
 """

@@ -1,8 +1,9 @@
-"""Carries out commands, many at a time, each effect once (`streams.storage.commands`).
+"""Executes commands, many concurrently, each with one effect (`streams.storage.commands`).
 
-All conversations of a crowd go on together: what they want stored is stored with one flush,
-and what they want decided is appended with one flush, in the order of the commands. Several
-crowds may be carried out at once, each by a thread of its own, if no group is in two of them.
+The command generators of a crowd (a batch of commands) advance together: their chunks are
+stored with one flush and their events are appended with one flush, in the order of the
+commands. Several crowds may run at once, each in a thread of its own, if no group is in two of
+them.
 """
 
 import hashlib
@@ -39,13 +40,13 @@ from streams.trace.pool import KernelPool
 log = logging.getLogger(__name__)
 
 NAMED = 3
-"""Events of one submission that get a name; those after them renew leases, which may happen
-twice.
+"""Number of events of one submission that get a name; those after them renew leases, which may
+happen twice.
 """
 
 
 class Lingers(Exception):
-    """A command would wait for something before it has had any effect."""
+    """A command would have to wait before it has had any effect."""
 
 
 def lingers() -> None:
@@ -55,9 +56,9 @@ def lingers() -> None:
 
 @dataclass(slots=True)
 class Talk:
-    """One command on its way. `seed` is what all names are made of that it gives.
+    """One command in execution. All names that it assigns are derived from `seed`.
 
-    One that is `aside` has had no effect, and is to be carried out by itself.
+    A command that is `aside` has had no effect and is to be executed alone.
     """
 
     request: Request
@@ -70,11 +71,11 @@ class Talk:
     is_aside: bool = False
 
     def name(self, number: int) -> EventId:
-        """The id of the command's event of this number."""
+        """Return the id of the command's event with this number."""
         return EventId(f"{COMMAND}{self.seed}:{number}")
 
     def attempts(self) -> list[tuple[str, Body, EventId]]:
-        """The events asked for, with their names."""
+        """Return the requested events with their names."""
         assert isinstance(self.ask, Submitting), "events were asked for"
         events = self.ask.events
         numbers = range(self.named, self.named + min(len(events), NAMED))
@@ -88,11 +89,11 @@ class Talk:
 
 
 class Answering:
-    """One service's way to the shards, for one crowd.
+    """Executes the commands of one crowd against the shards.
 
-    `origin` is the identity of the topic of commands. `check` raises when another service has
-    taken over; `reached` is told what has been done. With `is_brief` no command waits for
-    anything but what the whole crowd is to have stored and decided.
+    `origin` is the topic id of the command topic. `check` raises when another service has taken
+    over; `reached` is called at each step. With `is_brief` no command waits for anything but
+    the chunks and events of the whole crowd.
     """
 
     def __init__(
@@ -114,9 +115,9 @@ class Answering:
         self._reached = reached
 
     def answer(self, crowd: Sequence[Request]) -> list[Outcome | None]:
-        """The outcomes of commands that may be asked for together; None of those set aside.
+        """Return the outcomes of commands that may run together; None for those set aside.
 
-        Errors: Determinate, Indeterminate: nothing is lost, and asking again gives the same
+        Errors: Determinate, Indeterminate: nothing is lost, and a retry gives the same
         outcomes; Fenced, or whatever `check` raises.
         """
         self._leave_failed(crowd)
@@ -125,18 +126,19 @@ class Answering:
             self._have(talks)
         except Unanswered:
             raise
-        except Determinate:  # perhaps of topics that went after a drop which was not read here
+        except Determinate:
+            # perhaps its topics were deleted after a drop that was not read here
             about = [subjects(each.command) for each in crowd]
             Directory(self._shards).leave_retired(frozenset().union(*about))
             raise
         return [talk.outcome for talk in talks]
 
     def _have(self, talks: Sequence[Talk]) -> None:
-        """Have all conversations to their ends. Errors: as `answer`."""
+        """Run all generators to their ends. Errors: as `answer`."""
         aside: set[CollectionId] = set()
         for talk in talks:
             about = subjects(talk.request.command)
-            talk.is_aside = bool(about & aside)  # or it would overtake one that is
+            talk.is_aside = bool(about & aside)  # or it would overtake one that is set aside
             if not talk.is_aside:
                 self._go_on(talk, None)
             aside |= about if talk.is_aside else frozenset()
@@ -164,7 +166,7 @@ class Answering:
         return Talk(request, seed, begun(asked, request), is_decided=is_decided)
 
     def _go_on(self, talk: Talk, answer: Stored | Submitted | None) -> None:
-        """Hear what the command asks next, or what it comes to.
+        """Resume the generator until its next request or its result.
 
         Errors: Determinate, Indeterminate.
         """
@@ -180,11 +182,11 @@ class Answering:
             self._stop(talk, obstacle)
         except (Determinate, Indeterminate):
             raise
-        except Exception as defect:  # noqa: BLE001  whatever is wrong with one stops no other
+        except Exception as defect:  # noqa: BLE001  the failure of one command stops no other
             self._give_up(talk, defect)
 
     def _give_up(self, talk: Talk, failure: Exception) -> None:
-        """Have what keeps one command from its outcome be its outcome."""
+        """Make the failure of a command its outcome."""
         if isinstance(failure, InvalidUsage | Corrupt):
             self._stop(talk, failure)
             return
@@ -194,7 +196,7 @@ class Answering:
         talk.outcome = failed(failure)
 
     def _stop(self, talk: Talk, obstacle: SlackwaterError) -> None:
-        """Say why not; unless it is the command's own effect that is in its way."""
+        """Refuse, unless the conflict is the command's own effect: then get its outcome."""
         if talk.named == 0 and not talk.is_decided and self._was_decided(talk):
             again = self._talk(talk.request, is_decided=True)
             talk.conversation, talk.is_decided = again.conversation, True
@@ -206,7 +208,7 @@ class Answering:
             talk.outcome = failed(obstacle)
 
     def _was_decided(self, talk: Talk) -> bool:
-        """Whether a log knows an event of the command: its answer alone was lost."""
+        """Whether a log holds an event of the command: then only its answer was lost."""
         command = talk.request.command
         groups = {command.group} if isinstance(command, Create) else set()
         about = subjects(command)
@@ -219,7 +221,7 @@ class Answering:
         return any(state.kept.find(name) for state in states for name in names)
 
     def _leave_failed(self, crowd: Sequence[Request]) -> None:
-        """Look at logs that could not be read anew. First of all: talks may be about them."""
+        """Close failed groups before anything else, so that commands open them again."""
         following, names = self._shards.following, {REGISTRY}
         for command in (each.command for each in crowd):
             names.update(filter(None, map(following.home, subjects(command))))
@@ -230,14 +232,15 @@ class Answering:
                 self._shards.close(name)
 
     def _store(self, talks: Sequence[Talk]) -> None:
-        """Write the chunks of all; one by one if that fails, to learn whose cannot be written.
+        """Store the chunks of all commands; one by one if that fails, to find the one at fault.
 
         Errors: Determinate, Indeterminate: no broker answers.
         """
         asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
         try:
             stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
-        except Exception as failure:  # one command's rows keep no other from its chunks
+        except Exception as failure:
+            # rows of one command that cannot be stored do not affect the others
             is_broker = isinstance(failure, Determinate | Indeterminate)
             if is_broker and self._shards.following.is_silence():
                 raise
@@ -255,19 +258,19 @@ class Answering:
         wanted = [talk.attempts() for talk in talks]
         try:
             decided = iter(self._decide([each for events in wanted for each in events]))
-        except InvalidUsage as cause:  # a group was left a moment ago: then it is opened
+        except InvalidUsage as cause:  # the group was closed meanwhile: open it
             raise Determinate(str(cause)) from cause
         self._reached("submitted")
         for talk, events in zip(talks, wanted, strict=True):
             self._go_on(talk, Submitted(tuple(next(decided) for _ in events)))
 
     def _decide(self, events: Sequence[tuple[str, Body, EventId]]) -> list[Decided]:
-        """What became of each event; one that came too late for its log is sent again."""
+        """Return the outcome of each event; one that was stale is sent again."""
         outcomes: dict[int, Decided] = {}
         open_ = dict(enumerate(events))
         while open_:
             seen = {group: self._seen(group) for group, _, _ in open_.values()}
-            self._check()  # after `seen`, or a zombie could act upon what its successor did
+            self._check()  # after `seen`, or a zombie could act on its successor's effects
             attempts = [
                 Attempt(group, body, name, seen[group]) for group, body, name in open_.values()
             ]
@@ -279,28 +282,28 @@ class Answering:
         return [outcomes[number] for number in range(len(events))]
 
     def _seen(self, name: str) -> Offset:
-        """How far a group is folded. Errors: Unread when it failed a moment ago."""
+        """The offset to which a group is folded. Errors: Unread if the group has failed."""
         group = self._shards.following.groups.get(name)
         if group is None:
-            raise unread(f"group {name} is followed no more")
+            raise unread(f"group {name} is not followed any more")
         return group.state.upto
 
 
 def begun(asked: Asked, request: Request) -> Conversation[Outcome]:
-    """The conversation, which says from the first `next` on what is wrong with the command."""
+    """Return the command's generator; errors in the command are raised at its first `next`."""
     return (yield from asked.ask(request.command))
 
 
 def failed(failure: Exception) -> Outcome:
-    """What is said when the outside world keeps a command from its outcome."""
+    """Return the outcome for a command that failed for an external reason."""
     known = isinstance(failure, SlackwaterError)
     code = type(failure).__name__ if known else "Defect"
     return Outcome(status=Status.FAILED, code=code, message=str(failure) or repr(failure))
 
 
 def digest(text: str) -> str:
-    """A name made of a text: the same for the same, and of 128 bits.
+    """Return a 128-bit name derived from a text.
 
-    It is as secret as the text is: all in it that others may not know is a command's id.
+    It is as secret as the text, whose only secret part is the command's id.
     """
     return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""What a client's command asks of storage: a conversation that ends with its outcome.
+"""Handlers: turn a client's command into a storage generator that returns its outcome.
 
-Everything that a client may get wrong in the bytes themselves is found here, and is refused as
-misuse of `Storage` is.
+Invalid contents of a command are detected here and refused with the same errors as misuse of
+`Storage`.
 """
 
 from collections.abc import Sequence
@@ -56,20 +56,20 @@ from streams.storage.writing import Write, Writing
 from streams.storage.written import WrongRows
 
 LONG = 1 << 20
-"""Bytes of an update's rows when decoded, from which on they are long."""
+"""Decoded bytes of an update's rows from which on the command counts as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Commands as conversations. `counting` is the writing that looks at counts."""
+    """Commands as generators. `counting` is the `Writing` that checks multiplicities."""
 
     conversations: Conversations
     counting: Writing
 
     def ask(self, command: Command) -> Conversation[Outcome]:
-        """The conversation of a command.
+        """Return the generator of a command.
 
-        Errors, when it goes on: as the methods of `Storage`, and TooLarge.
+        Errors, raised by the generator: as the methods of `Storage`, and TooLarge.
         """
         check_presented(command)
         match command:
@@ -89,7 +89,7 @@ class Asked:
     def _moved(
         self, command: Clone | Transfer | Downgrade | Heartbeat
     ) -> Conversation[Capability]:
-        """The conversation of a command that ends with the capability it presents, changed."""
+        """The generator of a command that returns the presented capability, changed."""
         talk = self.conversations
         match command:
             case Clone(capability, lease_ms):
@@ -106,7 +106,7 @@ class Asked:
     def _granted(
         self, command: Create | AcquireCapabilities
     ) -> Conversation[tuple[ReadCapability, WriteCapability]]:
-        """The conversation of a command that ends with capabilities to both."""
+        """The generator of a command that returns a read and a write capability."""
         lease_ms = lease(command.lease_ms, is_critical=command.is_critical)
         talk = replace(self.conversations, lease_ms=lease_ms)
         match command:
@@ -153,7 +153,7 @@ class Asked:
         return Outcome(status=Status.DONE)
 
     def _subscribe_at(self, command: SubscribeAt) -> Conversation[Outcome]:
-        """Asks no log: all that the log holds is folded when the capability is looked up."""
+        """Answer without an event: looking up the capability has read the log to its end."""
         yield from ()
         capability = command.capability
         if not isinstance(capability, ReadCapability) or capability.frontier.is_empty:
@@ -183,7 +183,7 @@ class Asked:
 def check_presented(command: Command) -> None:
     """Errors: InvalidCapability for one that the system keeps to itself.
 
-    Its name follows from ids that everybody may know, so that knowing it gives no right.
+    Its name is derived from public ids, so knowing the name gives no right.
     """
     for each in presented(command):
         if is_system(each.name):
@@ -191,7 +191,7 @@ def check_presented(command: Command) -> None:
 
 
 def presented(command: Command) -> Sequence[Capability]:
-    """The capabilities that a command is an exercise of."""
+    """Return the capabilities that a command exercises."""
     match command:
         case Create() | AcquireCapabilities():
             return ()
@@ -204,7 +204,7 @@ def presented(command: Command) -> Sequence[Capability]:
 
 
 def options_of(command: SubscribeAt) -> Options:
-    """The filter of a command. Errors: InvalidUsage for an operator that there is not."""
+    """Return the filter of a command. Errors: InvalidUsage for an unknown operator."""
     known = {each.value: each for each in Operator}
     for _, operator, _ in command.where:
         if operator not in known:
@@ -214,7 +214,7 @@ def options_of(command: SubscribeAt) -> Options:
 
 
 def one(conversation: Conversation[Capability]) -> Conversation[Outcome]:
-    """The outcome of a command that ends with a capability."""
+    """Return the outcome of a command with one capability as its result."""
     capability = yield from conversation
     return Outcome(status=Status.DONE, capabilities=(capability,))
 
@@ -222,12 +222,12 @@ def one(conversation: Conversation[Capability]) -> Conversation[Outcome]:
 def pair(
     conversation: Conversation[tuple[ReadCapability, WriteCapability]],
 ) -> Conversation[Outcome]:
-    """The outcome of a command that ends with two capabilities."""
+    """Return the outcome of a command with two capabilities as its result."""
     return Outcome(status=Status.DONE, capabilities=(yield from conversation))
 
 
 def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
-    """The lease that is asked for. Errors: InvalidUsage for one of a critical capability."""
+    """Return the requested lease. Errors: InvalidUsage for a lease of a critical capability."""
     if lease_ms is None:
         return None if is_critical else LEASE_MS
     if is_critical:
@@ -236,18 +236,18 @@ def lease(lease_ms: int | None, *, is_critical: bool) -> int | None:
 
 
 def is_long(command: UpdateAndDowngrade) -> bool:
-    """Whether the rows of an update take so long to decode that others must not wait for them.
+    """Whether the rows of an update take so long to decode that other commands must not wait.
 
-    130 KB may be eight million rows: what a stream declares counts, not its length.
+    130 KB may hold eight million rows: the declared sizes in the stream count, not its length.
     """
     try:
         return sum(stream.decoded_bytes(each.updates or b"") for each in command.shares) > LONG
     except Corrupt:
-        return False  # and is refused at once
+        return False  # the handler refuses it at once
 
 
 def write_of(share: Share) -> Write:
-    """A share as `Storage` has it. Errors: InvalidCapability, WrongRows, TooLarge."""
+    """A share as a `Write` of Storage. Errors: InvalidCapability, WrongRows, TooLarge."""
     capability = share.capability
     if not isinstance(capability, WriteCapability):
         raise InvalidCapability(capability.id, "it is not a write capability")
@@ -256,7 +256,7 @@ def write_of(share: Share) -> Write:
 
 
 def table(capability: WriteCapability, body: bytes) -> pa.Table:
-    """The rows of an Arrow IPC stream, every one of them sound. Errors: WrongRows, TooLarge."""
+    """Decode and validate the rows of an Arrow IPC stream. Errors: WrongRows, TooLarge."""
     try:
         schema, batches = stream.read(body, LARGEST_ROWS)
     except stream.TooMuch as cause:

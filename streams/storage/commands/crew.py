@@ -1,8 +1,8 @@
-"""Who carries crowds out: threads, so that one which waits keeps no other waiting.
+"""Runs crowds of commands in threads, so that one that waits does not delay the others.
 
-A thread cannot be ended from outside. So each wait in it has its own deadline, after which the
-commands are tried again, and whoever runs the crew ends the process when a crowd is beyond all
-of them (`Stuck`): the next one has the same commands, and counts such ends (`marks`).
+A thread cannot be killed. So each wait in it has a deadline, after which the commands are
+retried, and the owner of the crew ends the process when a crowd is beyond all deadlines
+(`Stuck`). The next process gets the same commands and counts such crashes (`marks`).
 """
 
 import queue
@@ -19,30 +19,33 @@ from streams.storage.commands.desk import Crowd, Room
 from streams.storage.commands.ledger import Report
 
 SLOW_S = 0.25
-"""After so long a crowd of those that wait for nothing is not waited for by the next one."""
+"""Seconds after which the next crowd of commands that need not wait starts beside a slow one.
+"""
 
 TOGETHER = 4
-"""Such crowds at once."""
+"""Maximum of such crowds at once."""
 
 ALONE = 4
-"""Commands that may wait, at once. Each may take the memory of a collection that is counted."""
+"""Maximum of waiting commands at once. Each may take the memory of a collection that is
+counted.
+"""
 
 WAITS = ("streams", "schemas")
 SHOWN = 4
 
 Reports = Sequence[Report | None]
-"""What is said of each of a crowd; None of those that are to be carried out alone."""
+"""The response to each command of a crowd; None for commands that have to run alone."""
 
 Work = Callable[[], Reports]
 
 
 class Stuck(SlackwaterError):
-    """A command has waited for longer than anything takes: only a new process helps."""
+    """A command has waited for longer than all deadlines: only a new process helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What is to be said of a crowd, or why there is nothing."""
+    """The responses to a crowd, or the failure."""
 
     crowd: Crowd
     reports: Reports = ()
@@ -50,29 +53,29 @@ class Done:
 
 
 class Crew(Protocol):
-    """Carries crowds out."""
+    """Executes crowds."""
 
     retry_s: float
 
     def room(self) -> Room:
-        """What may begin now."""
+        """Return how many crowds of each sort may begin now."""
 
     def begin(self, crowd: Crowd, work: Work) -> None:
-        """Have it carried out."""
+        """Start executing a crowd."""
 
     def done(self, wait_s: float) -> list[Done]:
-        """Those that are over, the first of them waited for, unless none is under way."""
+        """Return the finished crowds; wait for the first one, unless none is running."""
 
-    def waits(self) -> list["Waiting"]:
-        """What is under way, and has been for so long that it is worth a word."""
+    def waits(self) -> list["SlowCrowd"]:
+        """Return running crowds that have taken long enough to be logged."""
 
     def leave(self, wait_s: float) -> None:
-        """Wait for what is under way; what is not over then goes on by itself."""
+        """Wait for running crowds; those that do not finish in time continue detached."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A crowd that takes long, and what it waits in: the innermost calls, the last one last."""
+class SlowCrowd:
+    """A slow crowd, and the innermost calls in which its thread waits, the last one last."""
 
     crowd: Crowd
     seconds: float
@@ -80,7 +83,7 @@ class Waiting:
 
 
 class Inline:
-    """Carries each crowd out at once, in the caller's thread: tests know what happens when."""
+    """Executes each crowd at once in the caller's thread, deterministically, for tests."""
 
     retry_s = 0.0
 
@@ -88,29 +91,29 @@ class Inline:
         self._done: list[Done] = []
 
     def room(self) -> Room:
-        """Everything may begin."""
+        """Return no limit."""
         return Room(together=True, alone=1 << 30)
 
     def begin(self, crowd: Crowd, work: Work) -> None:
-        """Carry it out."""
+        """Execute the crowd."""
         self._done.append(finished(crowd, work, Exception))
 
     def done(self, _: float) -> list[Done]:
-        """All that were begun."""
+        """Return all crowds that were begun."""
         done, self._done = self._done, []
         return done
 
-    def waits(self) -> list[Waiting]:
-        """Nothing is under way."""
+    def waits(self) -> list[SlowCrowd]:
+        """Return nothing: no crowd runs in the background."""
         return []
 
     def leave(self, _: float) -> None:
-        """Nothing is under way."""
+        """Do nothing: no crowd runs in the background."""
 
 
 @dataclass(slots=True)
 class UnderWay:
-    """A crowd and its thread; it was last spoken of when it was `told`. Monotonic seconds."""
+    """A crowd and its thread; last logged at `told`. Units: monotonic seconds."""
 
     crowd: Crowd
     thread: threading.Thread
@@ -119,7 +122,7 @@ class UnderWay:
 
 
 class Threads:
-    """Carries each crowd out in a thread of its own. Used by one thread."""
+    """Executes each crowd in a thread of its own. Used by one thread."""
 
     retry_s = 0.5
     word_s = 5.0
@@ -129,7 +132,7 @@ class Threads:
         self._done: queue.SimpleQueue[Done] = queue.SimpleQueue()
 
     def room(self) -> Room:
-        """What may begin: a crowd together if the ones before are done, or take long."""
+        """What may begin: a crowd of brief commands only if earlier ones are done or slow."""
         now = time.monotonic()
         crowds = self._under_way.values()
         together = [each for each in crowds if not each.crowd[0].is_alone]
@@ -138,7 +141,7 @@ class Threads:
         return Room(together=is_free and len(together) < TOGETHER, alone=alone)
 
     def begin(self, crowd: Crowd, work: Work) -> None:
-        """Start its thread."""
+        """Start a thread for the crowd."""
         thread = threading.Thread(
             target=lambda: self._done.put(finished(crowd, work, BaseException)),
             name=f"commands from {crowd[0].offset}",
@@ -148,7 +151,7 @@ class Threads:
         thread.start()
 
     def done(self, wait_s: float) -> list[Done]:
-        """Those that are over; the first is waited for."""
+        """Return finished crowds; wait for the first."""
         found: list[Done] = []
         try:
             found.append(self._done.get(timeout=wait_s))
@@ -160,14 +163,14 @@ class Threads:
             del self._under_way[id(each.crowd)]
         return found
 
-    def waits(self) -> list[Waiting]:
-        """Those of which nothing was said for as long as they took until then."""
+    def waits(self) -> list[SlowCrowd]:
+        """Return crowds whose running time has doubled since they were last logged."""
         now = time.monotonic()
         found = []
         for each in self._under_way.values():
             if now - each.began > max(self.word_s, 2 * (each.told - each.began)):
                 each.told = now
-                found.append(Waiting(each.crowd, now - each.began, where(each.thread)))
+                found.append(SlowCrowd(each.crowd, now - each.began, where(each.thread)))
         return found
 
     def leave(self, wait_s: float) -> None:
@@ -178,7 +181,7 @@ class Threads:
 
 
 def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> Done:
-    """Carry a crowd out; what is caught is told instead of raised."""
+    """Execute a crowd; return an exception instead of raising it."""
     try:
         return Done(crowd, work())
     except caught as failure:
@@ -186,8 +189,8 @@ def finished(crowd: Crowd, work: Work, caught: type[BaseException]) -> Done:
 
 
 def where(thread: threading.Thread) -> str:
-    """What a thread is in: our own innermost calls, the last one last."""
-    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  the one way there is
+    """Return the position of a thread: its innermost calls in our code, the last one last."""
+    frame = sys._current_frames().get(thread.ident or 0)  # noqa: SLF001  there is no public way
     calls: list[str] = []
     while frame is not None and len(calls) < SHOWN:
         if frame.f_globals.get("__name__", "").startswith(WAITS):

@@ -1,28 +1,28 @@
-"""Which commands may be carried out now, beside those that are under way. Pure.
+"""Scheduler of commands: which may begin now, given those that are in progress. Pure.
 
-The desk holds the records that were taken and are not answered, in the order of the topic. What
-may be carried out together is a *crowd*. A command that may have to wait for something (for
-chunks, for a log to be read to its end, for topics to be made) is a crowd of its own, so that
-others need not wait with it; all others go together, for one flush serves them all.
+The desk holds the records that were taken and not answered, in the order of the topic. A
+*crowd* is a set of commands that are executed together. A command that may have to wait (for
+chunks, for a log to be read to its end, for topic creation) is a crowd of its own, so that it
+delays no other; all others run together and share one flush.
 
     a record waits for      because
-    its group               of what came before about the same group is under way, or waits
+    its group               an earlier record about the same group is in progress, or waits
     its id                  a copy is answered once the command itself is, and has no effect
     a creation, by 256      the registry's log remembers so many: `streams.storage.commands`
 
-So commands about one group are carried out in the order of the topic, and nobody waits for a
-command about another group. One that names collections of several groups is refused: it holds
-up none of them, or whoever waits could have others wait with it. Nor does a copy. Which group
-an id has is known of what is followed, and of what the registry has given away.
+So commands about one group are executed in the order of the topic, and none waits for a command
+about another group. A command that names collections of several groups is refused, so it delays
+none of them: otherwise one waiting client could make others wait. Nor does a copy delay
+anything. The group of an id is known from the followed groups and from the registry.
 
-There are few turns for those that are carried out alone, and groups take them one after the
-other: one that was served since a command came goes behind that command, so whoever sends many
-makes others wait for one of theirs, not for all.
+Slots for commands that run alone are few, and groups take turns: a group that was served after
+a command arrived queues behind that command. So a client that sends many commands makes others
+wait for one of them, not for all.
 
-Within a crowd the logs decide in the order in which they are asked. But some is looked up
-before: whether an id is bound, sealed or dropped, what it holds. So a command that decides such
-things, or reads, waits for what comes before about its collections, and what comes after one
-that decides waits for that.
+Within a crowd the logs decide in the order of the events. But some conditions are looked up
+before the event is sent: whether an id is bound, sealed or dropped, what it holds. So a command
+that changes such a condition, or reads, waits for earlier commands about its collections, and
+later commands wait for one that changes a condition.
 """
 
 from collections import Counter
@@ -34,22 +34,22 @@ from streams.storage.commands.ledger import Report, decides, lingers, subjects
 from streams.storage.commands.wire import Create, Request, SubscribeAt
 
 BATCH = 256
-"""Commands of one crowd. `streams.storage.commands` says what hangs on it."""
+"""Maximum of commands in a crowd. The bounds in `streams.storage.commands` depend on it."""
 
 BATCH_BYTES = 8 << 20
-"""Bytes of a crowd, if it is of more than one."""
+"""Maximum bytes of a crowd with more than one command."""
 
 CREATIONS = 256
-"""How far a creation may be ahead of the first that is not answered, in creations."""
+"""How many creations may begin beyond the first creation that is not answered."""
 
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """A record that is not answered. `keys` is what it shares with those it may not overtake.
+    """A record that is not answered. It may not overtake a record with which it shares `keys`.
 
-    It is taken by itself from the start, or once it would have kept others waiting, or failed
-    together with others. It was `laid` after so many turns of those alone. Units: `size` bytes,
-    `due` monotonic seconds.
+    It runs alone from the start, or once it would have delayed others or failed together with
+    others. `laid` is the number of lone turns that came before it. Units: `size` bytes, `due`
+    monotonic seconds.
     """
 
     record: Request | Report
@@ -63,34 +63,34 @@ class Item:
 
     @property
     def offset(self) -> Offset:
-        """Where the record lies."""
+        """The record's offset."""
         return self.record.offset
 
     @property
     def decides(self) -> bool:
-        """Whether what follows about its collections has to see what it did."""
+        """Whether later commands about its collections have to see its effect."""
         return isinstance(self.record, Request) and decides(self.record.command)
 
     @property
     def looks(self) -> bool:
-        """Whether it has to see what came before about its collections."""
+        """Whether it has to see the effects of earlier commands about its collections."""
         asks = isinstance(self.record, Request) and isinstance(self.record.command, SubscribeAt)
         return asks or self.decides
 
 
 Crowd = tuple[Item, ...]
-"""What is carried out together, in the order of the topic."""
+"""Records that are executed together, in the order of the topic."""
 
 Home = Callable[[CollectionId], str | None]
 """The group that holds a collection, or was given its id, as far as is known."""
 
 TURNS = 4096
-"""Keys of which it is remembered when they last had a turn."""
+"""Maximum of keys whose last turn is remembered."""
 
 
 @dataclass(slots=True)
 class Room:
-    """What may begin: a crowd of those who wait for nothing, and so many of one each."""
+    """What may begin: whether a crowd of brief commands, and how many lone commands."""
 
     together: bool
     alone: int
@@ -98,7 +98,7 @@ class Room:
 
 @dataclass(slots=True)
 class Gathering:
-    """A crowd in the making, and what those behind may not overtake."""
+    """A crowd being assembled, and the keys that later records may not overtake."""
 
     blocked: set[str]
     crowd: list[Item] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Gathering:
     size: int = 0
 
     def may_join(self, item: Item) -> bool:
-        """Whether the crowd may have this one, too."""
+        """Whether the record may join the crowd."""
         is_copy = f"id:{item.record.id}" in self.keys
         looks_back = item.looks and bool(item.collections & self.touched)
         is_shut = bool(item.collections & self.closed)
@@ -117,7 +117,7 @@ class Gathering:
         return not (is_full or is_copy or looks_back or is_shut)
 
     def join(self, item: Item) -> None:
-        """Let it be carried out with the crowd."""
+        """Add the record to the crowd."""
         self.crowd.append(item)
         self.size += item.size
         self.keys |= item.keys
@@ -134,7 +134,7 @@ class Desk:
         self._creations = 0
         self._ids: Counter[str] = Counter()
         self._turns = 0
-        self._served: dict[str, int] = {}  # at which turn, the latest last
+        self._served: dict[str, int] = {}  # key -> its last turn, the latest last
         self.size = 0
 
     def __len__(self) -> int:
@@ -142,7 +142,7 @@ class Desk:
 
     @property
     def first(self) -> Offset | None:
-        """The first record that is not answered."""
+        """The offset of the first record that is not answered."""
         return next(iter(self._items), None)
 
     def lay(
@@ -153,9 +153,10 @@ class Desk:
         *,
         is_alone: bool,
     ) -> None:
-        """Take more records, each with its size.
+        """Add records, each with its size.
 
-        `home` tells the group of what is followed, `given` the group that was given an id.
+        `home` returns the group that holds a followed collection, `given` the group that the
+        registry gave an id to.
         """
         for record, size in records:
             item = self._item(record, size, home, given)
@@ -174,7 +175,7 @@ class Desk:
         # an id by itself, too: its group may come to be known between two commands
         homes = {each: found or given(each) for each, found in followed.items()}
         groups = {group for group in homes.values() if group is not None}
-        if len({*homes.values()}) > 1:  # all of a group that is known are known to be there
+        if len({*homes.values()}) > 1:  # if a group is known, all its collections are
             about, groups = frozenset(each for each in about if homes[each] is None), set()
         keys = ids | {f"collection:{each}" for each in about}
         keys |= {f"group:{group}" for group in groups}
@@ -185,7 +186,7 @@ class Desk:
         return Item(record, size, about, frozenset(keys), creation, is_alone)
 
     def pick(self, now: float, room: Room) -> list[Crowd]:
-        """What begins now; it is under way from then on. Those who wait for nothing are first.
+        """Return what begins now and mark it as in progress; brief commands come first.
 
         Units: monotonic seconds.
         """
@@ -212,7 +213,7 @@ class Desk:
         return crowds
 
     def _turn_of(self, waiting: Sequence[Item], places: int) -> list[Item]:
-        """Whose turn it is: who came first, but those served since then stand behind."""
+        """The lone records in order of turn: by arrival, groups served since then last."""
 
         def behind(item: Item) -> int:
             return max([item.laid, *(self._served.get(key, 0) for key in item.keys)])
@@ -232,23 +233,23 @@ class Desk:
         return next(waiting, 0) + CREATIONS
 
     def put_back(self, items: Sequence[Item], due: float) -> None:
-        """These are to be carried out yet, each by itself. Units: monotonic seconds."""
+        """Return records to the desk, each to be executed alone. Units: monotonic seconds."""
         for item in items:
             item.is_alone, item.due = True, due
             self._under_way.discard(item.offset)
 
     @property
     def is_under_way(self) -> bool:
-        """Whether anything is."""
+        """Whether any record is in progress."""
         return bool(self._under_way)
 
     @property
     def span(self) -> tuple[Offset, Offset]:
-        """The first and the last record that are not answered. There has to be one."""
+        """Return the first and the last record that are not answered. There has to be one."""
         return next(iter(self._items)), next(reversed(self._items))
 
     def answered(self, items: Iterable[Item]) -> None:
-        """These are done with."""
+        """Remove answered records."""
         for item in items:
             del self._items[item.offset]
             self._ids -= Counter([item.record.id])

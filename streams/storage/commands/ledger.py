@@ -1,16 +1,16 @@
-"""What was answered, and what of the records that come is to be answered how. Pure.
+"""Deduplication of commands: the fold of the response topic. Pure.
 
-The topic of responses is a log, and this is its fold: each response says which record of the
-topic of commands it answers, and by which id. Every record is answered, and none is begun that
-lies `SPAN` offsets beyond one that is not: so all before the newest answer less `SPAN` are.
+Each response names the record of the command topic that it answers, and the command's id. Every
+record is answered, and none begins that lies `SPAN` offsets beyond one that is not. So all
+records more than `SPAN` before the newest answer are answered.
 
-    a fresh id                  it is carried out
-    a known id, same bytes      a copy: its outcome stands in the topic already   REPEATED
-    a known id, other bytes     a mistake of the client's                         MALFORMED
+    a fresh id                  the command is executed
+    a known id, same bytes      a copy: its outcome is in the topic already       REPEATED
+    a known id, other bytes     a client error                                    MALFORMED
     no command at all                                                             MALFORMED
 
-Ids are remembered for at least `REMEMBERED` records; one that comes again later is a command of
-its own.
+Ids are remembered for at least `REMEMBERED` records; an id that is used again after that names
+a new command.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,13 +41,13 @@ REMEMBERED = 1 << 16
 BLOCK = 1 << 12
 
 SPAN = 1 << 12
-"""Offsets by which a command that waits for something may be overtaken."""
+"""How many offsets a waiting command may be overtaken by."""
 
 NOTHING = Offset(0)
 
 
 class Answered(NamedTuple):
-    """That the record at `offset` was answered; `command` is empty in a report.
+    """The record at `offset` was answered; `command` is empty if the record was no command.
 
     `origin` is the id of the topic that the record lies in.
     """
@@ -59,7 +59,7 @@ class Answered(NamedTuple):
 
 
 def read_answer(value: bytes) -> Answered:
-    """What a response says of what was answered. Errors: Corrupt."""
+    """Return what a response answers. Errors: Corrupt."""
     name, record = codec.decode(value)
     if name != "command_response":
         raise Corrupt(f"expected a response to a command, actual a record of {name}")
@@ -68,11 +68,11 @@ def read_answer(value: bytes) -> Answered:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The fold. Of the topic `origin` all before `position` is answered, and the `recent`.
+    """The fold: records of topic `origin` before `position`, and `recent` ones, are answered.
 
-    A topic of commands that is made anew begins anew; the ids of the former are remembered.
-    Where responses were deleted, what came before the first that is left counts as answered:
-    `floor` is its offset.
+    A command topic that was deleted and created again starts again at offset 0; the ids of the
+    former one are remembered. If responses were deleted, all records before the first remaining
+    one count as answered: `floor` is its offset.
     """
 
     origin: str
@@ -92,7 +92,7 @@ class Ledger:
         return offset < self.position or offset in self.recent
 
     def answered(self, answers: Iterable[Answered]) -> "Ledger":
-        """The ledger after more answers."""
+        """Return the ledger after more answers."""
         newest, blocks = dict(self.newest), self.blocks
         here: list[Offset] = []
         for each in answers:
@@ -107,11 +107,11 @@ class Ledger:
         return Ledger(self.origin, self.floor, end, recent, blocks, newest)
 
     def is_overtaken(self, newest: Answered) -> bool:
-        """Whether somebody else has answered what this ledger does not know to be answered."""
+        """Whether another service has answered a record that is unanswered here."""
         return newest.origin == self.origin and not self.is_answered(newest.offset)
 
     def find(self, command: str) -> int | None:
-        """The checksum of the command that was answered under this id."""
+        """Return the checksum of the command that was answered under this id."""
         for block in (self.newest, *reversed(self.blocks)):
             if command in block:
                 return block[command]
@@ -120,7 +120,7 @@ class Ledger:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A record that is not carried out, and what is said of it, to command `id` if to any."""
+    """A record that is not executed, and the response to it, to command `id` if it is one."""
 
     offset: Offset
     checksum: int
@@ -132,7 +132,7 @@ Sorted = Request | Report
 
 
 def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
-    """What is to be done with each record, in their order."""
+    """Classify records in their order: to execute, or to report."""
     fresh: dict[str, int] = {}
     done: list[Sorted] = []
     for each in records:
@@ -147,7 +147,7 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
 
 
 def again(request: Request | Report, known: int) -> Report:
-    """What is said of an id that was used before."""
+    """Return the report for an id that was used before."""
     if known == request.checksum:
         outcome = Outcome(status=Status.REPEATED)
     else:
@@ -160,13 +160,13 @@ def again(request: Request | Report, known: int) -> Report:
 
 
 def malformed(offset: Offset, checksum: int, problem: Malformed) -> Report:
-    """What is said of a record that is no command."""
+    """Return the report for a record that is no command."""
     outcome = Outcome(status=Status.MALFORMED, code="Malformed", message=str(problem))
     return Report(offset, checksum, outcome)
 
 
 def subjects(command: Command) -> frozenset[CollectionId]:
-    """The collections a command is about."""
+    """Return the collections of a command."""
     match command:
         case Create() | AcquireCapabilities() | Drop():
             return frozenset({command.collection})
@@ -177,7 +177,7 @@ def subjects(command: Command) -> frozenset[CollectionId]:
 
 
 def decides(command: Command) -> bool:
-    """Whether what others are refused hangs on this command, or its refusal on theirs."""
+    """Whether later commands may be refused because of this one, or this one by others."""
     match command:
         case Create() | Drop():
             return True
@@ -190,10 +190,10 @@ def decides(command: Command) -> bool:
 
 
 def lingers(command: Command) -> bool:
-    """Whether a command may wait, for brokers or for what it has to compute, before it acts.
+    """Whether a command may wait, for brokers or for a computation, before it has an effect.
 
-    Others may as well, when they are refused or about what is not followed yet: then they are
-    set aside (`Answering.answer`).
+    Other commands may too, if they are refused or are about a group that is not followed yet:
+    then they are set aside (`Answering.answer`).
     """
     match command:
         case Create() | SubscribeAt() | Stage():

@@ -1,15 +1,15 @@
-"""Which commands ended a service: marks that outlive the process.
+"""Crash marks: records which commands were running when a service process died.
 
-A command may end the process in which it is carried out: by a fault in native code, by all
-memory, by a defect. No handler runs then, and whoever comes next reads the same command first.
-So before records are taken, a mark says from where to where some are taken and not answered. A
-service that finds one knows that its predecessor ended there: those of these records that are
-not answered it takes one at a time, nothing else being under way, and a record at which
-services ended `ENOUGH` times is not read again, but answered as FAILED.
+A command may kill the process that executes it: by a fault in native code, by exhausting
+memory, by a bug. No handler runs then, and the next process reads the same command first. So
+before records are taken, a mark stores the range of offsets that are taken and not answered. A
+service that finds a mark knows that its predecessor died there: it takes the unanswered records
+of the range one at a time, with nothing else running, and a record at which services died
+`ENOUGH` times is not read again but answered as FAILED.
 
-In normal running a mark is sent while its records are carried out, and adds nothing to latency.
-Where records were waiting at the start it is durable before they are read, so it is not lost
-each time. Without marks (no right to a consumer group, say) no end is counted, that is all.
+In normal operation a mark is sent while its records are executed, and adds no latency. If
+records were waiting at the start, the mark is durable before they are read. Without marks (no
+permission for the consumer group, for example) crashes are not counted; nothing else changes.
 """
 
 import logging
@@ -27,21 +27,21 @@ from streams.storage.commands.wire import Outcome, Status, id_of
 log = logging.getLogger(__name__)
 
 ENOUGH = 2
-"""At so many ends of a service a command is not begun again."""
+"""Number of crashes after which a command is not executed again."""
 
 
 class Marks(Protocol):
-    """Keeps one mark of a topic; `streams.kafka.positions` and its twin in memory."""
+    """Stores one mark of a topic: `streams.kafka.positions` and its in-memory twin."""
 
     def load(self, topic: Topic) -> Mark | None:
-        """The newest mark."""
+        """Return the newest mark."""
 
     def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:
-        """Replace the mark; durable on return if it is waited for."""
+        """Replace the mark; durable on return if waited for."""
 
 
 class Careful:
-    """The marks of one process. It is told where its first session begins."""
+    """The marks of one process, which is given the range of its first session."""
 
     def __init__(self, marks: Marks | None, topic: Topic) -> None:
         self._marks = marks
@@ -51,22 +51,22 @@ class Careful:
         self._begun: Mark | None = None
 
     def start(self, position: Offset, end: Offset) -> None:
-        """The process finds all records unanswered that are, in `[position, end)`."""
+        """Record that the process found the unanswered records in `[position, end)`."""
         self._backlog = end
         found = self._load() if position < end else None
         if found is not None and found.hi > position and found.starts:
             self._found = found
 
     def is_suspect(self, offset: Offset) -> bool:
-        """Whether a service ended at the record at `offset`, perhaps because of it."""
+        """Whether a service died at the record at `offset`, perhaps because of it."""
         return self._ends(offset) > 0
 
     def begin(
         self, entries: Sequence[Entry], unanswered: Offset | None
     ) -> dict[Offset, Report]:
-        """Mark that these are begun; which of them are not to be read, and what is said.
+        """Mark that these records begin; return those not to be read, with their responses.
 
-        `unanswered` is the first of those that were begun before and are not answered.
+        `unanswered` is the first offset that began before and is not answered.
         """
         first, last = entries[0].offset, entries[-1].offset
         ends = self._ends(first)
@@ -80,14 +80,14 @@ class Careful:
         return {}
 
     def go_on(self, first: Offset, last: Offset) -> None:
-        """Mark what is begun again after a release; passed over when it is marked already."""
+        """Mark records that begin again after a release, unless they are marked."""
         begun = Mark(first, Offset(last + 1), self._ends(first) + 1)
         if self._begun is None or begun.hi > self._begun.hi:
             self._begun = begun
             self._save(begun, is_waited_for=first < self._backlog)
 
     def release(self) -> None:
-        """The service goes on, or ends by itself, and the commands begun are not the cause."""
+        """Clear the blame: the service continues, or stops normally, whatever was running."""
         if self._begun is not None:
             lo, hi, starts = self._begun.lo, self._begun.hi, self._begun.starts
             self._save(Mark(lo, hi, starts - 1), is_waited_for=False)
@@ -100,8 +100,9 @@ class Careful:
     def _load(self) -> Mark | None:
         try:
             return None if self._marks is None else self._marks.load(self._topic)
-        except SlackwaterError as error:  # ends are not counted, and nothing else hangs on it
-            log.warning("no mark of commands is read", extra={"cause": str(error)})
+        except SlackwaterError as error:
+            # crashes are not counted; nothing else depends on marks
+            log.warning("cannot read the crash mark", extra={"cause": str(error)})
             return None
 
     def _save(self, mark: Mark, *, is_waited_for: bool) -> None:
@@ -109,11 +110,11 @@ class Careful:
             if self._marks is not None:
                 self._marks.save(self._topic, mark, is_waited_for=is_waited_for)
         except SlackwaterError as error:  # as above
-            log.warning("no mark of commands is kept", extra={"cause": str(error)})
+            log.warning("cannot write the crash mark", extra={"cause": str(error)})
 
 
 def crashed(entry: Entry, ends: int) -> Report:
-    """What is said of a record at which services ended: its body is not looked at."""
+    """Return the response to a record at which services died: its body is not decoded."""
     outcome = Outcome(
         status=Status.FAILED,
         code="Crashed",

@@ -1,11 +1,10 @@
-"""The service of the command topics: reads commands, carries them out, answers them.
+"""The command service: reads commands from their topic, executes and answers them.
 
-What fails of the topics themselves ends the session, and the next begins anew from what the
-topics say: nothing is remembered that they do not hold. After such a failure commands are taken
-one by one for a while, so that one which fails a session by itself is found, and answered as
-FAILED in the end.
+A failure of the topics themselves ends the session, and the next one recovers from the topics:
+there is no other state. After such a failure commands are taken one by one for a while, so that
+a command that fails a session by itself is identified and finally answered as FAILED.
 
-It ends when a newer session has begun (`Fenced`): of two services the younger goes on.
+It stops when a newer session has begun (`Fenced`): of two services the newer one continues.
 """
 
 import logging
@@ -22,21 +21,21 @@ WAIT_MS = 500
 RETRY_S = 0.5
 
 STOP_S = 5.0
-"""How long who is told to stop waits for what is under way."""
+"""How long a service that is stopping waits for running commands."""
 
 
 class Stopping(Protocol):
-    """Whether the service was told to stop."""
+    """Whether the service has to stop."""
 
     def is_set(self) -> bool:
-        """Whether it was."""
+        """Whether a stop was requested."""
 
     def wait(self, timeout: float, /) -> bool:
-        """Whether it was, now or within so many seconds."""
+        """Wait up to so many seconds for a stop; return whether it was requested."""
 
 
 class CommandService:
-    """One service. One thread; `run` is its life, `step` a turn of its session."""
+    """One service. One thread; `run` is its main loop, `step` one iteration of its session."""
 
     def __init__(self, wiring: Wiring) -> None:
         self._wiring = wiring
@@ -46,11 +45,10 @@ class CommandService:
         self._has_begun = False
 
     def run(self, stopping: Stopping) -> None:
-        """Answer until told to stop.
+        """Answer commands until stopped.
 
-        Errors: Fenced when another service has begun; InvalidUsage when the topics are there
-        otherwise than they have to be; a defect after which only a new process helps, Stuck
-        among them.
+        Errors: Fenced when another service has begun; InvalidUsage when the topics exist with
+        wrong settings; an internal error that only a new process recovers from, such as Stuck.
         """
         try:
             while not stopping.is_set():
@@ -64,7 +62,7 @@ class CommandService:
             self.close(STOP_S)
 
     def step(self, wait_ms: int) -> bool:
-        """Answer what has come, if need be waiting for it; whether nothing went wrong.
+        """Answer new commands, waiting if there are none; return whether nothing failed.
 
         Errors: as `run`.
         """
@@ -82,7 +80,7 @@ class CommandService:
             raise
 
     def close(self, wait_s: float = 0.0) -> None:
-        """End the session; another may begin. What is under way is waited for."""
+        """End the session after waiting for running commands; another session may begin."""
         if self._session is not None:
             self._session.close(wait_s)
             self._session = None

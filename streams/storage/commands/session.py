@@ -1,9 +1,9 @@
-"""One session of the command service: from one fencing to the next failure of its topics.
+"""One session of the command service: from its fencing to the next failure of its topics.
 
-A record goes through it as follows. It is taken, marked as begun and read, and laid upon the
-desk. When nothing that it has to wait for is under way a crew carries it out; a command that
-fails alone is tried again, so often. What is over is answered, in one transaction. Only then
-may what waits for it begin.
+A record is taken, marked as begun, decoded and given to the desk. When no record that it
+depends on is in progress, the crew executes it; a command that fails alone is retried up to a
+limit. Finished commands are answered in one transaction. Only then may commands that depend on
+them begin.
 """
 
 import itertools
@@ -21,7 +21,7 @@ import pyarrow as pa
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry, Logs, Tail
-from streams.kafka.raw import Range
+from streams.kafka.raw import OffsetRange
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.kafka.transactions import Fenced, OutRecord
 from streams.storage.commands.answering import Answering, failed
@@ -54,28 +54,28 @@ from streams.trace.pool import KernelPool
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 64 << 20
-"""Bytes of commands that wait for others; then no more are taken."""
+"""Bytes of queued commands from which on no more are taken."""
 
 TRIES = 5
-"""How often a command may fail by itself before that is its answer."""
+"""How often a command may fail alone before FAILED is its response."""
 
 DEADLINE_S = 600.0
-"""How long a crowd may take while brokers answer. Its own waits are over long before."""
+"""How long a crowd may take while brokers answer. Its own deadlines are far shorter."""
 
 SHOWN = 3
-"""Commands of a crowd that the log names."""
+"""Number of commands of a crowd that the log names."""
 
 TICK_S = 0.01
-"""How often it is looked for more commands while others are under way."""
+"""Poll interval for more commands while others are running."""
 
 _AT_ONCE = 4096
 
 
 class Records(Protocol):
-    """Reads what is committed (`streams.kafka.raw`)."""
+    """Reads committed records (`streams.kafka.raw`)."""
 
-    def ends(self, topic: Topic) -> Mapping[int, Range]:
-        """What can be read of each partition now."""
+    def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
+        """Return the end offset of each partition."""
 
     def fetch(
         self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
@@ -83,7 +83,7 @@ class Records(Protocol):
         """The first `limit` records of `[lo, hi)`."""
 
 
-class Writer(Protocol):
+class ResponseWriter(Protocol):
     """Transactions under one name (`streams.kafka.transactions`)."""
 
     def init(self) -> None:
@@ -94,54 +94,54 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """The topics of a namespace, and the name under which its services write."""
+class CommandTopics:
+    """The topics of a namespace, and the transactional id of its services."""
 
     namespace: str
 
     @property
     def commands(self) -> Topic:
-        """Where clients write."""
+        """The topic that clients write to."""
         return Topic(f"{self.namespace}.storage.commands")
 
     @property
     def responses(self) -> Topic:
-        """Where clients read."""
+        """The topic that clients read from."""
         return Topic(f"{self.namespace}.storage.responses")
 
     @property
     def transactional_id(self) -> str:
-        """Of two sessions under this name only the newer can answer."""
+        """The transactional id: of two sessions only the newer can answer."""
         return f"{self.namespace}.storage.service"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wiring:
-    """What a service is made of. `follow` reads a topic from an offset on, as committed."""
+    """What a service depends on. `follow` reads committed records of a topic from an offset."""
 
-    names: Names
+    names: CommandTopics
     shards: Shards
     topics: Topics
     logs: Logs
     follow: Callable[[Topic, Offset], Tail]
     records: Records
-    writer: Writer
+    writer: ResponseWriter
     marks: Marks | None = None
     reached: Callable[[str], None] = lambda _: None
     crew: Callable[[], Crew] = Inline
 
 
 Finished = tuple[Item, Report]
-"""A record, and what is said of it."""
+"""A record, and the response to it."""
 
 
 @dataclass(slots=True)
 class History:
-    """What one process remembers from session to session.
+    """State that one process keeps from session to session.
 
-    So many records are taken one by one that `alone` says: one of them failed a session.
-    `tries` says how often a command has failed by itself. Whoever reads responses holds
-    `reading`: threads of a session that is over may look for them yet.
+    `alone` is how many records still have to be taken one by one, because one of them failed a
+    session. `tries` is how often a command has failed alone. A reader of responses holds
+    `reading`, because threads of a former session may still look for them.
     """
 
     careful: Careful
@@ -151,7 +151,7 @@ class History:
 
 
 class Session:
-    """From one fencing to the next failure. One thread; the crew has others."""
+    """One session, from its fencing to its failure. One thread; the crew has others."""
 
     def __init__(self, wiring: Wiring, history: History) -> None:
         """Errors: Determinate, Indeterminate, InvalidUsage."""
@@ -165,7 +165,7 @@ class Session:
         )
         info = wiring.topics.describe(names.commands)
         if info is None:
-            raise Determinate(f"topic {names.commands} was deleted a moment ago")
+            raise Determinate(f"topic {names.commands} was deleted meanwhile")
         wiring.writer.init()
         self._origin = info.id
         self._looked = Offset(0)
@@ -176,7 +176,7 @@ class Session:
         self._tail = wiring.follow(names.commands, self.backlog.low)
         self._waiting: list[Entry] = []
         self._directory = Directory(wiring.shards)
-        self._directory.follow_registry()  # or it is not known which group an id belongs to
+        self._directory.follow_registry()  # or the group of an id would be unknown
         self._desk = Desk()
         self._crew = wiring.crew()
         self._kernels = KernelPool()
@@ -196,7 +196,7 @@ class Session:
             self._ledger = self._ledger.answered(answers)
 
     def _answers(self, high: Offset) -> Iterator[list[Answered]]:
-        """The responses from where was looked last to `high`."""
+        """Read the responses from the last position to `high`."""
         while self._looked < high:
             topic = self._wiring.names.responses
             found = self._wiring.records.fetch(topic, 0, self._looked, high, _AT_ONCE)
@@ -204,18 +204,18 @@ class Session:
             is_all = found.num_rows < _AT_ONCE
             self._looked = high if is_all else Offset(found.column("offset")[-1].as_py() + 1)
 
-    def _unanswered(self) -> Range:
-        """Where all records lie that are not answered now; others may lie there, too."""
+    def _unanswered(self) -> OffsetRange:
+        """Return a range with all unanswered records; it may hold others too."""
         low, high = self._wiring.logs.bounds(self._wiring.names.commands)
         if 0 < self._ledger.end < low:
             log.error(
                 "commands were deleted unanswered",
                 extra={"from": self._ledger.end, "before": low},
             )
-        return Range(max(low, self._ledger.position), high)
+        return OffsetRange(max(low, self._ledger.position), high)
 
     def turn(self, wait_ms: int) -> bool:
-        """Take what has come, carry out what can be, answer what is over; whether none failed.
+        """Take new commands, start some, answer finished ones; return whether none failed.
 
         Errors: Determinate, Indeterminate when the session is over; Fenced; Stuck; as `crew`.
         """
@@ -228,7 +228,7 @@ class Session:
         return is_fine
 
     def _begin_next(self) -> bool:
-        """Have begun what may begin, if anything may."""
+        """Start what may begin."""
         crowds = self._desk.pick(time.monotonic(), self._crew.room())
         for crowd in crowds:
             self._history.careful.go_on(*self._desk.span)
@@ -238,7 +238,7 @@ class Session:
         return bool(crowds)
 
     def _take(self, wait_ms: int) -> None:
-        """Lay the next records upon the desk, waited for; a suspect one by itself."""
+        """Give the next records to the desk, waiting for them; a suspect is taken alone."""
         if not self._waiting:
             found = self._tail.poll(wait_ms)
             is_answered = self._ledger.is_answered
@@ -258,7 +258,7 @@ class Session:
         self._wiring.reached("read")
 
     def _fitting(self) -> Sequence[Entry]:
-        """What may be taken of what has come."""
+        """Return the records that may be taken now."""
         is_suspect, desk = self._history.careful.is_suspect, self._desk
         if not self._waiting or desk.size > MOST_BYTES:
             return ()
@@ -277,7 +277,7 @@ class Session:
         return some[: max(1, fitting)]
 
     def _carried_out(self, todo: Sequence[Sorted], *, is_alone: bool) -> list[Report | None]:
-        """What is to be said of each; None where it is to be done by itself, and was not yet.
+        """Return the response to each; None where a command has to run alone and has not yet.
 
         Errors: as `Answering.answer`.
         """
@@ -296,7 +296,7 @@ class Session:
         ]
 
     def _settle(self, done: Sequence[Done]) -> bool:
-        """Answer what is over, and see to it that the rest is tried again."""
+        """Answer finished crowds, and have the others retried."""
         finished: list[Finished] = []
         is_fine = True
         for each in done:
@@ -314,9 +314,9 @@ class Session:
         return is_fine
 
     def _failed(self, crowd: Crowd, failure: BaseException) -> None:
-        """Have each of a crowd tried again by itself; one that failed alone has used a try.
+        """Have each command of a failed crowd retried alone; a lone failure uses up a try.
 
-        Errors: the failure, if it is no crowd's own.
+        Errors: the failure, if a crowd did not cause it.
         """
         if not isinstance(failure, Determinate | Indeterminate | Corrupt):
             raise failure
@@ -336,7 +336,7 @@ class Session:
             item.record = Report(at, known.checksum, failed(failure), known.id)
 
     def _answer(self, finished: Sequence[Finished]) -> None:
-        """Errors: as `Writer.commit`; of those that are answered one by one a try is used."""
+        """Errors: as `Writer.commit`; commands that are answered one by one use up a try."""
         alone = [pair for pair in finished if pair[0].is_alone] if self._history.alone else []
         together = [pair for pair in finished if pair not in alone]
         for some in (together, *([pair] for pair in alone)):
@@ -345,7 +345,7 @@ class Session:
 
     def _commit(self, finished: Sequence[Finished]) -> None:
         responses = [self._response(report) for _, report in finished]
-        with self._history.reading:  # or who checks takes our own answers for another's
+        with self._history.reading:  # or `check` takes our own answers for another service's
             try:
                 self._wiring.writer.commit([self._record(each) for each in responses])
             except (Determinate, Indeterminate) as failure:
@@ -371,7 +371,7 @@ class Session:
         return OutRecord(topic, key, encode(response), partition=0)
 
     def _watch(self) -> None:
-        """Say what takes long. Errors: Stuck."""
+        """Log slow crowds. Errors: Stuck."""
         for each in self._crew.waits():
             what = [named(item) for item in each.crowd[:SHOWN]]
             log.warning(
@@ -391,27 +391,27 @@ class Session:
                 raise Fenced(self._wiring.names.transactional_id)
 
     def close(self, wait_s: float = 0.0) -> None:
-        """Read no more, and wait for what is under way: the next session asks for it again."""
+        """Stop reading and wait for running commands; the next session executes the rest."""
         self._tail.close()
         self._crew.leave(wait_s)
 
 
 def named(item: Item) -> str:
-    """A command as a log has it: its kind, its id, its collections."""
+    """Return a command's kind, id and collections for a log line."""
     record = item.record
     kind = type(record.command).__name__ if isinstance(record, Request) else "Report"
     return " ".join([kind, record.id, *sorted(item.collections)])
 
 
 def told(request: Request, outcome: Outcome | None) -> Report | None:
-    """What is said of a command that has an outcome."""
+    """Return the response to a command from its outcome."""
     if outcome is None:
         return None
     return Report(request.offset, request.checksum, outcome, request.id)
 
 
 def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
-    """The responses among the records; what else somebody has written there says nothing."""
+    """Yield the responses among the records; other records are logged and skipped."""
     for value in values:
         try:
             yield read_answer(value or b"")
@@ -420,7 +420,7 @@ def readable(values: Iterable[bytes | None]) -> Iterator[Answered]:
 
 
 def read(entry: Entry) -> Request | Report:
-    """What a record of the topic of commands is."""
+    """Decode a record of the command topic."""
     try:
         return decode(entry.offset, entry.value)
     except Malformed as problem:

@@ -1,4 +1,4 @@
-"""Commands and responses as bytes, and as what they say. Pure.
+"""Codec of commands and responses: Avro bytes to dataclasses and back. Pure.
 
 The schemas are `schemas/avro/command_*.avsc`; `schemas/CLIENTS.md` tells clients how to use
 them.
@@ -21,11 +21,11 @@ from streams.storage.read import Piece
 from streams.storage.records import chunk_records, frontier_record, to_chunks, to_frontier
 
 LONGEST_ID = 100
-"""Characters of a command's id."""
+"""Longest id of a command, in characters."""
 
 
 class Malformed(InvalidUsage):
-    """The record is no command: there is nobody to answer."""
+    """The record is no command, so there is no client to answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeAt:
-    """Ask for what holds the contents at the capability's frontier, and what followed."""
+    """Read the contents at the capability's frontier, and the log position to continue from."""
 
     capability: Capability
     after: Timestamp | None
@@ -52,7 +52,7 @@ class SubscribeAt:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One collection's share of an update; `updates` is an Arrow IPC stream."""
+    """One collection's part of an update; `updates` is an Arrow IPC stream."""
 
     capability: Capability
     updates: bytes | None
@@ -70,7 +70,7 @@ class UpdateAndDowngrade:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Protect chunks that were written beforehand; without any, renew the lease."""
+    """Protect chunks that were written beforehand; without chunks, renew the lease."""
 
     capability: Capability
     stage: str
@@ -80,7 +80,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class AcquireCapabilities:
-    """Ask for capabilities."""
+    """Acquire a read and a write capability."""
 
     collection: CollectionId
     lease_ms: int | None
@@ -90,7 +90,7 @@ class AcquireCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class Clone:
-    """Ask for a second capability."""
+    """Create a second capability with the same rights."""
 
     capability: Capability
     lease_ms: int | None
@@ -144,7 +144,7 @@ Command = (
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A record of the topic of commands that is a command."""
+    """A record of the command topic that holds a command."""
 
     id: str
     offset: Offset
@@ -153,12 +153,13 @@ class Request:
 
 
 def decode(offset: Offset, value: bytes) -> Request:
-    """The command in a record. Errors: Malformed."""
+    """Decode the command in a record. Errors: Malformed."""
     try:
         name, record = codec.decode(value)
     except Corrupt as cause:
         raise Malformed(f"record at offset {offset}: {cause}") from cause
-    except Exception as cause:  # anybody may write anything, and no reader stops at it
+    except Exception as cause:
+        # the topic is open to any writer: no record may stop the service
         raise Malformed(f"record at offset {offset}: {cause!r}") from cause
     make = DECODERS.get(name)
     if make is None:
@@ -172,7 +173,7 @@ def decode(offset: Offset, value: bytes) -> Request:
 
 
 def id_of(value: bytes) -> str:
-    """The id of the command in a record, without a look at what follows; "" when there is none.
+    """Return the command's id without decoding the rest; "" if there is none.
 
     It is the first field of every command: a length in zigzag, which is one byte up to 63, and
     UTF-8.
@@ -196,7 +197,7 @@ def id_of(value: bytes) -> str:
 
 
 def to_capability(record: Record) -> Capability:
-    """A capability from its fields."""
+    """Return a capability from its fields."""
     kind = ReadCapability if record["right"] == "READ" else WriteCapability
     return kind(
         CollectionId(record["collection"]),
@@ -207,7 +208,7 @@ def to_capability(record: Record) -> Capability:
 
 
 def capability_record(capability: Capability) -> Record:
-    """The fields of a capability."""
+    """Return the fields of a capability."""
     return {
         "collection": capability.id,
         "right": right_of(capability).value,
@@ -273,7 +274,7 @@ def _downgrade(record: Record) -> Command:
 def _drop(record: Record) -> Command:
     held = record["capability"]
     presented = None if held is None else to_capability(held)
-    return Drop(record["collection"], presented, record.get("whole", False))
+    return Drop(record["collection"], presented, record["whole"])
 
 
 DECODERS: Mapping[str, Callable[[Record], Command]] = {
@@ -288,13 +289,12 @@ DECODERS: Mapping[str, Callable[[Record], Command]] = {
     "command_transfer": lambda record: Transfer(to_capability(record["capability"])),
     "command_downgrade": _downgrade,
     "command_drop": _drop,
-    "command_drop_2": _drop,
     "command_heartbeat": lambda record: Heartbeat(to_capability(record["capability"])),
 }
 
 
 class Status(StrEnum):
-    """What became of a record of the topic of commands."""
+    """The status of a response."""
 
     DONE = "DONE"
     LOST = "LOST"
@@ -306,7 +306,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a collection holds, as a SubscribeAt is answered."""
+    """The chunks of a collection at a time: the result of a SubscribeAt."""
 
     since: Antichain
     upper: Antichain
@@ -316,7 +316,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """Where a capability stands that somebody else has moved."""
+    """The present frontier of a capability that another holder has moved."""
 
     collection: CollectionId
     frontier: Antichain
@@ -324,7 +324,7 @@ class Current:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a command is answered with."""
+    """The outcome of a command."""
 
     status: Status
     code: str = ""
@@ -336,7 +336,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to the record at `offset`; `command` is empty where nobody is answered."""
+    """The response to the record at `offset`; `command` is empty if that was no command."""
 
     command: str
     origin: str
@@ -346,7 +346,7 @@ class Response:
 
 
 def encode(response: Response) -> bytes:
-    """The response as a record's value."""
+    """Encode the response as a record's value."""
     outcome = response.outcome
     problem = {"code": outcome.code, "message": outcome.message} if outcome.code else None
     current = outcome.current
@@ -372,7 +372,7 @@ def encode(response: Response) -> bytes:
 
 
 def cut_record(cut: Cut) -> Record:
-    """The fields of a cut."""
+    """Return the fields of a cut."""
     references = chunk_records(tuple(piece.ref for piece in cut.pieces))
     return {
         "since": frontier_record(cut.since),

@@ -114,7 +114,7 @@ def contents(written: list[Written], time_: int) -> dict[tuple[object, ...], Map
     return now
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 240) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 400) -> None:
     """Wait until it holds, through everything that a dying coordinator says."""
     deadline = time.monotonic() + seconds
     last: Exception | None = None

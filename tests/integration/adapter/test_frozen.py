@@ -8,7 +8,6 @@ every answer says by itself whether it is right.
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,7 +26,7 @@ from tests.integration.replica.producing import Feed
 from tests.stranger.client import Client as Stranger
 from tests.stranger.reader import Reader
 from tests.support.command_place import TABLE, rows
-from tests.support.processes import family, settled, signal_group
+from tests.support.processes import service, signal_group
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -73,23 +72,8 @@ class Frozen:
         told = read_service(self.environment.settings.directory / f"{name}.json")
         config = self.scratch / f"{name}.json"
         replace(told, **changes).write(config)  # type: ignore[arg-type]  # of their types
-        command = [sys.executable, "-m", "streams.app.main", name, "--config", str(config)]
-        with (
-            self.log(name).open("wb") as out,
-            subprocess.Popen(
-                [*command, "--supervised"],
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            ) as process,
-        ):
-            try:
-                yield process
-            finally:
-                everything = family(process.pid)
-                signal_group(process.pid, signal.SIGKILL)
-                settled(everything)
+        with service(name, config, self.log(name), supervised=True) as process:
+            yield process
 
     def log(self, name: str) -> Path:
         """What another process of the service has to say."""

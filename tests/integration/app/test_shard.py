@@ -34,7 +34,7 @@ from streams.storage.shards import Shards, write_capability
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.support.processes import ignoring_ctrl_c
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
 COMMAND = [sys.executable, "-m", "streams.app.main", "shard"]
 DESCRIPTION = Description((("name", "VARCHAR"),))

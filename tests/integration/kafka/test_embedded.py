@@ -47,7 +47,7 @@ def read(bootstrap: str, count: int) -> list[bytes]:
     kafka = KafkaBroker(ClientSettings(bootstrap))
     tail = kafka.logs.tail({LOG: Offset(0)})
     values: list[bytes] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(values) < count and time.monotonic() < deadline:
         values.extend(entry.value for entry in tail.poll(100))
     tail.close()

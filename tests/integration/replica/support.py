@@ -180,6 +180,12 @@ class Bench:
             self.shards, CollectionId(name), Timestamp(time_), int(timeout_s * 1e3)
         )
 
+    def settle(self, *names: str, timeout_s: float = 120) -> None:
+        """Wait until collections have passed the present moment, and so what was sent."""
+        moment = now_ms()
+        for name in names:
+            self.wait_upper(name, moment, timeout_s)
+
     def updates(self, name: str) -> tuple[pa.Table, pa.Table]:
         """Everything a collection ever said up to its upper, and its errors."""
         return judging.updates(self.shards, self.relations[name])

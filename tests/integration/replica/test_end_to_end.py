@@ -9,19 +9,12 @@ import pytest
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.main import Replica
 from tests.integration.replica.producing import Feed
-from tests.integration.replica.support import Bench, judge, now_ms
+from tests.integration.replica.support import Bench, judge
 
 pytestmark = pytest.mark.integration
 
 ORDERS = (("id", "BIGINT"), ("customer", "BIGINT"), ("amount", "BIGINT"))
 CUSTOMERS = (("id", "BIGINT"), ("name", "VARCHAR"))
-
-
-def settle(bench: Bench, *names: str) -> None:
-    """Wait until everything has passed the present moment."""
-    moment = now_ms()
-    for name in names:
-        bench.wait_upper(name, moment, 90)
 
 
 def test_source_and_views_are_exact_at_every_time(
@@ -36,7 +29,7 @@ def test_source_and_views_are_exact_at_every_time(
     )
     bench.view("totals", totals)
     run()
-    settle(bench, "orders", "totals")
+    bench.settle("orders", "totals")
     big = "SELECT customer, total FROM totals WHERE total > 71000"
     bench.view("big", big)
     rng = random.Random(1)
@@ -45,8 +38,8 @@ def test_source_and_views_are_exact_at_every_time(
             raw,
             [{"id": i, "customer": rng.randrange(9), "amount": i} for i in range(50)],
         )
-        time.sleep(0.2)
-    settle(bench, "orders", "totals", "big")
+        bench.settle("orders")
+    bench.settle("orders", "totals", "big")
     assert judge(bench, "totals", totals, ["orders"]) >= 5
     assert judge(bench, "big", big, ["totals"]) >= 3
 
@@ -66,7 +59,7 @@ def test_upserts_joins_and_bad_messages(
     )
     bench.view("by_name", by_name)
     run()
-    settle(bench, "orders", "people", "by_name")
+    bench.settle("orders", "people", "by_name")
     rng = random.Random(2)
     for round_ in range(8):
         feed.put(
@@ -77,16 +70,16 @@ def test_upserts_joins_and_bad_messages(
             ],
         )
         feed.send(orders, [{"id": 0, "customer": rng.randrange(25), "amount": round_}] * 3)
-        time.sleep(0.15)
-    settle(bench, "orders", "people", "by_name")
+        bench.settle("orders", "people")
+    bench.settle("orders", "people", "by_name")
     assert judge(bench, "by_name", by_name, ["orders", "people"]) >= 4
     feed.put(people, [({"id": 1}, b"{"), ({"id": 2}, {"name": "ok"})])
-    settle(bench, "people", "by_name")
+    bench.settle("people", "by_name")
     _, errors = bench.updates("by_name")
     assert [row["diff"] for row in errors.to_pylist()] == [1]
     assert people in errors["error"][0].as_py()
     feed.put(people, [({"id": 1}, {"name": "healed"})])
-    settle(bench, "people", "by_name")
+    bench.settle("people", "by_name")
     _, errors = bench.updates("by_name")
     assert sum(errors["diff"].to_pylist()) == 0
 
@@ -102,12 +95,12 @@ def test_a_dropped_view_stops_and_the_others_go_on(
     bench.view("one", count)
     bench.view("two", count)
     feed.send(raw, [{"id": 1, "customer": 1, "amount": 1}])
-    settle(bench, "one", "two")
+    bench.settle("one", "two")
     bench.drop("one")
     time.sleep(1)
     stands = bench.upper("one")
     feed.send(raw, [{"id": 2, "customer": 1, "amount": 1}])
-    settle(bench, "two")
+    bench.settle("two")
     assert bench.upper("one") <= stands + 1500
     assert judge(bench, "two", count, ["orders"]) >= 2
 
@@ -128,10 +121,10 @@ def test_many_views_over_one_source(
     for name, query in queries.items():
         bench.view(name, query)
     run()
-    settle(bench, *queries)
+    bench.settle(*queries)
     for round_ in range(5):
         feed.send(raw, [{"id": i, "customer": i, "amount": round_} for i in range(40)])
-        time.sleep(0.3)
-    settle(bench, *queries)
+        bench.settle("orders")
+    bench.settle(*queries)
     for name, query in queries.items():
         assert judge(bench, name, query, ["orders"]) >= 2

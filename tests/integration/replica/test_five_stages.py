@@ -30,7 +30,7 @@ from streams.replica.flow import Build
 from streams.testing import maintain
 from tests.integration.replica import process
 from tests.integration.replica.producing import Feed
-from tests.integration.replica.support import Bench, now_ms
+from tests.integration.replica.support import Bench
 
 pytestmark = pytest.mark.integration
 
@@ -103,11 +103,6 @@ class Deep:
         if self.thread is not None:
             self.thread.join()
 
-    def wait(self, *names: str) -> None:
-        moment = now_ms()
-        for name in names:
-            self.bench.wait_upper(name, moment, 300)
-
     def check(self, changes: int = 10) -> None:
         """Each message counts once, and every update is there that should be, and no other.
 
@@ -115,7 +110,7 @@ class Deep:
         """
         self.await_changes(changes)
         self.end()
-        self.wait(*SOURCES, "deep")
+        self.bench.settle(*SOURCES, "deep", timeout_s=300)
         bench, as_of = self.bench, self.bench.descriptions["deep"].as_of
         assert sorted(bench.table("orders")["id"].to_pylist()) == list(range(self.sent))
         upper = min(bench.upper(name) for name in (*SOURCES, "deep"))
@@ -269,7 +264,7 @@ def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> Non
     try:
         for _ in range(12):
             deep.write()
-            deep.wait("places")
+            deep.bench.settle("places", timeout_s=300)
     finally:
         process.kill(running)
     deep.view()
@@ -285,7 +280,7 @@ def test_a_hydration_in_slices_outlives_kills(deep: Deep, tmp_path: Path) -> Non
     running = process.start(bench, state, {"before-chunks@worker": 2}, budgets=small)
     try:
         deep.begin()
-        deep.wait("deep")
+        deep.bench.settle("deep", timeout_s=300)
         assert reached(state, "before-chunks@worker") >= 2
         deep.check()
         assert records(state) == {done[0].incarnation}

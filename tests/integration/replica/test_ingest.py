@@ -23,7 +23,7 @@ from streams.replica.config import Budgets
 from streams.replica.main import Replica
 from streams.storage import read
 from tests.integration.replica.conftest import config_of
-from tests.integration.replica.support import Bench, now_ms
+from tests.integration.replica.support import Bench
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -67,11 +67,6 @@ class Raw:
 
     def begin(self) -> None:
         self._producer.init_transactions(60)
-
-
-def settle(bench: Bench, name: str, timeout_s: float = 120) -> None:
-    """Wait until the source has passed the present moment, and so has all that was sent."""
-    bench.wait_upper(name, now_ms(), timeout_s)
 
 
 def history(bench: Bench, name: str) -> tuple[pa.Table, pa.Table]:
@@ -175,7 +170,7 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
     raw.send([(None, '{"n":"x"}'), (None, b"\xff"), (None, None), (None, '{"k":"π"}')], 1)
     bench.source("events", COLUMNS, topic)
     start()
-    settle(bench, "events")
+    bench.settle("events")
     first = times_of(bench, "events")
     assert len(first) == 1, "one time for all that stood there"
     rows, errors = contents(bench, "events")
@@ -189,7 +184,7 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
         }
     )
     raw.send([(None, '{"n":50,"k":"new"}'), (None, "{")])
-    settle(bench, "events")
+    bench.settle("events")
     rows, more = contents(bench, "events")
     assert rows[row(50, "new")] == 1
     assert len(rows) == 52
@@ -208,18 +203,18 @@ def test_upsert_is_the_latest_message_of_each_key_at_every_time(
     raw.send([('"a"', '{"n":-1}'), ('"a"', '{"n":-2}'), ('{"k":"b"}', '{"n":-3}')])
     bench.source("latest", COLUMNS, topic, keys=("k",))
     start()
-    settle(bench, "latest")
+    bench.settle("latest")
     assert contents(bench, "latest") == (Counter([row(-2, "a"), row(-3, "b")]), Counter())
     for first in range(0, 200, 10):
         raw.send([(json.dumps(f"k{i % 7}"), message_of(i)) for i in range(first, first + 10)])
         time.sleep(0.05)
     raw.send([(None, '{"n":1}'), ("nokey", '{"n":1}')])
-    settle(bench, "latest")
+    bench.settle("latest")
     check_prefixes(bench, raw)
     _, errors = contents(bench, "latest")
     assert sum(", key " not in text for text in errors) == 2, "a bad key is an error for ever"
     raw.send([(json.dumps(f"k{i}"), '{"n":7}') for i in range(7)])
-    settle(bench, "latest")
+    bench.settle("latest")
     rows, errors = contents(bench, "latest")
     assert sum(", key " in text for text in errors) == 0, "a bad value is healed by the next"
     assert {r for r in rows if str(r[1]).startswith("k")} == {row(7, f"k{i}") for i in range(7)}
@@ -284,7 +279,7 @@ def test_a_first_snapshot_in_many_slices_has_one_time(
         )
     bench.source("large", COLUMNS, topic, keys=keys)
     start(budgets=Budgets(messages=130))
-    settle(bench, "large")
+    bench.settle("large")
     assert len(times_of(bench, "large")) == 1
     rows, errors = contents(bench, "large")
     assert not errors
@@ -296,7 +291,7 @@ def test_a_first_snapshot_in_many_slices_has_one_time(
         assert rows[row(299, "k29")] == 2
     assert binding(bench, "large") == {0: 700, 1: 300}
     raw.send([('"k0"', '{"n":-1,"k":"k0"}')], 1)
-    settle(bench, "large")
+    bench.settle("large")
     assert contents(bench, "large")[0][row(-1, "k0")] == 1
 
 
@@ -307,10 +302,10 @@ def test_time_goes_on_when_nothing_comes(
     Raw(broker.bootstrap, topic).send([(None, '{"n":1}')])
     bench.source("idle", COLUMNS, topic)
     start()
-    settle(bench, "idle")
+    bench.settle("idle")
     before, bound = times_of(bench, "idle"), binding(bench, "idle")
     for _ in range(3):
-        settle(bench, "idle", 30)
+        bench.settle("idle", timeout_s=30)
     assert (times_of(bench, "idle"), binding(bench, "idle")) == (before, bound)
     assert bound == {0: 1, 1: 0}
 
@@ -321,10 +316,10 @@ def test_a_source_over_an_empty_topic_ticks_and_then_reads(
     topic = bench.raw_topic()
     bench.source("empty", COLUMNS, topic)
     start()
-    settle(bench, "empty")
+    bench.settle("empty")
     assert contents(bench, "empty") == (Counter(), Counter())
     Raw(broker.bootstrap, topic).send([(None, '{"n":1}')], 1)
-    settle(bench, "empty")
+    bench.settle("empty")
     assert contents(bench, "empty")[0] == Counter([row(1, None)])
 
 
@@ -347,17 +342,17 @@ def test_a_restart_goes_on_from_the_binding(
 
     send(0, 60)
     earlier = start("first")
-    settle(bench, "latest")
+    bench.settle("latest")
     send(60, 120)
-    settle(bench, "latest")
+    bench.settle("latest")
     earlier.end()
     send(120, 160)
     start("first" if keeps_state else "second")
     for name in ("latest", "all"):
-        settle(bench, name)
+        bench.settle(name)
     send(160, 230)
     for name in ("latest", "all"):
-        settle(bench, name)
+        bench.settle(name)
     check_prefixes(bench, raw)
     assert contents(bench, "all")[0] == Counter(row(i, None) for i in range(230))
     assert binding(bench, "all") == {0: 230}
@@ -371,7 +366,7 @@ def test_a_new_partition_is_read_from_its_beginning(
     raw.send([(None, '{"n":0}')])
     bench.source("grows", COLUMNS, topic)
     start()
-    settle(bench, "grows")
+    bench.settle("grows")
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for answer in admin.create_partitions([NewPartitions(topic, 2)]).values():
         answer.result()
@@ -379,7 +374,7 @@ def test_a_new_partition_is_read_from_its_beginning(
     late.send([(None, '{"n":1}')], 1)
     until = time.monotonic() + 60
     while binding(bench, "grows") != {0: 1, 1: 1} and time.monotonic() < until:
-        settle(bench, "grows")
+        bench.settle("grows")
     assert contents(bench, "grows")[0] == Counter([row(0, None), row(1, None)])
 
 
@@ -395,7 +390,7 @@ def test_only_committed_messages_are_read(
     raw.transaction(['{"n":-1}'], commit=False)
     raw.transaction(['{"n":2}'], commit=True)
     raw.transaction(['{"n":-2}'], commit=False)
-    settle(bench, "committed")
+    bench.settle("committed")
     rows, errors = contents(bench, "committed")
     assert (rows, errors) == (Counter(row(i, None) for i in range(3)), Counter())
     # Four markers and two aborted messages stand in the topic beside the three.
@@ -410,7 +405,7 @@ def test_a_topic_that_was_re_created_stalls_its_source_alone(
     bench.source("doomed", COLUMNS, topic)
     bench.source("sound", COLUMNS, other)
     start()
-    settle(bench, "doomed")
+    bench.settle("doomed")
     bench.broker.topics.delete([topic])
     assert stalled(bench, "doomed", f'topic "{topic}" does not exist')
     wait_until_created(bench, topic)
@@ -419,12 +414,12 @@ def test_a_topic_that_was_re_created_stalls_its_source_alone(
     assert contents(bench, "doomed")[0] == Counter([row(0, None)])
     assert binding(bench, "doomed") == {0: 1}
     stands = bench.upper("doomed")
-    settle(bench, "sound")
+    bench.settle("sound")
     assert bench.upper("doomed") == stands
 
 
 def wait_until_created(bench: Bench, topic: Topic) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while bench.broker.topics.describe(topic) is not None and time.monotonic() < until:
         time.sleep(0.1)
     bench.broker.topics.create([TopicSpec(topic, 1, TopicKind.RAW)])
@@ -438,7 +433,7 @@ def test_retention_that_overtakes_a_source_stalls_it(
     raw.send([(None, f'{{"n":{i}}}') for i in range(5)])
     bench.source("slow", COLUMNS, topic)
     first = start()
-    settle(bench, "slow")
+    bench.settle("slow")
     first.end()
     raw.send([(None, f'{{"n":{i}}}') for i in range(5, 9)])
     bench.broker.logs.truncate(topic, Offset(7))

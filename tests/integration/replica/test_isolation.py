@@ -15,7 +15,7 @@ from streams.replica.main import Replica
 from streams.trace.functions import Function
 from tests.integration.adapter.support import eventually
 from tests.integration.replica.producing import Feed
-from tests.integration.replica.support import Bench, now_ms
+from tests.integration.replica.support import Bench
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -59,15 +59,15 @@ def test_a_dataflow_that_kills_or_hangs_leaves_its_neighbours_alone(
     bench.view("poisoned", POISONED, functions=[bad(deed)])
     bench.view("neighbour", "SELECT count(*) AS n FROM orders")
     run(deadline_s=8.0)
-    settle(bench, "orders", "poisoned", "neighbour")
+    bench.settle("orders", "poisoned", "neighbour")
     feed.send(topic, [{"id": 13, "amount": 13}])
     for _ in range(3):
-        settle(bench, "orders", "neighbour")
+        bench.settle("orders", "neighbour")
     eventually(lambda: f"this dataflow {says}" in statuses(bench, "poisoned")[-1].message, 90)
     assert statuses(bench, "poisoned")[-1].state == "failed"
     assert statuses(bench, "neighbour")[-1].state == "running"
     bench.drop("poisoned")  # nobody waits for what hangs
-    settle(bench, "orders", "neighbour")
+    bench.settle("orders", "neighbour")
 
 
 @pytest.fixture
@@ -91,20 +91,13 @@ def test_a_full_disk_stops_the_dataflow_that_fills_it_until_there_is_room(
     bench.view("large", "SELECT DISTINCT id, repeat(md5(id::VARCHAR), 8) AS t FROM orders")
     bench.view("small", "SELECT count(*) AS n FROM orders")
     run(state=small_disk / "r1")
-    settle(bench, "orders", "large", "small")
+    bench.settle("orders", "large", "small")
     feed.send(topic, [{"id": i, "amount": i} for i in range(10, 100_000)])
     for _ in range(3):
-        settle(bench, "orders", "small")
+        bench.settle("orders", "small")
     eventually(lambda: "no room for state: " in statuses(bench, "large")[-1].message, 90)
     assert statuses(bench, "small")[-1].state == "running"
     subprocess.run(["mount", "-o", "remount,size=512m", str(small_disk)], check=True)
-    settle(bench, "orders", "large", "small")
+    bench.settle("orders", "large", "small")
     # a status follows the upper it is about
     eventually(lambda: statuses(bench, "large")[-1].state == "running", 30)
-
-
-def settle(bench: Bench, *names: str) -> None:
-    """Wait until collections have passed the present moment."""
-    moment = now_ms()
-    for name in names:
-        bench.wait_upper(name, moment, 90)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.javaless import without_java
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
 
 PROGRAM = """
 from streams.testing.spark import current_session
@@ -32,7 +32,7 @@ def test_spark_runs_where_there_is_no_java(tmp_path: Path, home: str) -> None:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=600,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -70,9 +70,7 @@ class World:
         """Stop writing, wait for everything, compare everything."""
         self.stopping.set()
         self.thread.join()
-        moment = now_ms()
-        for name in ("orders", "people", "totals", "named"):
-            self.bench.wait_upper(name, moment, 180)
+        self.bench.settle("orders", "people", "totals", "named", timeout_s=180)
         ids = self.bench.table("orders")["id"].to_pylist()
         assert sorted(ids) == list(range(self.sent)), "each message counts once"
         assert judge(self.bench, "totals", TOTALS, ["orders"]) >= 3
@@ -120,7 +118,7 @@ def test_a_replica_killed_in_a_micro_batch_goes_on_from_its_state(
     state = tmp_path / "r1"
     killed_at(world, state, point, 9)
     run("r1", state)
-    world.bench.wait_upper("named", now_ms(), 180)  # some changes more, with the feed going on
+    world.bench.settle("named", timeout_s=180)  # some changes more, with the feed going on
     world.check()
 
 
@@ -131,7 +129,7 @@ def test_a_killed_replica_that_lost_its_state_builds_it_anew(
 ) -> None:
     killed_at(world, tmp_path / "r1", "after-append", 11)
     run("r2", tmp_path / "r2")
-    world.bench.wait_upper("named", now_ms(), 180)
+    world.bench.settle("named", timeout_s=180)
     world.check()
 
 

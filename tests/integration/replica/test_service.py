@@ -17,7 +17,7 @@ from streams.compute.controller import create_topics
 from streams.kafka.embedded import EmbeddedBroker
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench, now_ms
-from tests.support.processes import eventually, family, settled, signal_group
+from tests.support.processes import eventually, family, service, settled, signal_group
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
 
@@ -34,21 +34,8 @@ def served(bench: Bench, directory: Path) -> Iterator["subprocess.Popen[bytes]"]
         namespace=bench.namespace,
         instance="main",
     ).write(config)
-    command = [sys.executable, "-m", "streams.app.main", "replica", "--config", str(config)]
-    with (
-        (directory / "log").open("wb") as out,
-        subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            yield process
-        finally:
-            signal_group(process.pid, signal.SIGKILL)
+    with service("replica", config, directory / "log") as process:
+        yield process
 
 
 @pytest.mark.parametrize(

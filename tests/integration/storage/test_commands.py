@@ -21,7 +21,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
-from streams.storage.commands.session import Names
+from streams.storage.commands.session import CommandTopics
 from streams.storage.upkeep import roll_up
 from tests.stranger import chunk, wire
 from tests.stranger.client import Client, stream
@@ -40,7 +40,7 @@ def test_responses_that_somebody_made_to_last_too_short_are_refused(
     place: Place, broker: EmbeddedBroker
 ) -> None:
     """Commands would be carried out again: neither the topics nor the commands are touched."""
-    names = Names(place.namespace)
+    names = CommandTopics(place.namespace)
     specs = [
         TopicSpec(names.commands, 1, TopicKind.COMMANDS),
         TopicSpec(names.responses, 1, TopicKind.RESPONSES),
@@ -127,7 +127,7 @@ def check_sealed_and_forgotten(
     late, sealed = client.done("acquire_capabilities", collection="t1")
     assert sealed["frontier"] is None
     assert client.refused("drop", collection="t1") == "InvalidCapability"
-    client.done("drop_2", collection="t1", capability=read, whole=True)
+    client.done("drop", collection="t1", capability=read, whole=True)
     assert client.refused("subscribe_at", capability=read) == "InvalidCapability"
     assert client.ask("subscribe_at", capability=late)["status"] == "DONE"
     client.done("drop", collection="t1", capability=late)  # the last reader
@@ -137,7 +137,7 @@ def check_sealed_and_forgotten(
     useless = client.done("acquire_capabilities", collection="t1")
     assert [each["frontier"] for each in useless] == [None, None]
     assert client.refused("create", collection="t1", description=TABLE) == "NeverReused"
-    client.done("drop_2", collection="t1", capability=read, whole=True)
+    client.done("drop", collection="t1", capability=read, whole=True)
 
 
 def test_what_is_wrong_with_a_command_is_said(place: Place) -> None:

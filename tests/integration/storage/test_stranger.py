@@ -309,7 +309,7 @@ def test_chunks_may_lie_in_a_partition_that_came_later(parties: Parties) -> None
     known = len(admin.list_topics(topic, timeout=30).topics[topic].partitions)
     admin.create_partitions([NewPartitions(topic, known + 1)])[topic].result()
     ((body, count),) = chunk.written(rows(("b", 2, 11, 1)))
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:  # the producer learns of it a little later
         time.sleep(0.5)
         if len(admin.list_topics(topic, timeout=30).topics[topic].partitions) > known:

@@ -162,15 +162,6 @@ def test_every_event_comes_back_as_it_was(body) -> None:
     assert decode(encode(event)) == event
 
 
-def test_a_view_of_before_there_were_functions_calls_none() -> None:
-    body = Create(view(2, "totals", "s1"))
-    name, record = codec.decode(encode(CatalogEvent(EventId("e"), 3, 9, body)))
-    assert name == "catalog_create_3"
-    del record["functions"]
-    old = codec.encode("catalog_create_2", record)
-    assert decode(old) == CatalogEvent(EventId("e"), 3, 9, body)
-
-
 @pytest.fixture
 def broker():
     broker = MemoryBroker(lambda: 1000)
@@ -236,7 +227,7 @@ def test_what_is_no_event_is_told_and_passed_over(broker, value, caplog) -> None
     assert [each.name for each in first.sync().items.values()] == ["orders"]
     second = opened(broker.logs)
     assert second.state.items == first.state.items
-    told = [each for each in caplog.records if "no event of the catalog" in each.message]
+    told = [each for each in caplog.records if "not a catalog event" in each.message]
     assert len(told) == 4
 
 

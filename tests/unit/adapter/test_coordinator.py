@@ -275,8 +275,13 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
     kept = "1 second behind upper (default)"
     assert env.rows("SHOW SOURCES") == [["orders", "s1", NOW, NOW, "starting", "", "", kept]]
     replica = env.start_replica()
-    eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "running")
+    eventually(lambda: env.rows("SHOW SOURCES")[0][4] == "hydrating")
+    replica.say(Status(CollectionId("s1"), "hydrating", "", "1 of 2 slices"))
+    replica.say(Hydration(CollectionId("s1"), 2_000, 3_000))
+    eventually(lambda: env.rows("SHOW SOURCES")[0][5] == "2,000 of 3,000 messages")
+    replica.say(Status(CollectionId("s1"), "running"))
     replica.append("s1", NOW + 10)
+    eventually(lambda: env.rows("SHOW SOURCES")[0][4:6] == ["running", ""])
     env.rows(TOTALS)
     eventually(lambda: len(replica.created) == 2)
     replica.say(Status(CollectionId("u2"), "hydrating", "", "1 of 2 slices"))

@@ -2,17 +2,23 @@
 
 import itertools
 import time
+from collections.abc import Callable
 
 import pytest
 
+from streams.adapter.history import History
 from streams.adapter.results import Complete, Failed
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import policy
 from streams.storage.events import Downgrade
+from streams.storage.maps import Map
 from tests.support.coordinating import NOW, Environment, eventually, since, with_orders
 
 HOUR_MS = 3_600_000
+
+Walk = Callable[[Map[object, object]], object]
+"""A method that looks at all entries of a map."""
 
 
 def test_history_is_let_go_but_not_under_a_reader(env) -> None:
@@ -153,3 +159,34 @@ def test_a_collection_that_stands_still_costs_a_beat_nothing(env, monkeypatch) -
     replica.append("u2", NOW + 50_000)
     eventually(lambda: since(env, "u2") == NOW + 48_999)
     assert set(looked) == {"u2"}
+
+
+@pytest.mark.parametrize("sources", [1, 40])
+def test_a_beat_looks_through_no_catalog_that_stands_still(env, monkeypatch, sources) -> None:
+    """What a beat looks at does not grow with the sources that nobody changed."""
+    columns = "(id BIGINT, amount DOUBLE) FORMAT JSON"
+    for number in range(sources):
+        env.sql(f"CREATE SOURCE o{number} FROM KAFKA (TOPIC 'orders') {columns}")
+    beats, looked = [0], [0]
+    let_go = History.let_go
+
+    def counted_beat(self: History) -> None:
+        beats[0] += 1
+        let_go(self)
+
+    def watched(method: Walk) -> Walk:
+        def looked_through(self: Map[object, object]) -> object:
+            looked[0] += len(self)
+            return method(self)
+
+        return looked_through
+
+    for name in ("__iter__", "keys", "values", "items"):
+        monkeypatch.setattr(Map, name, watched(getattr(Map, name)))
+    monkeypatch.setattr(History, "let_go", counted_beat)
+    eventually(lambda: beats[0] >= 3)  # what was just made is looked at once more
+    looked[0], beats[0] = 0, 0
+    eventually(lambda: beats[0] >= 5)
+    assert looked[0] == 0
+    env.coordinator.catalog.state.items.values()
+    assert looked[0] == sources, "it would have been counted"

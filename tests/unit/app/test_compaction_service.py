@@ -118,6 +118,6 @@ def test_a_merge_ends_when_the_process_does() -> None:
         worker = Worker(one, Kernel(), lambda: "s", is_stopping=lambda: next(asked) > 0)
         stopped = Compaction(one, worker, Collector(one, MemoryRawReader(made.store), int), int)
         [failed] = stopped.merge(Wish()).failed
-        assert "being stopped" in failed.reason
+        assert "is stopping" in failed.reason
         assert stopped.merge(Wish(whole=True)).failed == []
         assert one.state(U1).batches.count == 4

@@ -12,11 +12,20 @@ from streams.errors import Determinate
 
 
 def told(
-    status: str, done: int | None = None, left: int | None = None, detail: str = ""
+    status: str,
+    done: int | None = None,
+    left: int | None = None,
+    detail: str = "",
+    unit: str = "rows",
 ) -> Message:
-    numbers = {"done": done, "total": 12_000, "seconds_left": left}
+    numbers = {"done": done, "total": 12_000, "unit": unit, "seconds_left": left}
     hydration = None if done is None else numbers
-    return {"id": "u2", "status": status, "detail": detail, "hydration": hydration}
+    return {
+        "id": "u2",
+        "status": status,
+        "detail": detail,
+        "hydration": hydration,
+    }
 
 
 class Coordinator:
@@ -67,6 +76,13 @@ def test_a_bar_goes_with_the_rows_until_the_view_runs() -> None:
     assert "7 s left" in text
 
 
+def test_a_source_counts_messages() -> None:
+    _, text = watched(
+        told("hydrating", 9_000, unit="messages"), told("running", unit="messages")
+    )
+    assert "9,000 of 12,000 messages" in text
+
+
 @pytest.mark.parametrize(
     "end",
     [told("failed", 5), told("stalled"), told("no replica"), Determinate("nobody answers")],
@@ -100,4 +116,4 @@ def test_only_a_shell_on_a_terminal_watches(monkeypatch: pytest.MonkeyPatch) -> 
     assert run(Making("http://nowhere"), "CREATE ...", quiet)
     assert seen == []
     assert run(Making("http://nowhere"), "CREATE ...", quiet, terminal())
-    assert seen == ["u2"]
+    assert seen == ["s1", "u2"]

@@ -63,7 +63,7 @@ def test_what_is_no_setting_is_refused_and_not_shown(given) -> None:
 
 def test_topics_are_chosen_by_pairs() -> None:
     assert chosen_topics(["data.partitions=8"]) == {"data.partitions": "8"}
-    with pytest.raises(typer.BadParameter, match="a guarantee hangs on it"):
+    with pytest.raises(typer.BadParameter, match="a guarantee depends on it"):
         chosen_topics(["log.retention.ms=1"])
 
 
@@ -82,7 +82,7 @@ def test_refused_client_settings_end_it_at_once_and_show_no_secret(tmp_path: Pat
         app, ["up", "--directory", str(tmp_path), *options, "--client", f"debug={SECRET}"]
     )
     assert done.exit_code == 1
-    assert "client settings are refused" in done.stderr
+    assert "client settings are invalid" in done.stderr
     assert SECRET not in done.output + done.stderr
 
 

@@ -303,7 +303,7 @@ def test_a_collector_that_is_faster_makes_the_merge_void(bucket_bytes: int) -> N
 
         one.chunks = Eager(inner)
         lost = compact(worker(one, bucket_bytes=bucket_bytes), whole=True)
-        assert lost == [LostRace(U1, "a collector was faster: the merge will be made again")]
+        assert lost == [LostRace(U1, "a collector was faster: the merge will be retried")]
         assert contents(one, 11) == expected
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streams.compute.checkpoints import Checkpoint, Hydration
+from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
 from streams.compute.stepping import (
     FromCheckpoint,
     Hydrate,
@@ -38,8 +38,8 @@ def checkpoint(at: int) -> Checkpoint:
     return Checkpoint("f", "i", Timestamp(at))
 
 
-def hydration(as_of: int, done: int) -> Hydration:
-    return Hydration("f", "i", Timestamp(as_of), slices=5, done=done)
+def hydration(as_of: int, done: int) -> HydrationCheckpoint:
+    return HydrationCheckpoint("f", "i", Timestamp(as_of), slices=5, done=done)
 
 
 def test_a_step_reads_all_imports_up_to_the_least_upper() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.compute.checkpoints import (
     Checkpoint,
-    Hydration,
+    HydrationCheckpoint,
     newest,
     of_fingerprint,
     removable,
@@ -24,7 +24,7 @@ def checkpoint(at: int, *runs: str, fingerprint: str = "f") -> Checkpoint:
     return Checkpoint(fingerprint, "i", Timestamp(at), frozenset(runs))
 
 
-HYDRATION = Hydration(
+HYDRATION = HydrationCheckpoint(
     "f", "i", Timestamp(9), slices=3, done=1, runs=frozenset({"r1"}), chunks=frozenset({"c1"})
 )
 

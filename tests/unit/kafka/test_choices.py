@@ -56,13 +56,13 @@ def test_partitions_and_settings() -> None:
         ("partitions", "4", "expected replication.factor, min.insync.replicas"),
         ("raw.retention.ms", "4", "expected replication.factor"),
         ("log.", "4", "expected replication.factor"),
-        ("log.retention.ms", "1", "a guarantee hangs on it"),
-        ("data.cleanup.policy", "delete", "a guarantee hangs on it"),
-        ("responses.retention.bytes", "1000000", "a guarantee hangs on it"),
+        ("log.retention.ms", "1", "a guarantee depends on it"),
+        ("data.cleanup.policy", "delete", "a guarantee depends on it"),
+        ("responses.retention.bytes", "1000000", "a guarantee depends on it"),
         ("data.min.insync.replicas", "1", "is chosen for all topics"),
-        ("output.cleanup.policy", "delete", "a guarantee hangs on it"),
-        ("log.message.timestamp.type", "CreateTime", "a guarantee hangs on it"),
-        ("log.unclean.leader.election.enable", "true", "a guarantee hangs on it"),
+        ("output.cleanup.policy", "delete", "a guarantee depends on it"),
+        ("log.message.timestamp.type", "CreateTime", "a guarantee depends on it"),
+        ("log.unclean.leader.election.enable", "true", "a guarantee depends on it"),
     ],
 )
 def test_what_cannot_be_chosen_is_said(name, value, said) -> None:
@@ -109,5 +109,5 @@ def test_how_long_commands_are_kept_may_be_chosen(pairs) -> None:
 
 
 def test_what_is_no_time_is_no_retention() -> None:
-    with pytest.raises(InvalidUsage, match="expected milliseconds, or -1 for ever, got '7d'"):
+    with pytest.raises(InvalidUsage, match=r"expected milliseconds, or -1 .forever., got '7d'"):
         topic_choices({"commands.retention.ms": "7d"})

@@ -91,7 +91,7 @@ def test_authorities_are_tried_that_a_java_does_not_know(tmp_path, monkeypatch):
 def test_the_telling_lines_are_the_errors_else_the_end():
     assert telling_lines("a\nb\nERROR one\nc\n") == "ERROR one"
     assert telling_lines("a\n\nb\nc\nd\n") == "b | c | d"
-    assert telling_lines("") == "it failed without a word"
+    assert telling_lines("") == "it failed without output"
 
 
 def test_the_broker_listens_on_the_loopback_interface_only():

@@ -9,7 +9,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.seats import FEW, REST_S, Seat, Seats
 
 LOG = Topic("log")
-OTHERS = [Topic(f"other.{number}") for number in range(FEW)]
+OTHERS = [Topic(f"other.{number}") for number in range(FEW + 1)]
 
 
 def moves(seats: Seats) -> dict[Seat, list[tuple[Topic, Offset | None]]]:
@@ -83,6 +83,26 @@ def test_two_records_soon_after_each_other_make_a_log_of_many_busy() -> None:
     assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: [(LOG, 2)]}
     assert seats.record(Seat.BUSY, LOG, 2, 63.0)
     assert moves(seats) == {Seat.IDLE: [(LOG, None)], Seat.BUSY: []}
+
+
+def test_history_that_is_read_by_one_poll_makes_no_log_busy() -> None:
+    seats = Seats()
+    logs = [Topic(f"log.{number}") for number in range(10 * FEW)]
+    seats.add(dict.fromkeys(logs, Offset(0)), 0.0)
+    moves(seats)
+    for topic in logs:
+        for offset in range(20):
+            assert seats.record(Seat.IDLE, topic, offset, 1.0)
+    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
+    assert not seats.is_busy
+
+
+def test_a_first_record_soon_after_it_was_added_makes_no_log_busy() -> None:
+    """As when a coordinator begins to hold all it has opened: one record to each."""
+    seats = filled()
+    for topic in OTHERS:
+        assert seats.record(Seat.IDLE, topic, 0, REST_S / 2)
+    assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
 
 
 def test_where_there_are_few_logs_the_idle_consumer_keeps_them() -> None:

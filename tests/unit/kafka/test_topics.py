@@ -91,7 +91,7 @@ def test_responses_that_would_be_gone_before_their_commands_are_refused():
     found = {commands: kept(commands), responses: kept(responses)}
     assert exchange_problems(found) == {}
     short = {**found, responses: kept(responses, retention_ms="60000")}
-    assert "carried out again" in exchange_problems(short)[responses]
+    assert "executed again" in exchange_problems(short)[responses]
     for_ever = {**found, commands: kept(commands, retention_ms="-1")}
     assert "expected -1" in exchange_problems(for_ever)[responses]
     spec = TopicSpec(Topic("r"), 1, responses)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -175,14 +176,46 @@ def test_when_no_row_is_left_the_errors_are() -> None:
 @pytest.mark.parametrize(
     ("query", "row"),
     [
-        ("SELECT count(DISTINCT s::INTEGER) FILTER (WHERE keep) AS n FROM t", {"n": 1}),
-        ("SELECT sum(s::INTEGER) FILTER (WHERE keep)::BIGINT AS n FROM t", {"n": 7}),
         ("SELECT count(*) AS n FROM (SELECT s::INTEGER FROM t UNION ALL SELECT 1)", {"n": 3}),
+        ("SELECT count(*) AS n FROM (SELECT * FROM t ORDER BY s::INTEGER)", {"n": 2}),
+        ("SELECT sum(7) FILTER (WHERE keep)::BIGINT AS n FROM t", {"n": 7}),
     ],
 )
 def test_rule_38_what_is_not_read_does_not_fail(query: str, row: dict[str, int]) -> None:
-    """FILTER comes before its argument, and a column that nobody reads is not computed."""
-    columns = {"s": ["7", "x"], "keep": [True, False], "_time": [0, 0], "_diff": [1, 1]}
-    view = maintain(query, {"t": "s VARCHAR, keep BOOLEAN"}, {"t": pa.table(columns)})
+    """Nobody reads the value of a column, or an order that decides about no row."""
+    view = maintain(query, {"t": "s VARCHAR, keep BOOLEAN"}, {"t": _kept(at=0)})
     assert view.errors_at(0) == []
     assert view.at(0).to_pylist() == [row]
+
+
+@pytest.mark.parametrize("group", ["", " GROUP BY keep"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "count(DISTINCT s::INTEGER)",
+        "sum(s::INTEGER)",
+        "mode(s::INTEGER)",
+        "list(s::INTEGER)",
+        "median(s::INTEGER)",
+        "string_agg(s, ',' ORDER BY s::INTEGER)",
+        "regr_count(1, s::INTEGER)",
+        "regr_slope(s::INTEGER, NULL::INTEGER)",
+    ],
+)
+def test_rule_38_an_argument_fails_whatever_filter_drops(call: str, group: str) -> None:
+    query = f"SELECT {call} FILTER (WHERE keep) AS n FROM t{group}"
+    gone = _kept(at=1).slice(1).set_column(3, "_diff", pa.array([-1]))
+    updates = pa.concat_tables([_kept(at=0), gone])
+    view = maintain(query, {"t": "s VARCHAR, keep BOOLEAN"}, {"t": updates}, [1, 2])
+    assert view.errors_at(0)
+    assert view.errors_at(1) == []
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS FROM (VALUES ('7', true), ('x', false)) v(s, keep)")
+    with pytest.raises(duckdb.ConversionException):
+        connection.execute(query)
+
+
+def _kept(at: int) -> pa.Table:
+    return pa.table(
+        {"s": ["7", "x"], "keep": [True, False], "_time": [at, at], "_diff": [1, 1]}
+    )

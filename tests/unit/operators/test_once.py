@@ -54,7 +54,8 @@ def differs(drawn: Case) -> str:
     flow, width = selected.dataflow, len(selected.shown)
     assert [column.type for column in selected.shown] == [c.type for c in view.columns]
     histories = [
-        _read(KERNEL, each.columns, updates.get(str(each.collection))) for each in flow.imports
+        _read(KERNEL, relations[name].columns, updates.get(name))
+        for name in (str(each.collection) for each in flow.imports)
     ]
     for time in range(view.since, view.upper):
         snapshots = {

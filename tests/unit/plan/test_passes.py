@@ -59,7 +59,7 @@ def test_no_pass_changes_what_a_plan_means(first: int) -> None:
     judge, kernel = Judge(), Kernel()
     for seed in range(first, first + 10):
         drawn = case.case(Chance(random.Random(seed).randrange))
-        if case.spans_times(drawn):
+        if case.spans_times(drawn) or case.has_unions(drawn):
             continue
         judge.load(drawn)
         try:

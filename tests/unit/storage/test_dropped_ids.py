@@ -6,6 +6,8 @@ import pytest
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, Timestamp
+from streams.kafka.faulty import Fault, FaultyLogs, Records
+from streams.kafka.log import Stored
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability
@@ -13,6 +15,7 @@ from streams.storage.directory import REGISTRY, Directory, made_entry
 from streams.storage.events import write_capability
 from streams.storage.group import is_lost
 from streams.storage.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
+from streams.storage.shards import Shards
 from tests.support.storages import T1, T2, TABLE, Place, end, write
 
 U1 = CollectionId("u1")
@@ -190,3 +193,49 @@ def test_a_registry_that_fails_hides_no_other_failure(place: Place) -> None:
     place.broker.logs.append([(client.shards.names(REGISTRY).log, b"no event")])
     with pytest.raises(Determinate, match=names.log):
         client.heartbeat(held)
+
+
+class DeletedMeanwhile(FaultyLogs):
+    """The logs of a client: at its next append, another deletes the collection just before.
+
+    The client cannot know whether its record was written, as librdkafka's producer cannot when
+    the topic of a message in flight is deleted.
+    """
+
+    def __init__(self, place: Place, id_: CollectionId) -> None:
+        super().__init__(place.broker.logs)
+        self.is_armed = False
+        self._place, self._id = place, id_
+
+    def append_each(self, records: Records, stragglers_ms: int) -> tuple[Stored, ...]:
+        if self.is_armed:
+            self.is_armed = False
+            remove(self._place, self._id)
+            self.plan([Fault.INSTEAD])
+        return super().append_each(records, stragglers_ms)
+
+
+UNWRITTEN = {"create", "subscribe"}
+"""Commands that append nothing to the log of a collection that exists."""
+
+
+@pytest.mark.parametrize("id_", [U1, T1])
+@pytest.mark.parametrize("command", ["acquire", "drop", *sorted(REFUSED.keys() - UNWRITTEN)])
+def test_a_write_to_a_log_that_is_deleted_meanwhile_is_answered_by_its_drop(
+    id_: CollectionId, command: str
+) -> None:
+    place = Place()
+    maker, broker = make(place, id_), place.broker
+    read, held = maker.acquire_capabilities(id_)
+    logs = DeletedMeanwhile(place, id_)
+    late = Storage(Shards(logs, broker.chunks, broker.topics, now_ms=lambda: place.now_ms))
+    late.heartbeat(held)
+    logs.is_armed = True
+    if command == "acquire":
+        assert [each.frontier for each in late.acquire_capabilities(id_)] == [EMPTY, EMPTY]
+    elif command == "drop":
+        late.drop(held)
+    else:
+        kind, act = REFUSED[command]
+        with pytest.raises(kind):
+            act(late, read, held)

@@ -210,7 +210,7 @@ def test_the_chunks_that_are_counted_have_a_bound(
     storage = place.client(checks_counts=True)
     _, held = storage.create(T1, TABLE)
     ref = write_chunk(storage, SOUND)
-    with pytest.raises(TooLarge, match="bytes of chunks that are counted"):
+    with pytest.raises(TooLarge, match="bytes of chunks whose multiplicities are checked"):
         link(storage, held, ref)
 
 

@@ -9,7 +9,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
 from streams.storage.events import Append, Part
 from streams.storage.shards import Shards, write_capability
-from streams.storage.waiting import Callbacks, Waiting
+from streams.storage.waiting import Callbacks, Waiters
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
 
 U2 = CollectionId("u2")
@@ -115,7 +115,7 @@ def test_a_collection_is_found_by_its_id_in_whatever_group(name: str) -> None:
 def test_who_waits_for_many_groups_looks_once_at_what_came_together() -> None:
     """A thousand groups that move in one poll used to be a thousand looks at a thousand."""
     lock = threading.RLock()
-    waiting = Waiting(lock)
+    waiting = Waiters(lock)
     groups = [f"u{number}" for number in range(100)]
     looks: list[str] = []
 

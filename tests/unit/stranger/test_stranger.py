@@ -121,7 +121,7 @@ def test_the_stranger_reads_what_we_read(history: History, lower: int, width: in
 
 
 def folded(fold: Fold) -> dict[str, Any]:
-    """The stranger's state as a record of `shard_state_6`; of outcomes only where they are."""
+    """The stranger's state as a record of `shard_state`; of outcomes only where they are."""
     oldest = fold.upto - WINDOW
     return {
         "group": fold.group,
@@ -159,30 +159,14 @@ PLAIN = ("description", "since", "upper", "fingerprint", "changed", "released", 
 
 
 def stated(body: bytes) -> dict[str, Any]:
-    """Our state in the same form: without ranges of chunks, which a state may leave out."""
+    """Our state in the same form: without ranges of chunks, which a fold does not need."""
     _, state = wire.decode(body)
-    for collection in state["collections"]:
-        for capability in collection["capabilities"]:
-            capability.setdefault("token", "")
-        linked = [each["offset"] for each in collection["batches"] if each["chunks"]]
-        collection.setdefault("changed", max(linked, default=None))
-        collection.setdefault("released", False)
-        collection.setdefault("sealing", False)
     batches = [each for collection in state["collections"] for each in collection["batches"]]
     for holder in (*batches, *state["stages"], *state["superseded"], *state["rollups"]):
         for chunk in holder["chunks"]:
             chunk.pop("ranges", None)
     decided = {each["id"]: each["offset"] for each in state["decided"]}
-    kept = [each["id"] for each in state.get("kept", [])]
-    appended = state.get("appended_ms", state["clock_ms"])
-    dropped = state.get("dropped", [])
-    return {
-        **state,
-        "decided": decided,
-        "kept": kept,
-        "appended_ms": appended,
-        "dropped": dropped,
-    }
+    return {**state, "decided": decided, "kept": [each["id"] for each in state["kept"]]}
 
 
 def rollup_of(upto: int, chunks: dict[tuple[int, int], bytes]) -> bytes:

@@ -7,6 +7,7 @@ from statistics import median
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.app.bench.sql import page as pages
@@ -33,7 +34,7 @@ def sql(console: Console, most: int, page: Path | None) -> Outcome:
     console.print(_by_reason(tallies))
     for tally in tallies.values():
         for failure in tally.failed:
-            console.print(f"[red]defect[/] {failure}", markup=True, highlight=False)
+            console.print("[red]defect[/]", Text(failure), highlight=False)
     if page is not None:
         page.write_text(pages.page(tallies, list(refused()), most))
     defects = sum(len(tally.failed) for tally in tallies.values())

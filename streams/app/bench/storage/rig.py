@@ -42,7 +42,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """A broker that nobody else uses.
+    """A broker of its own.
 
     `scale` multiplies how much is written; 1 is what the targets are stated for. `collections`,
     if given, are as many as `many` makes, whatever the scale.

@@ -230,7 +230,6 @@ def commands_of(victim: Victim) -> list[bytes]:
         ("heartbeat", {"capability": victim.write}),
         ("stage", {"capability": victim.write, "stage": "load", "chunks": []}),
         ("drop", {"collection": victim.collection, "capability": victim.read}),
-        ("drop_2", {"collection": victim.collection, "capability": victim.read}),
     ]
     return [
         codec.encode(f"command_{name}", {"id": f"{victim.collection}-{name}", **fields})
@@ -240,7 +239,7 @@ def commands_of(victim: Victim) -> list[bytes]:
 
 def is_state(message: bytes) -> bool:
     """Whether a message is the body of a Rollup."""
-    return codec.decode(message)[0].startswith("shard_state")
+    return codec.decode(message)[0] == "shard_state"
 
 
 def _is_ours(value: bytes | None) -> bool:

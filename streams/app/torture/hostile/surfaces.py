@@ -163,10 +163,11 @@ def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """A Rollup that nobody folded: a state in the data topic, and the event for it."""
     victim = known.a_spoiled(rng)
     pool = known.pool_of(victim)
-    states = sorted(_schemas("shard_state"))
     is_bent = known.states and rng.random() < 0.5  # noqa: PLR2004  half of them
     body = (
-        bent(rng, rng.choice(known.states), pool) if is_bent else forged(rng, states[-1], pool)
+        bent(rng, rng.choice(known.states), pool)
+        if is_bent
+        else forged(rng, "shard_state", pool)
     )
     key = str(uuid.uuid4())
     place = yield _chunk(rng, known, victim, body, 0, key)
@@ -201,8 +202,15 @@ def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
         "fingerprint": "",
         "token": "",
     }
-    event = {"id": uuid.uuid4().hex, "group": victim.group, "seen": -1, "parts": [part]}
-    value = encoded(rng, "shard_append_2", event)
+    event: Fields = {
+        "id": uuid.uuid4().hex,
+        "group": victim.group,
+        "seen": -1,
+        "parts": [part],
+        "renewals": [],
+        "read_upto": None,
+    }
+    value = encoded(rng, "shard_append", event)
     yield Record(surface="linked", topic=known.topic(victim.collection, "log"), value=value)
     victim.write = {**victim.write, "frontier": time + 1}
 

@@ -5,7 +5,15 @@ import io
 import pytest
 
 from streams.adapter.workers.frames import DATA, END, Garbled, receive, send
-from streams.adapter.workers.requests import Ended, Planned, Viewed, columns_told, declared
+from streams.adapter.workers.requests import (
+    Ended,
+    Import,
+    Planned,
+    Viewed,
+    columns_told,
+    declared,
+)
+from streams.plan.bounded import Compared
 from streams.plan.physical import Column
 from streams.plan.statements import CreateFunction
 
@@ -62,7 +70,9 @@ def test_an_end_is_read_as_it_was_written() -> None:
     ended = Ended({"rows": 3}, ("message", "detail", "hint"), "defect", spent=True)
     assert Ended.decoded(ended.encoded()) == ended
     assert Ended.decoded(Ended().encoded()) == Ended()
-    planned = Planned((("s1", frozenset({0, 2})),), (("x", "BIGINT"), ("x", "DATE")))
+    where = (Compared(0, "<=", 7), Compared(2, "=", "x"), Compared(1, "<", 0.5))
+    imports = (Import("s1", frozenset({0, 2}), where), Import("s2", frozenset()))
+    planned = Planned(imports, (("x", "BIGINT"), ("x", "DATE")))
     assert Planned.told(Ended.decoded(Ended(planned.facts()).encoded()).facts) == planned
 
 

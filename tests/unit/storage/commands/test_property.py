@@ -135,7 +135,7 @@ def command(step: Step, number: int, at: int, held: list[dict[str, Any]]) -> byt
         "create": ("create", {"collection": T, "description": DESCRIPTION}),
         "transfer": ("transfer", {"capability": {**write, "frontier": at}}),
         "drop": (
-            "drop_2",
+            "drop",
             {"collection": T, "capability": write if by == 1 else read, "whole": True},
         ),
     }

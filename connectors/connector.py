@@ -1,0 +1,60 @@
+"""What the author of a connector writes."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from connectors.protocol.messages import Extensions, Flush, Flushed, Load, Loaded, Open, Store
+from schemas.materialize_pb2 import (
+    ApplyRequest,
+    ApplyResponse,
+    SpecRequest,
+    SpecResponse,
+    ValidateRequest,
+    ValidateResponse,
+)
+
+
+class Transactor(Protocol):
+    """One open stream; it sees only messages that are legal and well formed.
+
+    Errors: whatever a method raises ends the stream, and nothing of the transaction may stay.
+    """
+
+    checkpoint: bytes
+    """What Opened answers: the Flow checkpoint that the endpoint holds, or empty."""
+
+    def acknowledge(self) -> None:
+        """The driver's log has what was committed; only where `extensions` has acknowledge."""
+
+    def load(self, message: Load) -> None:
+        """Take note of keys; the transaction before is committed when `flush` reads them."""
+
+    def flush(self, message: Flush) -> Iterator[Loaded | Flushed]:
+        """The documents of the noted keys that are there, and at last Flushed."""
+
+    def store(self, message: Store) -> None:
+        """Take documents that are written with the next commit."""
+
+    def commit(self) -> None:
+        """Write all that was stored, and the checkpoint of the flush, or nothing."""
+
+
+class Connector(Protocol):
+    """The four calls; each may come in a process of its own."""
+
+    @property
+    def extensions(self) -> Extensions:
+        """What goes beyond 2021 and is offered; Spec says it to drivers."""
+
+    def spec(self, request: SpecRequest) -> SpecResponse:
+        """Which configurations the connector takes."""
+
+    def validate(self, request: ValidateRequest) -> ValidateResponse:
+        """Whether the endpoint can be reached, and what each field may be."""
+
+    def apply(self, request: ApplyRequest) -> ApplyResponse:
+        """Make the endpoint ready, or only say how if it is a dry run."""
+
+    def open(self, message: Open) -> AbstractContextManager[Transactor]:
+        """Fence older sessions off, and begin. Leaving the context ends the session."""

@@ -1,0 +1,172 @@
+"""The driver's side: calls and streams of a connector, whatever carries them."""
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Protocol, Self, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from connectors.protocol import messages, seed
+from connectors.protocol.calls import (
+    check_apply_request,
+    check_spec_response,
+    check_validate_request,
+    check_validate_response,
+)
+from connectors.protocol.messages import Extensions, Loaded, Request, Response
+from connectors.protocol.session import Phase, Session
+from connectors.protocol.violations import Rule, Side, broken
+from schemas import materialize_pb2 as wire
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class Channel(Protocol):
+    """An open transaction stream, as bytes."""
+
+    def send(self, data: bytes) -> None:
+        """Errors: ConnectorFailed if the connector is gone."""
+
+    def receive(self) -> bytes | None:
+        """The next response; None if the connector has ended. Errors: ConnectorFailed."""
+
+    def finish(self) -> None:
+        """No more requests come."""
+
+    def close(self) -> None:
+        """End at once, whatever the connector does."""
+
+
+class Transport(Protocol):
+    """How a connector is reached."""
+
+    def call(self, name: str, request: bytes) -> bytes:
+        """One of spec, validate, apply. Errors: ConnectorFailed."""
+
+    def transactions(self) -> Channel:
+        """Errors: ConnectorFailed."""
+
+
+class Driver:
+    """Calls a connector; checks what it sends and what comes back."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+
+    def spec(self, request: wire.SpecRequest) -> wire.SpecResponse:
+        """Errors: Violation, ConnectorFailed."""
+        response = self._call("spec", request, wire.SpecResponse())
+        check_spec_response(response)
+        return response
+
+    def validate(self, request: wire.ValidateRequest) -> wire.ValidateResponse:
+        """Errors: Violation, ConnectorFailed."""
+        check_validate_request(request)
+        response = self._call("validate", request, wire.ValidateResponse())
+        check_validate_response(request, response)
+        return response
+
+    def apply(self, request: wire.ApplyRequest) -> wire.ApplyResponse:
+        """Errors: Violation, ConnectorFailed."""
+        check_apply_request(request)
+        return self._call("apply", request, wire.ApplyResponse())
+
+    def open(self, message: messages.Open, offered: Extensions | None = None) -> "Stream":
+        """Begin to write. `offered` is what Spec said; None: ask for it.
+
+        Errors: Violation, ConnectorFailed.
+        """
+        if offered is None:
+            offered = seed.extensions(self.spec(wire.SpecRequest()).extensions)
+        stream = Stream(self.transport.transactions(), Session(Side.DRIVER, offered))
+        stream.open(message)
+        return stream
+
+    def _call(self, name: str, request: Message, response: Answer) -> Answer:
+        data = self.transport.call(name, request.SerializeToString())
+        try:
+            response.ParseFromString(data)
+        except DecodeError as error:
+            what = response.DESCRIPTOR.name
+            broken(Side.CONNECTOR, Rule.WIRE, f"expected a {what}: {error}")
+        return response
+
+
+class Stream:
+    """A transaction stream: what is sent and received is checked by the driver's machine."""
+
+    def __init__(self, channel: Channel, session: Session) -> None:
+        self.channel = channel
+        self.session = session
+        self.checkpoint = b""
+        """What Opened said: the endpoint's Flow checkpoint, or empty."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.channel.close()
+
+    def open(self, message: messages.Open) -> None:
+        """Send Open and wait for Opened, and have the state acknowledged if that is used."""
+        try:
+            self.send(message)
+            opened = self.receive()
+            assert isinstance(opened, messages.Opened), "the machine takes nothing else"
+            self.checkpoint = opened.checkpoint
+        except BaseException:
+            self.channel.close()
+            raise
+
+    def acknowledge(self) -> None:
+        """Tell the connector that the driver's log has the last commit; wait for its answer."""
+        self.send(messages.Acknowledge())
+        self.receive()
+
+    def send(self, message: Request) -> None:
+        """Errors: Violation by the driver, and nothing was sent; ConnectorFailed."""
+        self.session.take(message)
+        for encoded in seed.encode_request(message):
+            self.channel.send(encoded.SerializeToString())
+
+    def receive(self) -> Response:
+        """The next response. Errors: Violation by the connector, ConnectorFailed."""
+        data = self.channel.receive()
+        if data is None:
+            detail = f"the stream ended in {self.session.where}"
+            broken(Side.CONNECTOR, Rule.END, detail)
+        response = seed.parse_response(data)
+        self.session.take(response)
+        return response
+
+    def flush(self, checkpoint: bytes) -> tuple[list[Loaded], messages.Flushed]:
+        """End the loads: the documents that are there, and the connector's checkpoint."""
+        self.send(messages.Flush(checkpoint))
+        loaded = list(self._until_flushed())
+        flushed = loaded.pop()
+        assert isinstance(flushed, messages.Flushed), "the last is"
+        return [each for each in loaded if isinstance(each, Loaded)], flushed
+
+    def _until_flushed(self) -> Iterator[Response]:
+        while self.session.phase is Phase.FLUSHING:
+            yield self.receive()
+
+    def commit(self) -> None:
+        """Commit what was stored, and wait until the endpoint has it."""
+        self.send(messages.StartCommit())
+        self.receive()
+
+    def finish(self) -> None:
+        """End between transactions. Errors: Violation, ConnectorFailed."""
+        self.session.end()
+        self.channel.finish()
+        if (data := self.channel.receive()) is not None:
+            self.session.take(seed.parse_response(data))
+            broken(
+                Side.CONNECTOR, Rule.END, "expected the end of the stream, actual a response"
+            )

@@ -1,0 +1,184 @@
+"""A connector of DuckDB: a file is a database, which one process has open at a time.
+
+Types are DuckDB's own, except for exact numbers of any scale, which are text.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+import duckdb
+import pyarrow as pa
+from pydantic import BaseModel, Field
+
+from connectors.config import STRICT, form
+from connectors.sql import values
+from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.connector import Resource, SqlConnector
+from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from streams.errors import Determinate, InvalidUsage
+
+TYPES: Mapping[Kind, str] = {
+    Kind.TEXT: "VARCHAR",
+    Kind.INTEGER: "BIGINT",
+    Kind.NUMBER: "DOUBLE",
+    Kind.NUMERIC: "VARCHAR",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "DATE",
+    Kind.TIME: "TIME WITH TIME ZONE",
+    Kind.TIMESTAMP: "TIMESTAMP WITH TIME ZONE",
+    Kind.INTERVAL: "VARCHAR",
+    Kind.UUID: "UUID",
+    Kind.BYTES: "BLOB",
+    Kind.JSON: "JSON",
+}
+CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
+    Kind.INTEGER: values.whole,
+    Kind.NUMBER: values.number,
+    Kind.BOOLEAN: values.boolean,
+    Kind.BYTES: values.binary,
+    Kind.JSON: values.json_text,
+    Kind.TIME: values.offset_time,
+}
+ARROW: Mapping[Kind, pa.DataType] = dict.fromkeys(TYPES, pa.string()) | {
+    Kind.INTEGER: pa.int64(),
+    Kind.NUMBER: pa.float64(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.BYTES: pa.binary(),
+}
+"""Other types are cast from text as they are inserted."""
+WIDER = frozenset({("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("UUID", "VARCHAR")})
+BATCH = 1024
+
+
+class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """How a database is reached."""
+
+    model_config = STRICT | {"title": "DuckDB"}
+
+    path: str = Field(
+        title="Path",
+        description="The file of the database; it is made if it is not there.",
+        min_length=1,
+        json_schema_extra=form(0),
+    )
+
+
+DIALECT = Dialect(
+    name="DuckDB",
+    types=TYPES,
+    quote=double_quoted,
+    mark="?",
+    longest_name=1024,
+    same_name=str.casefold,
+    strict_nulls=True,
+    temporary="TEMPORARY",
+    wider=WIDER,
+    comments=True,
+)
+
+COLUMNS = """
+SELECT c.column_name, c.data_type, c.is_nullable, EXISTS (
+  SELECT 1 FROM duckdb_constraints() AS k
+  WHERE k.table_oid = c.table_oid AND k.database_oid = c.database_oid
+    AND k.constraint_type = 'PRIMARY KEY'
+    AND list_contains(k.constraint_column_names, c.column_name))
+FROM duckdb_columns() AS c
+WHERE c.database_name = current_database() AND c.schema_name = current_schema()
+  AND lower(c.table_name) = lower(?)
+ORDER BY c.column_index
+"""
+
+
+class DuckDB:
+    """A connection; a statement outside of a transaction is one of its own."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self.connection = connection
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if DuckDB refuses a value or row, Determinate."""
+        with translated(sql):
+            rows = self.connection.execute(sql, list(values)).fetchall()
+        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+
+    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
+        """Errors: Determinate."""
+        with translated(sql):
+            cursor = self.connection.execute(sql, list(values))
+            while rows := cursor.fetchmany(BATCH):
+                yield from rows
+
+    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
+        sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
+        converted = zip(*values.rows_of(columns, rows, CONVERTS), strict=True)
+        with translated(sql):
+            arrays = [
+                pa.array(each, ARROW[column.kind])
+                for column, each in zip(columns, converted, strict=True)
+            ]
+            data = pa.table(arrays, names=[column.name for column in columns])
+            self.connection.register("slackwater_rows", data)
+            self.connection.execute(sql)
+            self.connection.unregister("slackwater_rows")
+
+    def columns_of(self, table: Name) -> Mapping[str, Existing]:
+        """From DuckDB's own catalog."""
+        rows = self.select(COLUMNS, [table[-1]])
+        return {
+            str(name): Existing(type=str(type_), nullable=bool(nullable), key=bool(key))
+            for name, type_, nullable, key in rows
+        }
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Two sessions that change the same row: the second fails."""
+        with translated("BEGIN"):
+            self.connection.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        with translated("COMMIT"):
+            self.connection.execute("COMMIT")
+
+
+@contextmanager
+def translated(sql: str) -> Iterator[None]:
+    """DuckDB's errors as ours."""
+    try:
+        yield
+    except (
+        duckdb.ConstraintException,
+        duckdb.ConversionException,
+        duckdb.InvalidInputException,
+        OverflowError,
+        pa.ArrowInvalid,
+    ) as error:
+        raise InvalidUsage(f"DuckDB refuses {sql}: {error}") from error
+    except duckdb.Error as error:
+        raise Determinate(f"DuckDB cannot do {sql}: {error}") from error
+
+
+@contextmanager
+def connect(config: Config) -> Iterator[Database]:
+    """A connection. Errors: Determinate if the file cannot be opened."""
+    with translated(f"open {config.path}"):
+        connection = duckdb.connect(config.path)
+    with closing(connection):
+        yield DuckDB(connection)
+
+
+CONNECTOR = SqlConnector(
+    dialect=DIALECT,
+    config=Config,
+    resource=Resource,
+    connect=connect,
+    documentation="https://duckdb.org/docs/stable/",
+)
+
+
+def connector(_: Mapping[str, str]) -> SqlConnector[Config, Resource]:
+    """The connector; no environment variable matters to it."""
+    return CONNECTOR

@@ -1,0 +1,257 @@
+"""A connector of PostgreSQL: rows come by COPY into the session's tables, and go on from there.
+
+Types are PostgreSQL's own. JSON is `json`, which keeps its text. A password need not stand in a
+configuration: `env:NAME` and `file:PATH` say where it is.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import psycopg
+from psycopg.types.string import TextLoader
+from pydantic import BaseModel, Field
+
+from connectors.config import STRICT, form
+from connectors.sql import values
+from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.connector import Resource, SqlConnector
+from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+
+TYPES: Mapping[Kind, str] = {
+    Kind.TEXT: "text",
+    Kind.INTEGER: "bigint",
+    Kind.NUMBER: "double precision",
+    Kind.NUMERIC: "numeric",
+    Kind.BOOLEAN: "boolean",
+    Kind.DATE: "date",
+    Kind.TIME: "time with time zone",
+    Kind.TIMESTAMP: "timestamp with time zone",
+    Kind.INTERVAL: "interval",
+    Kind.UUID: "uuid",
+    Kind.BYTES: "bytea",
+    Kind.JSON: "json",
+}
+CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
+    Kind.INTEGER: values.whole,
+    Kind.NUMBER: values.number,
+    Kind.BOOLEAN: values.boolean,
+    Kind.BYTES: values.binary,
+    Kind.JSON: values.json_text,
+}
+WIDER = frozenset(
+    {
+        ("bigint", "double precision"),
+        ("bigint", "numeric"),
+        ("bigint", "text"),
+        ("numeric", "text"),
+        ("date", "text"),
+        ("uuid", "text"),
+    }
+)
+BATCH = 1024
+OPTIONS = (
+    "-c TimeZone=UTC -c DateStyle=ISO -c client_min_messages=warning"
+    " -c idle_in_transaction_session_timeout=60s"
+)
+"""A session that is frozen inside of a commit holds locks that its successor needs."""
+
+
+class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """How a server is reached."""
+
+    model_config = STRICT | {"title": "PostgreSQL"}
+
+    host: str = Field(
+        title="Host",
+        description="Name or address of the server, or the directory of its socket.",
+        min_length=1,
+        json_schema_extra=form(0),
+    )
+    port: int = Field(
+        default=5432,
+        title="Port",
+        description="The port that the server listens on.",
+        ge=1,
+        le=65535,
+        json_schema_extra=form(1),
+    )
+    database: str = Field(
+        title="Database",
+        description="The database that the tables are in.",
+        min_length=1,
+        json_schema_extra=form(2),
+    )
+    user: str = Field(
+        title="User",
+        description="The role that the connector connects as.",
+        min_length=1,
+        json_schema_extra=form(3),
+    )
+    password: str = Field(
+        default="",
+        title="Password",
+        description="The role's password, or env:NAME or file:PATH, where it is found.",
+        json_schema_extra=form(4, secret=True),
+    )
+    sslmode: str = Field(
+        default="prefer",
+        title="SSL mode",
+        description="Whether the connection is encrypted, as libpq names it.",
+        pattern="^(disable|allow|prefer|require|verify-ca|verify-full)$",
+        json_schema_extra=form(5),
+    )
+
+
+class PostgresResource(Resource):  # type: ignore[explicit-any] # JSON is recursive
+    """A table, in a schema if one is named."""
+
+    schema_name: str = Field(
+        default="",
+        title="Schema",
+        description="The schema of the table; empty: the first of the search path.",
+        json_schema_extra=form(4, mark="x-schema-name"),
+    )
+
+    @property
+    def name(self) -> Name:
+        """The table."""
+        return (self.schema_name, self.table) if self.schema_name else (self.table,)
+
+
+DIALECT = Dialect(
+    name="PostgreSQL",
+    types=TYPES,
+    quote=double_quoted,
+    mark="%s",
+    longest_name=63,
+    same_name=str,
+    strict_nulls=True,
+    temporary="TEMPORARY",
+    wider=WIDER,
+    comments=True,
+    lock="LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE",
+)
+
+COLUMNS = """
+SELECT attname, format_type(atttypid, atttypmod), NOT attnotnull, EXISTS (
+  SELECT 1 FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY (indkey))
+FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+ORDER BY attnum
+"""
+
+
+class Postgres:
+    """A connection; a statement outside of a transaction is one of its own."""
+
+    def __init__(self, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+        self.connection = connection
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if PostgreSQL refuses a value or row, Determinate."""
+        with translated(sql):
+            return self.connection.execute(sql.encode(), values or None).rowcount
+
+    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
+        """Errors: Determinate."""
+        with translated(sql):
+            cursor = self.connection.execute(sql.encode(), values or None)
+            while rows := cursor.fetchmany(BATCH):
+                yield from rows
+
+    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """By COPY. Errors: InvalidUsage for a value that PostgreSQL does not take."""
+        sql = f"COPY {DIALECT.table(table)} FROM STDIN"
+        converted = values.rows_of(columns, rows, CONVERTS)
+        with (
+            translated(sql),
+            self.connection.cursor() as cursor,
+            cursor.copy(sql.encode()) as copy,
+        ):
+            for row in converted:
+                copy.write_row(row)
+
+    def columns_of(self, table: Name) -> Mapping[str, Existing]:
+        """From PostgreSQL's own catalog."""
+        rows = self.select(COLUMNS, [DIALECT.table(table)])
+        return {
+            str(name): Existing(type=str(type_), nullable=bool(nullable), key=bool(key))
+            for name, type_, nullable, key in rows
+        }
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Errors: Indeterminate if the answer to the commit does not come."""
+        with translated("BEGIN"):
+            self.connection.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            if not self.connection.broken:
+                self.connection.execute("ROLLBACK")
+            raise
+        try:
+            self.connection.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            raise Indeterminate(f"PostgreSQL did not answer to COMMIT: {error}") from error
+
+
+@contextmanager
+def translated(sql: str) -> Iterator[None]:
+    """PostgreSQL's errors as ours."""
+    try:
+        yield
+    except (psycopg.IntegrityError, psycopg.DataError) as error:
+        raise InvalidUsage(f"PostgreSQL refuses {sql}: {error}") from error
+    except psycopg.Error as error:
+        raise Determinate(f"PostgreSQL cannot do {sql}: {error}") from error
+
+
+@contextmanager
+def connect(environment: Mapping[str, str], config: Config) -> Iterator[Database]:
+    """A connection. Errors: Determinate if the server cannot be reached."""
+    with translated(f"connect to {config.host}"):
+        connection = psycopg.connect(
+            host=config.host,
+            port=config.port,
+            dbname=config.database,
+            user=config.user,
+            password=secret(environment, config.password) or None,
+            sslmode=config.sslmode,
+            application_name="slackwater",
+            options=OPTIONS,
+            autocommit=True,
+        )
+    connection.adapters.register_loader("json", TextLoader)
+    try:
+        yield Postgres(connection)
+    finally:
+        connection.close()
+
+
+def secret(environment: Mapping[str, str], text: str) -> str:
+    """A secret, or what it refers to. Errors: InvalidUsage if that is not there."""
+    kind, _, place = text.partition(":")
+    if kind == "env":
+        if place not in environment:
+            raise InvalidUsage(f"expected the environment variable {place}, actual none")
+        return environment[place]
+    if kind == "file":
+        try:
+            return Path(place).read_text().strip()
+        except OSError as error:
+            raise InvalidUsage(f"expected a secret in {place}: {error}") from error
+    return text
+
+
+def connector(environment: Mapping[str, str]) -> SqlConnector[Config, PostgresResource]:
+    """The connector; `environment` is where `env:NAME` is looked up."""
+    return SqlConnector(
+        dialect=DIALECT,
+        config=Config,
+        resource=PostgresResource,
+        connect=partial(connect, environment),
+        documentation="https://www.postgresql.org/docs/current/",
+    )

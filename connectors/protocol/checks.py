@@ -1,0 +1,184 @@
+"""Whether a message is well formed: each check names who sent it and which rule it broke."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from google.protobuf.message import DecodeError
+
+from connectors.protocol.messages import Extensions, Flushed, Open, Store, Tuples
+from connectors.protocol.pointers import key_of
+from connectors.protocol.specs import Bound, check_materialization
+from connectors.protocol.violations import (
+    Rule,
+    Side,
+    broken,
+    connector_holds,
+    driver_holds,
+)
+from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_tuple import MalformedTuple
+
+
+def check_open(message: Open, offered: Extensions) -> None:
+    """Errors: Violation by the driver."""
+    check_materialization(message.materialization)
+    check_version("Open", message.version)
+    begin, end = message.key_begin, message.key_end
+    driver_holds(
+        Rule.RANGE,
+        begin <= end,
+        f"Open: expected a range that begins before it ends, actual {begin:08x} to {end:08x}",
+    )
+    if message.driver_checkpoint:
+        check_json(Side.DRIVER, "Open: driver checkpoint", message.driver_checkpoint)
+    beyond = message.extensions.beyond(offered)
+    driver_holds(
+        Rule.EXTENSION,
+        not beyond,
+        f"Open: expected extensions that the connector offers, actual {', '.join(beyond)}",
+    )
+
+
+def check_version(what: str, version: str) -> None:
+    """Errors: Violation by the driver if it is empty."""
+    driver_holds(Rule.VERSION, version, f"{what}: expected a version, actual none")
+
+
+def check_flow_checkpoint(checkpoint: bytes) -> None:
+    """What Opened returns is what a driver once sent."""
+    try:
+        Checkpoint.FromString(checkpoint)
+    except DecodeError as error:
+        broken(Side.CONNECTOR, Rule.CHECKPOINT, f"Opened: expected a checkpoint: {error}")
+
+
+def check_driver_checkpoint(message: Flushed) -> None:
+    """Errors: Violation by the connector unless it is JSON, and there if it is a patch."""
+    connector_holds(
+        Rule.CHECKPOINT,
+        message.checkpoint or not message.patch,
+        "Flushed: expected a checkpoint that is a patch, actual none",
+    )
+    if message.checkpoint:
+        check_json(Side.CONNECTOR, "Flushed: checkpoint", message.checkpoint)
+
+
+def check_json(side: Side, what: str, text: bytes) -> None:
+    """Errors: Violation of the rule `checkpoint`."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        broken(side, Rule.CHECKPOINT, f"{what}: expected JSON: {error}")
+
+
+def binding(side: Side, what: str, index: int, bindings: Sequence[Bound]) -> Bound:
+    """The binding of a message. Errors: Violation if there is none."""
+    if not 0 <= index < len(bindings):
+        detail = f"{what}: expected a binding below {len(bindings)}, actual {index}"
+        broken(side, Rule.BINDING, detail)
+    return bindings[index]
+
+
+def check_tuples(what: str, tuples: Tuples, width: int) -> None:
+    """Errors: Violation by the driver unless there are tuples, and of that width."""
+    driver_holds(Rule.EMPTY, len(tuples), f"{what}: expected at least one tuple, actual none")
+    try:
+        tuples.rows(width)
+    except MalformedTuple as error:
+        broken(Side.DRIVER, Rule.TUPLE, f"{what}: {error}")
+
+
+def check_documents(side: Side, what: str, documents: Sequence[bytes]) -> None:
+    """Errors: Violation if there is none, or one is empty."""
+    if not documents:
+        broken(side, Rule.EMPTY, f"{what}: expected at least one document, actual none")
+    if not all(documents):
+        index = list(map(bool, documents)).index(False)
+        broken(side, Rule.DOCUMENT, f"{what}: document {index} is empty")
+
+
+def check_store(message: Store, bound: Bound, extensions: Extensions) -> None:
+    """Errors: Violation by the driver."""
+    counts = {
+        "keys": len(message.keys),
+        "values": len(message.values),
+        "documents": len(message.documents),
+        "exists": len(message.exists),
+    }
+    if message.deletes:
+        counts["deletes"] = len(message.deletes)
+    driver_holds(
+        Rule.LENGTHS,
+        len(set(counts.values())) == 1,
+        f"Store: expected as many of each, actual {counts}",
+    )
+    check_tuples("Store: keys", message.keys, len(bound.keys))
+    check_tuples("Store: values", message.values, len(bound.values))
+    check_documents(Side.DRIVER, "Store", message.documents)
+    driver_holds(
+        Rule.EXTENSION,
+        extensions.delete or not any(message.deletes),
+        "Store: expected no deletes, which Open did not announce",
+    )
+
+
+def check_returned(returned: int, asked: int) -> None:
+    """Errors: Violation by the connector if it returns more than was asked for."""
+    connector_holds(
+        Rule.REQUESTED,
+        returned <= asked,
+        f"Loaded: expected at most {asked} documents, actual {returned}",
+    )
+
+
+def document_keys(documents: Sequence[bytes], pointers: Sequence[str]) -> list[bytes]:
+    """The packed key of each document. Errors: Violation by the connector."""
+    packed: list[bytes] = []
+    try:
+        packed.extend(key_of(document, pointers) for document in documents)
+    except (ValueError, RecursionError, MalformedTuple) as error:
+        detail = f"Loaded: document {len(packed)}: expected a JSON object with a key: {error}"
+        broken(Side.CONNECTOR, Rule.DOCUMENT, detail)
+    return packed
+
+
+def check_requested(
+    packed: Sequence[bytes], requested: AbstractSet[bytes], seen: AbstractSet[bytes]
+) -> set[bytes]:
+    """Loaded keys were asked for, and each document is returned once."""
+    batch = set(packed)
+    if not batch.issubset(seen):
+        detail = f"Loaded: nobody asked for {some(batch.difference(seen))}"
+        broken(Side.CONNECTOR, Rule.REQUESTED, detail)
+    check_once(Side.CONNECTOR, Rule.LOADED_ONCE, "Loaded", packed, batch.difference(requested))
+    return batch
+
+
+def check_once(
+    side: Side, rule: Rule, what: str, packed: Sequence[bytes], before: AbstractSet[bytes]
+) -> None:
+    """Errors: Violation if a key is there twice, or was there before."""
+    if not before.isdisjoint(packed):
+        again = some(before & set(packed))
+        broken(side, rule, f"{what}: expected each key once, actual again: {again}")
+    if len(set(packed)) < len(packed):
+        key, count = Counter(packed).most_common(1)[0]
+        detail = f"{what}: expected each key once, actual {count} times: {some([key])}"
+        broken(side, rule, detail)
+
+
+def check_not_committing(packed: Sequence[bytes], committing: AbstractSet[bytes]) -> None:
+    """Errors: Violation by the driver if it loads what it has not seen committed."""
+    if not committing.isdisjoint(packed):
+        keys = some(committing & set(packed))
+        detail = f"Load: expected no key that is being committed, actual {keys}"
+        broken(Side.DRIVER, Rule.COMMITTING, detail)
+
+
+def some(packed: Iterable[bytes]) -> str:
+    """The first of some keys, for a message."""
+    keys = sorted(packed)
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    return f"0x{keys[0].hex()}{more}" if keys else "none"

@@ -1,0 +1,156 @@
+"""The messages of a transaction stream, named for their phases.
+
+A transaction is: loads, a flush that ends them, stores, a commit, and the acknowledgement that
+the driver's log has committed too. A request is answered by its participle; Load and Store are
+not answered one by one. What the protocol of 2021 calls Prepare and Commit is Flush and
+StartCommit here, as in the protocol of today: where each checkpoint travels differs, and is the
+business of a codec.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from schemas import flow_tuple
+from schemas.flow_pb2 import MaterializationSpec
+from schemas.flow_tuple import Element
+
+
+@dataclass(frozen=True, slots=True)
+class Extensions:
+    """What goes beyond the protocol of 2021."""
+
+    acknowledge: bool = False
+    delete: bool = False
+
+    def beyond(self, other: "Extensions") -> list[str]:
+        """The names of those that `other` does not have."""
+        names = ("acknowledge", "delete")
+        return [name for name in names if getattr(self, name) and not getattr(other, name)]
+
+
+class Tuples:
+    """Packed tuples, and their elements, which are unpacked once."""
+
+    __slots__ = ("_rows", "packed")
+
+    def __init__(self, packed: Sequence[bytes]) -> None:
+        self.packed = packed
+        self._rows: list[tuple[Element, ...]] | None = None
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[Element]]) -> "Tuples":
+        """Pack rows of one width. Errors: MalformedTuple."""
+        tuples = cls(list(map(flow_tuple.pack, rows)))
+        tuples._rows = list(map(tuple, rows))
+        return tuples
+
+    def rows(self, width: int) -> list[tuple[Element, ...]]:
+        """The elements. Errors: MalformedTuple if one is malformed or has another width."""
+        if self._rows is None or any(len(row) != width for row in self._rows[:1]):
+            self._rows = flow_tuple.unpack_all(self.packed, width)
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self.packed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tuples) and list(self.packed) == list(other.packed)
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.packed))
+
+    def __repr__(self) -> str:
+        return f"Tuples({list(self.packed)!r})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Begin: the task as it was applied, the range of key hashes, both ends inclusive."""
+
+    materialization: MaterializationSpec
+    version: str
+    key_begin: int = 0
+    key_end: int = 0xFFFFFFFF
+    driver_checkpoint: bytes = b""
+    """JSON; empty if there is none."""
+    extensions: Extensions = field(default_factory=Extensions)
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The checkpoint that the endpoint holds; empty if the driver's own counts."""
+
+    checkpoint: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """What was committed is in the driver's log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """What was committed is in the endpoint for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Return the documents of these keys, where there are any."""
+
+    binding: int
+    keys: Tuples
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Documents that were asked for, as JSON."""
+
+    binding: int
+    documents: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Flush:
+    """No more loads in this transaction. `checkpoint` is what the transaction reads through."""
+
+    checkpoint: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """All documents that were asked for were returned.
+
+    `checkpoint` is the connector's own, as JSON, for the driver to keep: it replaces the one
+    before, empty clears it, and a patch is merged by RFC 7396.
+    """
+
+    checkpoint: bytes = b""
+    patch: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """Documents to write, each with its key, values, whether it is there already, and goes."""
+
+    binding: int
+    keys: Tuples
+    values: Tuples
+    documents: Sequence[bytes]
+    exists: Sequence[bool]
+    deletes: Sequence[bool] = ()
+    """Empty: none of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartCommit:
+    """No more stores in this transaction: commit it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartedCommit:
+    """The transaction is committed, as far as the endpoint can without the driver's log."""
+
+
+Request = Open | Acknowledge | Load | Flush | Store | StartCommit
+Response = Opened | Acknowledged | Loaded | Flushed | StartedCommit
+Message = Request | Response

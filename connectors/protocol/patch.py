@@ -1,0 +1,35 @@
+"""The connector's own checkpoint, as the driver keeps it: replaced, cleared, or patched.
+
+Source: RFC 7396, JSON Merge Patch.
+"""
+
+import json
+
+from pydantic import JsonValue
+
+from connectors.protocol.messages import Flushed
+
+
+def kept(before: bytes, flushed: Flushed) -> bytes:
+    """What the driver keeps after a transaction; empty if there is nothing to keep.
+
+    A checkpoint that is no patch takes the place of the one before, and an empty one clears it.
+    """
+    if not flushed.patch:
+        return flushed.checkpoint
+    document: JsonValue = json.loads(before) if before else None
+    merged = merge(document, json.loads(flushed.checkpoint))
+    return json.dumps(merged, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def merge(document: JsonValue, patch: JsonValue) -> JsonValue:
+    """A document with a patch applied: null removes a member, other values replace it."""
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(document) if isinstance(document, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged

@@ -1,0 +1,1 @@
+"""Connectors of SQL databases: what they share. A `Dialect` holds what differs."""

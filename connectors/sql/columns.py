@@ -1,0 +1,110 @@
+"""Which column a field becomes: by what is known of its values, whatever the database."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from schemas.flow_pb2 import CollectionSpec, FieldSelection, Projection
+from schemas.flow_tuple import Element
+
+
+class Kind(Enum):
+    """What the values of a column are. A dialect has a type for each."""
+
+    TEXT = auto()
+    INTEGER = auto()
+    NUMBER = auto()
+    """Doubles."""
+    NUMERIC = auto()
+    """Numbers of any size and scale, which come as text."""
+    BOOLEAN = auto()
+    DATE = auto()
+    TIME = auto()
+    TIMESTAMP = auto()
+    INTERVAL = auto()
+    UUID = auto()
+    BYTES = auto()
+    """Which come as base64."""
+    JSON = auto()
+    """Objects, lists, and values of several types."""
+
+
+FORMATS: Mapping[str, Kind] = {
+    "date": Kind.DATE,
+    "time": Kind.TIME,
+    "date-time": Kind.TIMESTAMP,
+    "duration": Kind.INTERVAL,
+    "uuid": Kind.UUID,
+    "integer": Kind.NUMERIC,
+    "number": Kind.NUMERIC,
+}
+"""The formats of JSON Schema that are more than text."""
+
+SCALARS = {"boolean": Kind.BOOLEAN, "integer": Kind.INTEGER, "number": Kind.NUMBER}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column as it should be."""
+
+    name: str
+    kind: Kind
+    nullable: bool
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The columns of a binding: keys, values, the document."""
+
+    keys: tuple[Column, ...]
+    values: tuple[Column, ...]
+    document: Column | None
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All, in the order of the table."""
+        return (*self.keys, *self.values, *([self.document] if self.document else []))
+
+
+def shape_of(collection: CollectionSpec, selection: FieldSelection) -> Shape:
+    """The columns of the fields that are selected."""
+    columns = {each.field: column(each) for each in collection.projections}
+    return Shape(
+        keys=tuple(columns[name] for name in selection.keys),
+        values=tuple(columns[name] for name in selection.values),
+        document=columns[selection.document] if selection.document else None,
+    )
+
+
+def column(projection: Projection) -> Column:
+    """The column of a projection; one that can only be null is text."""
+    inference = projection.inference
+    return Column(
+        name=projection.field,
+        kind=kind_of(projection) or Kind.TEXT,
+        nullable=not inference.must_exist or "null" in inference.types,
+        comment=inference.description or inference.title,
+    )
+
+
+def kind_of(projection: Projection) -> Kind | None:
+    """What the values of a projection are; None if they are always null."""
+    inference = projection.inference
+    types = set(inference.types) - {"null"}
+    if types == {"integer", "number"}:
+        return Kind.NUMBER
+    if "string" in types and types <= {"string", "integer", "number"}:
+        return text_kind(inference.string.format, types, base64=inference.string.is_base64)
+    if len(types) > 1:
+        return Kind.JSON
+    return SCALARS.get(types.pop(), Kind.JSON) if types else None
+
+
+def text_kind(format_: str, types: set[str], *, base64: bool) -> Kind:
+    """Text of a format; numbers may come beside it if the format is one of numbers."""
+    kind = Kind.BYTES if base64 else FORMATS.get(format_, Kind.TEXT)
+    return kind if len(types) == 1 or kind is Kind.NUMERIC else Kind.JSON
+
+
+Row = Sequence[Element]

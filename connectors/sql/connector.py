@@ -1,0 +1,245 @@
+"""The four calls of a connector of a SQL database."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Generic, Self, TypeVar
+
+from pydantic import BaseModel, Field, model_validator
+
+from connectors.config import STRICT, form, parsed, schema_text
+from connectors.protocol.messages import Extensions, Open
+from connectors.sql.columns import shape_of
+from connectors.sql.constraints import constraints
+from connectors.sql.ddl import META, TASKS, changes, create_meta
+from connectors.sql.dialect import Database, Dialect, Existing, Name
+from connectors.sql.statements import Table
+from connectors.sql.transactor import Transactor, spec_text, tasks
+from schemas.flow_pb2 import MaterializationSpec
+from schemas.materialize_pb2 import (
+    ApplyRequest,
+    ApplyResponse,
+    Constraint,
+    SpecRequest,
+    SpecResponse,
+    ValidateRequest,
+    ValidateResponse,
+)
+from streams.errors import InvalidUsage
+
+IMPOSSIBLE = {Constraint.UNSATISFIABLE, Constraint.FIELD_FORBIDDEN}
+
+
+class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """Where a binding is kept."""
+
+    model_config = STRICT | {"title": "Table"}
+
+    table: str = Field(
+        title="Table",
+        description="The table that holds the collection.",
+        min_length=1,
+        json_schema_extra=form(0, mark="x-collection-name"),
+    )
+    delta_updates: bool = Field(
+        default=False,
+        title="Delta updates",
+        description="Whether every change is a row of its own, and the table has no key.",
+        json_schema_extra=form(1, mark="x-delta-updates"),
+    )
+    soft_delete: bool = Field(
+        default=False,
+        title="Soft delete",
+        description="Whether deleted rows stay, with true in their column _deleted.",
+        json_schema_extra=form(2),
+    )
+    adopt: bool = Field(
+        default=False,
+        title="Adopt",
+        description="Whether a table may be used that no task has made.",
+        json_schema_extra=form(3),
+    )
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if self.delta_updates and self.soft_delete:
+            raise ValueError("a table of delta updates deletes nothing: no soft_delete")
+        return self
+
+    @property
+    def name(self) -> Name:
+        """The table."""
+        return (self.table,)
+
+
+OFFERED = Extensions(delete=True)
+"""A commit of a database is final, so there is nothing to acknowledge."""
+
+Config = TypeVar("Config", bound=BaseModel)
+Kept = TypeVar("Kept", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlConnector(Generic[Config, Kept]):
+    """A connector, of a dialect and of how a database is connected to."""
+
+    dialect: Dialect
+    config: type[Config]
+    resource: type[Kept]
+    connect: Callable[[Config], AbstractContextManager[Database]]
+    documentation: str
+    extensions: Extensions = OFFERED
+
+    def spec(self, request: SpecRequest) -> SpecResponse:
+        """The schemas; a partial configuration changes nothing."""
+        del request
+        return SpecResponse(
+            endpoint_spec_schema_json=schema_text(self.config),
+            resource_spec_schema_json=schema_text(self.resource),
+            documentation_url=self.documentation,
+        )
+
+    def validate(self, request: ValidateRequest) -> ValidateResponse:
+        """Errors: InvalidUsage; Determinate if the database cannot be reached."""
+        response = ValidateResponse()
+        with self._connect(request.endpoint_spec_json) as database:
+            applied = bindings_of(tasks(self.dialect, database))
+            for index, binding in enumerate(request.bindings):
+                resource = self._resource(index, binding.resource_spec_json)
+                existing = database.columns_of(resource.name)
+                check_owner(request.materialization, resource, existing, applied)
+                fields = constraints(
+                    self.dialect, binding.collection, existing, delta=resource.delta_updates
+                )
+                response.bindings.add(
+                    constraints=fields,
+                    resource_path=resource.name,
+                    delta_updates=resource.delta_updates,
+                )
+        return response
+
+    def apply(self, request: ApplyRequest) -> ApplyResponse:
+        """The statements, executed unless it is a dry run. Errors: as `validate`."""
+        spec = request.materialization
+        with self._connect(spec.endpoint_spec_json) as database, database.transaction():
+            statements = list(self._statements(spec, database))
+            known = tasks(self.dialect, database)
+            row = (request.version, spec_text(spec))
+            record = known.get(spec.materialization) != row
+            if not request.dry_run:
+                for statement in statements:
+                    database.execute(statement)
+                if record:
+                    self._record(database, spec.materialization, row)
+        lines = [f"{statement};" for statement in statements]
+        if record:
+            lines.append(f"-- record task {spec.materialization}, version {request.version}")
+        return ApplyResponse(action_description="\n".join(lines))
+
+    @contextmanager
+    def open(self, message: Open) -> Iterator[Transactor]:
+        """Errors: Violation by the driver, DividedRange, InvalidUsage, Determinate."""
+        spec = message.materialization
+        with self._connect(spec.endpoint_spec_json) as database:
+            yield Transactor(self.dialect, database, self._tables(spec), message)
+
+    def _connect(self, text: str) -> AbstractContextManager[Database]:
+        return self.connect(parsed(self.config, "endpoint configuration", text))
+
+    def _resource(self, index: int, text: str) -> Kept:
+        return parsed(self.resource, f"binding {index}: resource configuration", text)
+
+    def _tables(self, spec: MaterializationSpec) -> list[Table]:
+        return [self._table(index, each) for index, each in enumerate(spec.bindings)]
+
+    def _table(self, index: int, binding: MaterializationSpec.Binding) -> Table:
+        resource = self._resource(index, binding.resource_spec_json)
+        if (
+            resource.name != tuple(binding.resource_path)
+            or resource.delta_updates != binding.delta_updates
+        ):
+            raise InvalidUsage(
+                f"binding {index}: resource path or delta updates are not those of its"
+                " configuration; validate it anew"
+            )
+        return Table(
+            dialect=self.dialect,
+            index=index,
+            name=resource.name,
+            shape=shape_of(binding.collection, binding.field_selection),
+            delta=resource.delta_updates,
+            soft=resource.soft_delete,
+        )
+
+    def _statements(self, spec: MaterializationSpec, database: Database) -> Iterator[str]:
+        if not database.columns_of(TASKS):
+            yield from create_meta(self.dialect)
+        applied = bindings_of(tasks(self.dialect, database))
+        for table, binding in zip(self._tables(spec), spec.bindings, strict=True):
+            resource = self._resource(table.index, binding.resource_spec_json)
+            existing = database.columns_of(table.name)
+            check_owner(spec.materialization, resource, existing, applied)
+            self._check_selected(table, binding, existing)
+            yield from changes(table, existing)
+
+    def _check_selected(
+        self,
+        table: Table,
+        binding: MaterializationSpec.Binding,
+        existing: Mapping[str, Existing],
+    ) -> None:
+        fields = constraints(self.dialect, binding.collection, existing, delta=table.delta)
+        for column in table.shape.columns:
+            if fields[column.name].type in IMPOSSIBLE:
+                reason = fields[column.name].reason
+                raise InvalidUsage(f"table {'.'.join(table.name)}: {column.name}: {reason}")
+        if table.shape.document is None and not table.delta:
+            raise InvalidUsage(
+                f"table {'.'.join(table.name)}: the field of the whole document is not"
+                " selected; a table of no delta updates needs it"
+            )
+
+    def _record(self, database: Database, task: str, row: tuple[str, str]) -> None:
+        table, mark = self.dialect.table(TASKS), self.dialect.mark
+        database.execute(f"DELETE FROM {table} WHERE task = {mark}", [task])
+        values = ", ".join([mark] * len(META[TASKS]))
+        database.execute(
+            f"INSERT INTO {table} (task, version, spec) VALUES ({values})", [task, *row]
+        )
+
+
+Applied = Sequence[tuple[str, MaterializationSpec.Binding]]
+
+
+def bindings_of(applied: Mapping[str, tuple[str, str]]) -> Applied:
+    """All bindings of all tasks in the database, each with the name of its task."""
+    return [
+        (task, binding)
+        for task, (_, spec) in applied.items()
+        for binding in MaterializationSpec.FromString(base64.b64decode(spec)).bindings
+    ]
+
+
+def check_owner(
+    task: str, resource: Resource, existing: Mapping[str, Existing], applied: Applied
+) -> None:
+    """A table is kept by one task. Errors: InvalidUsage."""
+    table = ".".join(resource.name)
+    owners = [
+        (owner, binding)
+        for owner, binding in applied
+        if tuple(binding.resource_path) == resource.name
+    ]
+    if not owners and existing and not resource.adopt:
+        raise InvalidUsage(
+            f"table {table} is there, and no task has made it: drop it, name another table,"
+            " or configure adopt"
+        )
+    for owner, binding in owners:
+        if owner != task:
+            raise InvalidUsage(f"table {table} is kept by task {owner}: name another table")
+        if existing and binding.delta_updates != resource.delta_updates:
+            raise InvalidUsage(
+                f"table {table}: delta updates cannot be turned on or off: name another table"
+            )

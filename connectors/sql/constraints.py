@@ -1,0 +1,107 @@
+"""What each field of a collection may be, in a table that may be there already."""
+
+from collections.abc import Mapping, Sequence
+
+from connectors.sql.columns import Column, Kind, column, kind_of
+from connectors.sql.dialect import Dialect, Existing
+from connectors.sql.statements import DELETED, EXISTS, GOES
+from schemas.flow_pb2 import CollectionSpec, Projection
+from schemas.materialize_pb2 import Constraint
+
+RESERVED = (EXISTS.name, GOES.name, DELETED.name)
+REMEDY = "drop the table or name another one, and write it anew (backfill)"
+
+
+def constraints(
+    dialect: Dialect, spec: CollectionSpec, existing: Mapping[str, Existing], *, delta: bool
+) -> dict[str, Constraint]:
+    """A constraint for every projection."""
+    return {
+        each.field: constraint(dialect, spec, each, existing, delta=delta)
+        for each in spec.projections
+    }
+
+
+def constraint(
+    dialect: Dialect,
+    spec: CollectionSpec,
+    projection: Projection,
+    existing: Mapping[str, Existing],
+    *,
+    delta: bool,
+) -> Constraint:
+    """The constraint of one projection: what the table says first, then its type."""
+    wanted, is_key = column(projection), projection.ptr in spec.key_ptrs
+    problem = unnameable(dialect, spec, wanted.name)
+    if problem is None and is_key:
+        problem = bad_key(wanted, delta=delta)
+    if problem is None and existing:
+        problem = unfitting(dialect, wanted, existing, key=is_key and not delta)
+    if problem is not None:
+        kind = Constraint.UNSATISFIABLE if is_key else Constraint.FIELD_FORBIDDEN
+        if wanted.name in existing:
+            kind = Constraint.UNSATISFIABLE
+        return Constraint(type=kind, reason=problem)
+    return preference(projection, is_key=is_key, delta=delta)
+
+
+def preference(projection: Projection, *, is_key: bool, delta: bool) -> Constraint:
+    """What a new table would have."""
+    if is_key:
+        return Constraint(type=Constraint.LOCATION_REQUIRED, reason="it is part of the key")
+    if projection.ptr == "" and not delta:
+        reason = "the whole document is loaded from the table"
+        return Constraint(type=Constraint.LOCATION_REQUIRED, reason=reason)
+    match kind_of(projection):
+        case None:
+            return Constraint(type=Constraint.FIELD_FORBIDDEN, reason="it is always null")
+        case Kind.JSON if projection.ptr:
+            reason = "objects, lists and values of several types are kept as JSON"
+            return Constraint(type=Constraint.FIELD_OPTIONAL, reason=reason)
+        case _:
+            reason = "it has a column type of its own"
+            return Constraint(type=Constraint.LOCATION_RECOMMENDED, reason=reason)
+
+
+def unnameable(dialect: Dialect, spec: CollectionSpec, name: str) -> str | None:
+    """Why a field can have no column of its name."""
+    size, same = len(name.encode()), dialect.same_name
+    if not name or size > dialect.longest_name or "\0" in name:
+        limit = f"{dialect.name} takes names of 1 to {dialect.longest_name} bytes"
+        return f"{limit}, this one has {size}; give the field another name"
+    if same(name) in map(same, RESERVED):
+        return f"{name} is a name of ours; give the field another name"
+    others = [each.field for each in spec.projections if each.field != name]
+    if twins := [other for other in others if same(other) == same(name)]:
+        return f"{dialect.name} cannot tell the column from {twins[0]}; rename one of them"
+    return None
+
+
+def bad_key(wanted: Column, *, delta: bool) -> str | None:
+    """Why a field cannot be a part of a table's key."""
+    if delta:
+        return None
+    if wanted.nullable:
+        return "a part of the key is never null; its schema allows null or leaves it out"
+    return None
+
+
+def unfitting(
+    dialect: Dialect, wanted: Column, existing: Mapping[str, Existing], *, key: bool
+) -> str | None:
+    """Why a field does not go into the table that is there."""
+    actual = existing.get(wanted.name)
+    if actual is None:
+        return f"the table's key has no such column; {REMEDY}" if key else None
+    if actual.key != key:
+        part = "is" if actual.key else "is not"
+        return f"the column {part} part of the table's key; {REMEDY}"
+    type_ = dialect.types[wanted.kind]
+    if actual.type != type_ and (actual.type, type_) not in dialect.wider:
+        return f"the column is {actual.type}, expected {type_}; {REMEDY}"
+    return None
+
+
+def missing_keys(existing: Mapping[str, Existing], keys: Sequence[str]) -> list[str]:
+    """The key columns of a table that the collection does not have."""
+    return [name for name, column in existing.items() if column.key and name not in keys]

@@ -1,0 +1,115 @@
+"""What Apply does to tables: statements, decided by what is there."""
+
+from collections.abc import Iterator, Mapping
+
+from connectors.sql.columns import Column
+from connectors.sql.constraints import missing_keys, unfitting
+from connectors.sql.dialect import Dialect, Existing
+from connectors.sql.statements import DELETED, Table
+from streams.errors import InvalidUsage
+
+CHECKPOINTS = ("slackwater_checkpoints",)
+"""Of each key range of each task: who may write it, and what is in the tables."""
+TASKS = ("slackwater_tasks",)
+"""Of each task: what was applied."""
+
+META = {
+    CHECKPOINTS: (
+        ("task", "TEXT NOT NULL"),
+        ("key_begin", "BIGINT NOT NULL"),
+        ("key_end", "BIGINT NOT NULL"),
+        ("fence", "BIGINT NOT NULL"),
+        ("opened", "BIGINT NOT NULL"),
+        ("nonce", "TEXT NOT NULL"),
+        ("checkpoint", "TEXT NOT NULL"),  # bytes in base64
+        ("read_through", "TEXT NOT NULL"),  # the same as JSON, for people
+        ("", "PRIMARY KEY (task, key_begin, key_end)"),
+    ),
+    TASKS: (
+        ("task", "TEXT NOT NULL PRIMARY KEY"),
+        ("version", "TEXT NOT NULL"),
+        ("spec", "TEXT NOT NULL"),  # a MaterializationSpec in base64
+    ),
+}
+
+
+def create_meta(dialect: Dialect) -> Iterator[str]:
+    """The tables of ours; names in them need no quotes."""
+    for name, columns in META.items():
+        body = ", ".join(f"{column} {type_}".strip() for column, type_ in columns)
+        yield f"CREATE TABLE {dialect.table(name)} ({body})"
+
+
+def changes(table: Table, existing: Mapping[str, Existing]) -> Iterator[str]:
+    """What brings a table to its shape. Errors: InvalidUsage if it cannot be."""
+    wanted = [*table.shape.columns, *([DELETED] if table.soft else [])]
+    if not existing:
+        yield create(table, wanted)
+        yield from comments(table, wanted)
+        return
+    refuse(table, existing)
+    target = f"ALTER TABLE {table.dialect.table(table.name)}"
+    for column in wanted:
+        yield from adapt(table, target, column, existing.get(column.name))
+    names = {column.name for column in wanted}
+    for name, actual in existing.items():
+        if name not in names and not actual.nullable and table.dialect.strict_nulls:
+            yield f"{target} ALTER COLUMN {table.dialect.quote(name)} DROP NOT NULL"
+
+
+def refuse(table: Table, existing: Mapping[str, Existing]) -> None:
+    """Errors: InvalidUsage if a column stands in the way."""
+    keys = {column.name for column in table.shape.keys}
+    problems = {
+        column.name: unfitting(
+            table.dialect, column, existing, key=column.name in keys and not table.delta
+        )
+        for column in table.shape.columns
+    }
+    if not table.delta:
+        gone = missing_keys(existing, list(keys))
+        problems |= dict.fromkeys(gone, "the table's key has it, the collection's does not")
+    wrong = [f"{name}: {problem}" for name, problem in problems.items() if problem]
+    if wrong:
+        raise InvalidUsage(f"table {'.'.join(table.name)}: {'; '.join(wrong)}")
+
+
+def create(table: Table, columns: list[Column]) -> str:
+    """A new table. One of delta updates has no key."""
+    lines = [definition(table, column) for column in columns]
+    if not table.delta:
+        keys = ", ".join(table.dialect.columns(table.shape.keys))
+        lines.append(f"PRIMARY KEY ({keys})")
+    body = ",\n  ".join(lines)
+    return f"CREATE TABLE {table.dialect.table(table.name)} (\n  {body}\n)"
+
+
+def definition(table: Table, column: Column) -> str:
+    """A column of a new table."""
+    strict = not column.nullable and (
+        table.dialect.strict_nulls or column == DELETED or column in table.shape.keys
+    )
+    default = " DEFAULT FALSE" if column == DELETED else ""
+    return f"{table.plain(column)}{' NOT NULL' if strict else ''}{default}"
+
+
+def adapt(table: Table, target: str, column: Column, actual: Existing | None) -> Iterator[str]:
+    """What makes a column fit."""
+    name, type_ = table.dialect.quote(column.name), table.dialect.types[column.kind]
+    if actual is None:
+        default = " NOT NULL DEFAULT FALSE" if column == DELETED else ""
+        yield f"{target} ADD COLUMN {table.plain(column)}{default}"
+        return
+    if actual.type != type_:
+        yield f"{target} ALTER COLUMN {name} SET DATA TYPE {type_}"
+    if column.nullable and not actual.nullable and table.dialect.strict_nulls:
+        yield f"{target} ALTER COLUMN {name} DROP NOT NULL"
+
+
+def comments(table: Table, columns: list[Column]) -> Iterator[str]:
+    """What the schema of the collection says of its fields."""
+    for column in columns:
+        if column.comment and table.dialect.comments:
+            name = f"{table.dialect.table(table.name)}.{table.dialect.quote(column.name)}"
+            text = column.comment.replace("'", "''")
+            yield f"COMMENT ON COLUMN {name} IS '{text}'"

@@ -1,0 +1,79 @@
+"""What differs between databases, as functions."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from connectors.sql.columns import Column, Kind, Row
+
+Name = tuple[str, ...]
+"""A table: its name, after that of its schema if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Existing:
+    """A column as it is in the database."""
+
+    type: str
+    nullable: bool
+    key: bool
+
+
+class Database(Protocol):
+    """A connection. Statements outside of a transaction are one each."""
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Run a statement; how many rows it touched."""
+
+    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
+        """The rows of a query, some at a time."""
+
+    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """Put rows into a table of the session's, values as the protocol has them."""
+
+    def columns_of(self, table: Name) -> Mapping[str, Existing]:
+        """The columns of a table, by name; none if there is no such table."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """All statements inside or none; no other session writes at the same time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """How a database is spoken to."""
+
+    name: str
+    types: Mapping[Kind, str]
+    """As the database's own catalog spells them."""
+    quote: Callable[[str], str]
+    mark: str
+    """What stands for a value in a statement."""
+    longest_name: int
+    """Bytes."""
+    same_name: Callable[[str], str]
+    """Two columns of a table cannot have names of which this is the same."""
+    strict_nulls: bool
+    """Whether NOT NULL can be dropped; where it cannot, only keys have it."""
+    temporary: str
+    """What a table of the session's is created with."""
+    wider: frozenset[tuple[str, str]] = frozenset()
+    """Pairs of types: a column of the first becomes one of the second."""
+    comments: bool = False
+    lock: str = ""
+    """What a session executes before it looks at the fences of others, beside beginning a
+    transaction; %s stands for their table."""
+
+    def table(self, name: Name) -> str:
+        """A table's name in a statement."""
+        return ".".join(map(self.quote, name))
+
+    def columns(self, columns: Sequence[Column], of: str = "") -> list[str]:
+        """Columns in a statement, of a table's alias."""
+        prefix = f"{of}." if of else ""
+        return [prefix + self.quote(each.name) for each in columns]
+
+
+def double_quoted(name: str) -> str:
+    """A name as standard SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,252 @@
+"""A session of a task in a SQL database: fence, load, store, commit.
+
+A transaction of the protocol is one transaction of the database: all rows of all tables, the
+checkpoint, and the proof that no other session took the range over. Loads are read when they
+are flushed, which is after the commit before. Each statement says how many rows it touched; any
+other number than the driver's flags say is an error, and nothing is committed.
+"""
+
+import base64
+import secrets
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import DecodeError
+
+from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store
+from connectors.protocol.violations import Rule, driver_holds
+from connectors.sql.columns import Row
+from connectors.sql.ddl import CHECKPOINTS, TASKS
+from connectors.sql.dialect import Database, Dialect
+from connectors.sql.fence import Fenced, Held, TakenOver, take_over
+from connectors.sql.statements import Table
+from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_pb2 import MaterializationSpec
+from streams.errors import InvalidUsage
+
+DOCUMENTS = 1024
+"""At most so many in a message of loaded ones."""
+
+
+class WrongCount(InvalidUsage):
+    """The table is not what the driver takes it for: a statement touched other rows."""
+
+
+class Transactor:
+    """One session."""
+
+    def __init__(
+        self, dialect: Dialect, database: Database, tables: Sequence[Table], message: Open
+    ) -> None:
+        self.dialect, self.database, self.tables = dialect, database, tables
+        self.task = message.materialization.materialization
+        self.range = (message.key_begin, message.key_end)
+        self.nonce = secrets.token_hex(16)
+        self.loads: set[int] = set()
+        self.rows = [Counts() for _ in tables]
+        with database.transaction():
+            check_applied(dialect, database, message)
+            self.held = self._take_over()
+        for table in tables:
+            for statement in table.session_tables():
+                database.execute(statement)
+        self.checkpoint = self.next = self.held.checkpoint
+
+    def acknowledge(self) -> None:
+        """Nothing: a commit of ours is final."""
+
+    def load(self, message: Load) -> None:
+        """Put the keys into the session's table."""
+        table = self.tables[message.binding]
+        rows = message.keys.rows(len(table.shape.keys))
+        self.database.fill(table.load, table.shape.keys, rows)
+        self.loads.add(message.binding)
+
+    def flush(self, message: Flush) -> Iterator[Loaded | Flushed]:
+        """Join the keys with the tables."""
+        for binding in sorted(self.loads):
+            table = self.tables[binding]
+            documents: list[bytes] = []
+            for (document,) in self.database.select(table.loaded()):
+                documents.append(encoded(document))
+                if len(documents) == DOCUMENTS:
+                    yield Loaded(binding, documents)
+                    documents = []
+            if documents:
+                yield Loaded(binding, documents)
+            self._clear(table.load)
+        self.loads = set()
+        self.next = message.checkpoint
+        yield Flushed()
+
+    def store(self, message: Store) -> None:
+        """Put the rows into the session's table."""
+        table, shape = self.tables[message.binding], self.tables[message.binding].shape
+        goes = message.deletes or [False] * len(message.keys)
+        documents: Sequence[Row] = [()] * len(message.keys)
+        if shape.document is not None:
+            documents = [(document,) for document in message.documents]
+        keys, values = (
+            message.keys.rows(len(shape.keys)),
+            message.values.rows(len(shape.values)),
+        )
+        flags = zip(message.exists, goes, strict=True)
+        parts = zip(keys, values, documents, flags, strict=True)
+        rows = [tuple(chain.from_iterable(row)) for row in parts]
+        self.database.fill(table.store, table.stored, rows)
+        self.rows[message.binding].add(message.exists, goes)
+
+    def commit(self) -> None:
+        """All rows of all tables, and the checkpoint. Errors: Fenced, WrongCount."""
+        stored = [index for index, rows in enumerate(self.rows) if rows.stored]
+        with self.database.transaction():
+            for index in stored:
+                self._write(self.tables[index], self.rows[index])
+            self._guard()
+        for index in stored:
+            self._clear(self.tables[index].store)
+            self.rows[index] = Counts()
+
+    def _write(self, table: Table, rows: "Counts") -> None:
+        if table.delta:
+            self._expect(table, "insert", table.insert(), rows.stored)
+            return
+        if not table.soft and rows.gone:
+            self._expect(table, "delete", table.remove(), rows.gone)
+        changed = rows.changed + (rows.gone if table.soft else 0)
+        if changed:
+            self._expect(table, "update", table.update(), changed)
+        if rows.new:
+            inserted = self.database.execute(table.insert())
+            if table.soft:
+                inserted += self.database.execute(table.revive())
+            expect(table, "insert", inserted, rows.new)
+
+    def _expect(self, table: Table, verb: str, statement: str, count: int) -> None:
+        expect(table, verb, self.database.execute(statement), count)
+
+    def _clear(self, name: tuple[str, ...]) -> None:
+        self.database.execute(f"DELETE FROM {self.dialect.table(name)}")
+
+    def _guard(self) -> None:
+        """Move the checkpoint, if the range is still this session's. Errors: Fenced."""
+        values = [*texts(self.next), self.task, *self.range, self.held.fence, self.nonce]
+        table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
+        touched = self.database.execute(
+            f"UPDATE {table} SET checkpoint = {mark}, read_through = {mark} WHERE task = {mark}"
+            f" AND key_begin = {mark} AND key_end = {mark} AND fence = {mark}"
+            f" AND nonce = {mark}",
+            values,
+        )
+        if touched != 1:
+            raise Fenced(self.task, *self.range)
+
+    def _take_over(self) -> TakenOver:
+        """Fence every session of an overlapping range, and take this one."""
+        table, mark = self.dialect.table(CHECKPOINTS), self.dialect.mark
+        begin, end = self.range
+        if self.dialect.lock:
+            self.database.execute(self.dialect.lock % table)
+        rows = self.database.select(
+            "SELECT key_begin, key_end, fence, opened, checkpoint"
+            f" FROM {table} WHERE task = {mark}",
+            [self.task],
+        )
+        taken = take_over([held(row) for row in rows], begin, end)
+        self.database.execute(
+            f"UPDATE {table} SET fence = fence + 1"
+            f" WHERE task = {mark} AND key_begin <= {mark} AND key_end >= {mark}",
+            [self.task, end, begin],
+        )
+        if taken.replaces:
+            self.database.execute(
+                f"DELETE FROM {table} WHERE task = {mark}"
+                f" AND key_begin = {mark} AND key_end = {mark}",
+                [self.task, begin, end],
+            )
+        self.database.execute(
+            f"INSERT INTO {table} (task, key_begin, key_end, fence, opened, nonce, checkpoint,"
+            f" read_through) VALUES ({', '.join([mark] * 8)})",
+            [
+                *(self.task, begin, end, taken.fence, taken.opened, self.nonce),
+                *texts(taken.checkpoint),
+            ],
+        )
+        return taken
+
+
+class Counts:
+    """How many rows of a binding were stored in the transaction, and what is to happen."""
+
+    def __init__(self) -> None:
+        self.stored = self.changed = self.gone = self.new = 0
+
+    def add(self, exists: Sequence[bool], goes: Sequence[bool]) -> None:
+        """Rows that were never there and go are none of the three."""
+        pairs = list(zip(exists, goes, strict=True))
+        self.stored += len(pairs)
+        self.changed += pairs.count((True, False))
+        self.gone += pairs.count((True, True))
+        self.new += pairs.count((False, False))
+
+
+def expect(table: Table, verb: str, actual: int, count: int) -> None:
+    """Errors: WrongCount."""
+    if actual != count:
+        raise WrongCount(
+            f"table {'.'.join(table.name)}: expected to {verb} {count} rows, actual {actual};"
+            " somebody else has changed the table, or the driver's `exists` is wrong"
+        )
+
+
+def held(row: Sequence[object]) -> Held:
+    """A row of the table of checkpoints."""
+    begin, end, fence, opened = (int(str(value)) for value in row[:4])
+    checkpoint = base64.b64decode(str(row[4]))
+    return Held(key_begin=begin, key_end=end, fence=fence, opened=opened, checkpoint=checkpoint)
+
+
+def texts(checkpoint: bytes) -> tuple[str, str]:
+    """A checkpoint as it is kept, and as people read it: how far each source was read."""
+    try:
+        readable = MessageToJson(Checkpoint.FromString(checkpoint), indent=None)
+    except DecodeError:
+        readable = "{}"  # a driver's own; a connector needs not know it
+    return base64.b64encode(checkpoint).decode(), readable
+
+
+def encoded(document: object) -> bytes:
+    """A document as the database returns it."""
+    return document if isinstance(document, bytes) else str(document).encode()
+
+
+def check_applied(dialect: Dialect, database: Database, message: Open) -> None:
+    """The task was applied, as it is and in this version. Errors: Violation by the driver."""
+    task = message.materialization.materialization
+    applied = tasks(dialect, database)
+    driver_holds(Rule.VERSION, task in applied, f"Open: task {task} was not applied")
+    version, spec = applied[task]
+    driver_holds(
+        Rule.VERSION,
+        version == message.version,
+        f"Open: expected version {version}, which was applied, actual {message.version}",
+    )
+    driver_holds(
+        Rule.SPEC,
+        spec == spec_text(message.materialization),
+        f"Open: task {task} is not as it was applied in version {version}",
+    )
+
+
+def tasks(dialect: Dialect, database: Database) -> dict[str, tuple[str, str]]:
+    """Of each task that was applied its version and specification."""
+    if not database.columns_of(TASKS):
+        return {}
+    rows = database.select(f"SELECT task, version, spec FROM {dialect.table(TASKS)}")
+    return {str(task): (str(version), str(spec)) for task, version, spec in rows}
+
+
+def spec_text(spec: MaterializationSpec) -> str:
+    """The specification of a task, as it is kept."""
+    return base64.b64encode(spec.SerializeToString(deterministic=True)).decode()

@@ -1,0 +1,165 @@
+"""A connector of SQLite: a file is a database, and each task writes it in turn.
+
+SQLite has few types: times, UUIDs, exact numbers and JSON are text, booleans are 0 and 1.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+
+from pydantic import BaseModel, Field
+
+from connectors.config import STRICT, form
+from connectors.sql import values
+from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.connector import Resource, SqlConnector
+from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from streams.errors import Determinate, InvalidUsage
+
+TYPES: Mapping[Kind, str] = {
+    Kind.TEXT: "TEXT",
+    Kind.INTEGER: "INTEGER",
+    Kind.NUMBER: "REAL",
+    Kind.NUMERIC: "TEXT",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.DATE: "TEXT",
+    Kind.TIME: "TEXT",
+    Kind.TIMESTAMP: "TEXT",
+    Kind.INTERVAL: "TEXT",
+    Kind.UUID: "TEXT",
+    Kind.BYTES: "BLOB",
+    Kind.JSON: "TEXT",
+}
+CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
+    Kind.INTEGER: values.whole,
+    Kind.NUMBER: values.number,
+    Kind.BOOLEAN: values.boolean,
+    Kind.BYTES: values.binary,
+    Kind.JSON: values.json_text,
+}
+BATCH = 1024
+"""Rows of a query that are fetched together."""
+
+
+class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """How a database is reached."""
+
+    model_config = STRICT | {"title": "SQLite"}
+
+    path: str = Field(
+        title="Path",
+        description="The file of the database; it is made if it is not there.",
+        min_length=1,
+        json_schema_extra=form(0),
+    )
+    patience_s: float = Field(
+        default=30.0,
+        title="Patience",
+        description="Seconds to wait while another process writes the file.",
+        ge=0,
+        json_schema_extra=form(1),
+    )
+
+
+DIALECT = Dialect(
+    name="SQLite",
+    types=TYPES,
+    quote=double_quoted,
+    mark="?",
+    longest_name=1024,
+    same_name=str.casefold,
+    strict_nulls=False,
+    temporary="TEMP",
+)
+
+
+class SQLite:
+    """A connection; transactions are begun and ended by us."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if a constraint is broken, Determinate for the rest."""
+        with translated(sql):
+            return self.connection.execute(sql, values).rowcount
+
+    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
+        """Errors: Determinate."""
+        with translated(sql):
+            cursor = self.connection.execute(sql, values)
+            while rows := cursor.fetchmany(BATCH):
+                yield from rows
+
+    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+        """Errors: InvalidUsage for a value that is not of its column's kind."""
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
+        converted = values.rows_of(columns, rows, CONVERTS)
+        with translated(sql), self._began("BEGIN"):
+            self.connection.executemany(sql, converted)
+
+    def columns_of(self, table: Name) -> Mapping[str, Existing]:
+        """From SQLite's own catalog."""
+        rows = self.select(
+            'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', [table[-1]]
+        )
+        return {
+            str(name): Existing(type=str(type_), nullable=not strict, key=bool(key))
+            for name, type_, strict, key in rows
+        }
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Waits for whoever writes; SQLite has one writer at a time."""
+        with self._began("BEGIN IMMEDIATE"):
+            yield
+
+    @contextmanager
+    def _began(self, begin: str) -> Iterator[None]:
+        with translated(begin):
+            self.connection.execute(begin)
+        try:
+            yield
+        except BaseException:
+            if self.connection.in_transaction:  # a full disk has rolled back already
+                self.connection.execute("ROLLBACK")
+            raise
+        with translated("COMMIT"):
+            self.connection.execute("COMMIT")
+
+
+@contextmanager
+def translated(sql: str) -> Iterator[None]:
+    """SQLite's errors as ours."""
+    try:
+        yield
+    except (sqlite3.IntegrityError, OverflowError) as error:
+        raise InvalidUsage(f"SQLite refuses {sql}: {error}") from error
+    except sqlite3.Error as error:
+        raise Determinate(f"SQLite cannot do {sql}: {error}") from error
+
+
+@contextmanager
+def connect(config: Config) -> Iterator[Database]:
+    """A connection. Errors: Determinate if the file cannot be opened."""
+    with translated(f"open {config.path}"):
+        connection = sqlite3.connect(
+            config.path, timeout=config.patience_s, isolation_level=None
+        )
+    with closing(connection):
+        yield SQLite(connection)
+
+
+CONNECTOR = SqlConnector(
+    dialect=DIALECT,
+    config=Config,
+    resource=Resource,
+    connect=connect,
+    documentation="https://www.sqlite.org/docs.html",
+)
+
+
+def connector(_: Mapping[str, str]) -> SqlConnector[Config, Resource]:
+    """The connector; no environment variable matters to it."""
+    return CONNECTOR

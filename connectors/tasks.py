@@ -1,0 +1,116 @@
+"""A task in a file: collections as they are, and where each is kept, without placeholders."""
+
+import json
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from connectors.config import STRICT, parsed
+from connectors.driving import Driver
+from connectors.protocol import building
+from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
+from schemas.materialize_pb2 import ValidateRequest, ValidateResponse
+
+Type = Literal["null", "boolean", "object", "array", "integer", "number", "string"]
+
+
+class FieldOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A member of a collection's documents."""
+
+    model_config = STRICT
+
+    name: str
+    types: list[Type] = Field(default=["string"], min_length=1)
+    required: bool = True
+    format: str = ""
+    base64: bool = False
+    description: str = ""
+
+
+class CollectionOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A collection."""
+
+    model_config = STRICT
+
+    name: str
+    keys: list[str] = Field(min_length=1)
+    fields: list[FieldOf]
+
+    def built(self) -> building.Collection:
+        """As the protocol describes it."""
+        columns = [
+            building.Column(
+                name=each.name,
+                types=each.types,
+                required=each.required,
+                format=each.format,
+                base64=each.base64,
+                description=each.description,
+            )
+            for each in self.fields
+        ]
+        return building.Collection(name=self.name, keys=self.keys, columns=columns)
+
+
+class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A collection and its resource."""
+
+    model_config = STRICT
+
+    collection: CollectionOf
+    resource: dict[str, JsonValue]
+    select: list[str] | None = None
+    """The values that are kept; all if it is left out."""
+
+
+class Task(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A task; `config` is the connector's own."""
+
+    model_config = STRICT
+
+    task: str
+    config: dict[str, JsonValue]
+    bindings: list[BindingOf]
+
+    def request(self) -> ValidateRequest:
+        """What Validate is asked."""
+        bindings = [
+            ValidateRequest.Binding(
+                resource_spec_json=json.dumps(each.resource),
+                collection=each.collection.built().spec(),
+            )
+            for each in self.bindings
+        ]
+        return ValidateRequest(
+            materialization=self.task,
+            endpoint_type=FLOW_SINK,
+            endpoint_spec_json=json.dumps(self.config),
+            bindings=bindings,
+        )
+
+    def specification(
+        self, validated: Sequence[ValidateResponse.Binding]
+    ) -> MaterializationSpec:
+        """What Apply and Open are given, once the connector has said where each goes."""
+        bindings = [
+            building.Bind(
+                collection=each.collection.built(),
+                resource=each.resource,
+                path=list(answer.resource_path),
+                delta=answer.delta_updates,
+                fields=each.select,
+            )
+            for each, answer in zip(self.bindings, validated, strict=True)
+        ]
+        return building.materialization(self.task, self.config, bindings)
+
+
+def parse(text: str) -> Task:
+    """Errors: InvalidUsage, which names each property that is wrong."""
+    return parsed(Task, "task", text)
+
+
+def validated(driver: Driver, task: Task) -> MaterializationSpec:
+    """The specification of a task. Errors: Violation, ConnectorFailed."""
+    return task.specification(driver.validate(task.request()).bindings)

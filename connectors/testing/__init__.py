@@ -1,0 +1,389 @@
+"""Checks that a connector keeps the protocol: for its author, over any transport.
+
+    from connectors import testing
+
+    @pytest.mark.parametrize("check", testing.CHECKS)
+    def test_protocol(check):
+        check(testing.Subject(driver=Driver(Command(["./connector"], os.environ)), ...))
+
+Each check makes a task of its own name and table, and sees the endpoint only through the
+protocol: what is in a table is what loads return. It raises AssertionError, or what the driver
+raised.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+
+from connectors.driving import Driver, Stream
+from connectors.protocol import messages, seed
+from connectors.protocol.building import Bind, Collection, Column, materialization
+from connectors.protocol.messages import Extensions, Tuples
+from connectors.transport.failures import ConnectorFailed
+from schemas import materialize_pb2 as wire
+from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_pb2 import MaterializationSpec
+from schemas.flow_tuple import element
+
+FIRST, LAST = 0, 0xFFFFFFFF
+MIDDLE = 0x80000000
+ACCOUNTS = Collection(
+    name="testing/accounts",
+    keys=("branch", "id"),
+    columns=(
+        Column(name="branch"),
+        Column(name="id", types=("integer",)),
+        Column(name="amount", types=("number", "null"), required=False),
+    ),
+)
+Document = Mapping[str, object]
+Place = tuple[str, int]
+
+numbers = count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A connector, and how a task of it is configured."""
+
+    driver: Driver
+    endpoint: Mapping[str, object]
+    resource: Callable[[str], Mapping[str, object]]
+    """The resource configuration of a table."""
+    abandon: Callable[[Stream], None] = lambda stream: stream.channel.close()
+    """How a session ends without a word; a kill -9, where there is a process."""
+
+    def task(self, *tables: str) -> MaterializationSpec:
+        """A task of tables that no check has used; resource paths are the connector's."""
+        number = next(numbers)
+        names = [f"{table}_{number}" for table in tables]
+        collection = ACCOUNTS.spec()
+        bindings = [
+            wire.ValidateRequest.Binding(
+                resource_spec_json=json.dumps(self.resource(name)), collection=collection
+            )
+            for name in names
+        ]
+        request = wire.ValidateRequest(
+            materialization=f"testing/{number}",
+            endpoint_spec_json=json.dumps(self.endpoint),
+            bindings=bindings,
+        )
+        paths = [list(each.resource_path) for each in self.driver.validate(request).bindings]
+        binds = [
+            Bind(collection=ACCOUNTS, resource=self.resource(name), path=path)
+            for name, path in zip(names, paths, strict=True)
+        ]
+        return materialization(f"testing/{number}", self.endpoint, binds)
+
+    def applied(self, *tables: str) -> MaterializationSpec:
+        """As `task`, and applied as version 1."""
+        task = self.task(*tables)
+        self.driver.apply(wire.ApplyRequest(materialization=task, version="1"))
+        return task
+
+    @contextmanager
+    def session(
+        self, task: MaterializationSpec, begin: int = FIRST, end: int = LAST
+    ) -> Iterator[Stream]:
+        """A session with all extensions that the connector offers, ready for loads."""
+        spec = self.driver.spec(wire.SpecRequest())
+        offered = seed.extensions(spec.extensions)
+        message = messages.Open(
+            materialization=task,
+            version="1",
+            key_begin=begin,
+            key_end=end,
+            driver_checkpoint=b"{}",
+            extensions=offered,
+        )
+        with self.driver.open(message, offered) as stream:
+            acknowledge(stream)
+            yield stream
+
+
+def acknowledge(stream: Stream) -> None:
+    """Where the connector offers it."""
+    if stream.session.extensions.acknowledge:
+        stream.acknowledge()
+
+
+def checkpoint(number: int) -> bytes:
+    """A Flow checkpoint that says how far one journal was read."""
+    source = Checkpoint.Source(read_through=number)
+    return Checkpoint(sources={"testing/accounts": source}).SerializeToString()
+
+
+def account(branch: str, number: int, amount: object) -> Document:
+    """A document."""
+    return {"branch": branch, "id": number, "amount": amount}
+
+
+def store(
+    stream: Stream,
+    documents: Sequence[Document],
+    *,
+    exists: bool = False,
+    deletes: bool = False,
+    binding: int = 0,
+) -> None:
+    """Store documents of one kind."""
+    keys = [(element(each["branch"]), element(each["id"])) for each in documents]
+    size = len(documents)
+    message = messages.Store(
+        binding=binding,
+        keys=Tuples.of(keys),
+        values=Tuples.of([(element(each["amount"]),) for each in documents]),
+        documents=[json.dumps(each).encode() for each in documents],
+        exists=[exists] * size,
+        deletes=[True] * size if deletes else (),
+    )
+    stream.send(message)
+
+
+def commit(stream: Stream, number: int) -> None:
+    """End the loads, then commit, without stores between."""
+    stream.flush(checkpoint(number))
+    stream.commit()
+    acknowledge(stream)
+
+
+def write(stream: Stream, number: int, documents: Sequence[Document], **kind: bool) -> None:
+    """A transaction of one Store."""
+    stream.flush(checkpoint(number))
+    store(stream, documents, **kind)
+    stream.commit()
+    acknowledge(stream)
+
+
+def load(stream: Stream, places: Sequence[Place], binding: int = 0) -> None:
+    """Ask for documents."""
+    stream.send(messages.Load(binding, Tuples.of(places)))
+
+
+def read(stream: Stream, number: int, places: Sequence[Place]) -> list[Document]:
+    """The documents at some keys, in the order of the keys; a transaction without stores."""
+    load(stream, places)
+    documents = flushed(stream, number)
+    stream.commit()
+    acknowledge(stream)
+    return documents
+
+
+def flushed(stream: Stream, number: int) -> list[Document]:
+    """The documents that were asked for, sorted."""
+    loaded, _ = stream.flush(checkpoint(number))
+    documents: list[Document] = [json.loads(each) for part in loaded for each in part.documents]
+    return sorted(documents, key=lambda each: (str(each["branch"]), str(each["id"])))
+
+
+def at(stream: Stream) -> int:
+    """How far the endpoint says that it was written."""
+    source = Checkpoint.FromString(stream.checkpoint).sources.get("testing/accounts")
+    return source.read_through if source is not None else 0
+
+
+def check_lifecycle(subject: Subject) -> None:
+    """Spec, Validate, Apply, and transactions that insert, update and read what is there."""
+    task = subject.task("lifecycle")
+    dry = wire.ApplyRequest(materialization=task, version="1", dry_run=True)
+    assert subject.driver.apply(dry).action_description, "a dry run says what it would do"
+    with raises(ConnectorFailed, "a session of a task that was not applied"):
+        enter(subject, task)
+    apply = wire.ApplyRequest(materialization=task, version="1")
+    assert subject.driver.apply(apply).action_description, "it says what it did"
+    first, second = account("a", 1, 1.5), account("b", 2, None)
+    with subject.session(task) as stream:
+        assert at(stream) == 0, "a new task begins at zero"
+        write(stream, 1, [first, second])
+        assert read(stream, 2, [("a", 1), ("b", 2), ("c", 3)]) == [first, second]
+        changed = account("a", 1, 2.5)
+        write(stream, 3, [changed], exists=True)
+        commit(stream, 4)
+        stream.finish()
+    with subject.session(task) as stream:
+        assert at(stream) == 4, "the checkpoint of the last commit"
+        assert read(stream, 5, [("a", 1), ("b", 2)]) == [changed, second]
+        stream.finish()
+
+
+def check_versions(subject: Subject) -> None:
+    """A session of another version than was applied is refused."""
+    task = subject.applied("versions")
+    offered = Extensions()
+    message = messages.Open(materialization=task, version="2")
+    with raises(ConnectorFailed, "a session of a version that was not applied"):
+        subject.driver.open(message, offered).channel.close()
+
+
+def check_pipelining(subject: Subject) -> None:
+    """Loads that come while a commit is under way see what it commits."""
+    task = subject.applied("pipelining")
+    documents = [account("a", number, 1) for number in range(3)]
+    with subject.session(task) as stream:
+        stream.flush(checkpoint(1))
+        store(stream, documents)
+        stream.send(messages.StartCommit())
+        load(stream, [("z", 1)])
+        stream.receive()
+        acknowledge(stream)
+        load(stream, [("a", number) for number in range(3)])
+        assert flushed(stream, 2) == documents, "the commit came before the loads were read"
+        stream.commit()
+        acknowledge(stream)
+        stream.finish()
+
+
+def check_deletes(subject: Subject) -> None:
+    """A deleted document is gone, and its key can be written anew."""
+    task = subject.applied("deletes")
+    first, second = account("a", 1, 1), account("a", 2, 2)
+    with subject.session(task) as stream:
+        if not stream.session.extensions.delete:
+            return
+        write(stream, 1, [first, second])
+        write(stream, 2, [first], exists=True, deletes=True)
+        write(stream, 3, [account("a", 3, 3)], exists=False, deletes=True)
+        assert read(stream, 4, [("a", 1), ("a", 2), ("a", 3)]) == [second]
+        again = account("a", 1, 4)
+        write(stream, 5, [again])
+        assert read(stream, 6, [("a", 1), ("a", 2)]) == [again, second]
+
+
+def check_wrong_flags(subject: Subject) -> None:
+    """An update of nothing and an insert of what is there are errors, and change nothing."""
+    for exists, place in [(True, 2), (False, 1)]:
+        task = subject.applied("flags")
+        with subject.session(task) as stream:
+            write(stream, 1, [account("a", 1, 1)])
+            with raises(ConnectorFailed, f"a Store with exists={exists}"):
+                write(stream, 2, [account("a", place, 2)], exists=exists)
+        with subject.session(task) as stream:
+            assert at(stream) == 1, "the failed transaction left nothing"
+            documents = read(stream, 2, [("a", 1), ("a", 2)])
+            assert documents == [account("a", 1, 1)]
+
+
+def check_exact_fence(subject: Subject) -> None:
+    """A newer session of the same range goes on where the older was; that one is out."""
+    task = subject.applied("exact")
+    with subject.session(task) as older:
+        write(older, 1, [account("a", 1, 1)])
+        with subject.session(task) as newer:
+            assert at(newer) == 1
+            with raises(ConnectorFailed, "a commit of a session that lost its range"):
+                write(older, 2, [account("a", 2, 2)])
+            assert read(newer, 3, [("a", 1), ("a", 2)]) == [account("a", 1, 1)]
+            write(newer, 4, [account("a", 2, 4)])
+
+
+def check_split_fence(subject: Subject) -> None:
+    """Parts of a range go on where the whole was, fence it, and do not fence each other."""
+    task = subject.applied("split")
+    with subject.session(task) as parent:
+        write(parent, 1, [account("a", 1, 1)])
+        with (
+            subject.session(task, FIRST, MIDDLE - 1) as left,
+            subject.session(task, MIDDLE, LAST) as right,
+        ):
+            assert (at(left), at(right)) == (1, 1), "parts begin where the whole was"
+            with raises(ConnectorFailed, "a commit of a range that was split"):
+                write(parent, 2, [account("a", 2, 2)])
+            commit(left, 3)
+            commit(right, 3)
+            commit(left, 4)
+
+
+def check_merge(subject: Subject) -> None:
+    """A range whose parts stand apart is refused, or never begins behind one of them."""
+    task = subject.applied("merge")
+    with subject.session(task) as parent:
+        commit(parent, 1)
+    with subject.session(task, FIRST, MIDDLE - 1) as left:
+        commit(left, 2)
+    with subject.session(task, MIDDLE, LAST) as right:
+        commit(right, 3)
+    with raises(ConnectorFailed, "a range whose parts stand apart"):
+        enter(subject, task)
+    with subject.session(task, FIRST, MIDDLE - 1) as left:
+        assert at(left) == 2, "a refused range fences nobody"
+        commit(left, 3)
+    with subject.session(task) as whole:
+        assert at(whole) == 3, "parts at one checkpoint are merged"
+        commit(whole, 4)
+
+
+EVENTS = ("open", "load", "flush", "store", "commit", "committed")
+
+
+def check_crashes(subject: Subject) -> None:
+    """A session that ends without a word after any message leaves all of a transaction or none.
+
+    Before Commit was sent it is none, after Committed was read it is all.
+    """
+    for event in EVENTS:
+        task = subject.applied("crash", "crash_too")
+        with subject.session(task) as stream:
+            commit(stream, 1)
+            until(stream, event)
+            subject.abandon(stream)
+        with subject.session(task) as stream:
+            number = at(stream)
+            load(stream, [("a", 1)])
+            load(stream, [("b", 1)], binding=1)
+            documents = flushed(stream, 3)
+            both = [account("a", 1, 2), account("b", 1, 2)]
+            assert documents == (both if number == 2 else []), f"crash after {event}"
+            allowed = {"commit": {1, 2}, "committed": {2}}.get(event, {1})
+            assert number in allowed, f"crash after {event}: actual checkpoint {number}"
+
+
+def until(stream: Stream, event: str) -> None:
+    """The messages of a transaction of two tables, up to one."""
+    steps: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: load(stream, [("z", 1)]),
+        lambda: stream.flush(checkpoint(2)),
+        lambda: store_both(stream),
+        lambda: stream.send(messages.StartCommit()),
+        stream.receive,
+    ]
+    for step in steps[: EVENTS.index(event) + 1]:
+        step()
+
+
+def store_both(stream: Stream) -> None:
+    """A document in each of two tables."""
+    store(stream, [account("a", 1, 2)])
+    store(stream, [account("b", 1, 2)], binding=1)
+
+
+def enter(subject: Subject, task: MaterializationSpec) -> None:
+    """Open a session, and let it go."""
+    with subject.session(task):
+        pass
+
+
+@contextmanager
+def raises(kind: type[Exception], what: str) -> Iterator[None]:
+    """Errors: AssertionError if nothing is raised inside."""
+    try:
+        yield
+    except kind:
+        return
+    raise AssertionError(f"{what} was taken")
+
+
+CHECKS: Sequence[Callable[[Subject], None]] = (
+    check_lifecycle,
+    check_versions,
+    check_pipelining,
+    check_deletes,
+    check_wrong_flags,
+    check_exact_fence,
+    check_split_fence,
+    check_merge,
+    check_crashes,
+)

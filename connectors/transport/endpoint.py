@@ -1,0 +1,51 @@
+"""Endpoint configurations: how the connector is reached, around what the connector is given.
+
+A driver's configuration names the connector and wraps its own: `{"command": [..], "config":
+{..}}` or `{"grpc": "host:port", "config": {..}}`. The connector sees `config` alone.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import BaseModel, Field, JsonValue, model_validator
+
+from connectors.config import STRICT, parsed
+from connectors.driving import Transport
+from connectors.transport.rpc import Rpc
+from connectors.transport.stdio import Command
+
+
+class Endpoint(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A configuration that wraps a connector's."""
+
+    model_config = STRICT
+
+    command: list[str] | None = Field(default=None, min_length=1)
+    """A program and its arguments, to which the name of the call is appended."""
+    grpc: str | None = Field(default=None, min_length=1)
+    """host:port, or unix:path."""
+    config: dict[str, JsonValue]
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.command is None) == (self.grpc is None):
+            raise ValueError("expected command or grpc, one of the two")
+        return self
+
+    @property
+    def config_json(self) -> str:
+        """What the connector is given."""
+        return json.dumps(self.config)
+
+    def transport(self, environment: Mapping[str, str]) -> Transport:
+        """How the connector is reached; `environment` is all that its processes get."""
+        if self.command is not None:
+            return Command(self.command, environment)
+        assert self.grpc is not None, "it was validated"
+        return Rpc(self.grpc)
+
+
+def unwrap(text: str) -> Endpoint:
+    """Errors: InvalidUsage, which names each field that is wrong."""
+    return parsed(Endpoint, "endpoint configuration", text)

@@ -1,0 +1,78 @@
+"""A connector of this process: its streams run in threads, and speak the same bytes."""
+
+from queue import SimpleQueue
+from threading import Thread
+
+from connectors import serving
+from connectors.connector import Connector
+from connectors.transport.failures import ConnectorFailed, text_of
+
+
+class Cancelled(Exception):
+    """The driver has gone; the stream of the connector ends as by a failure."""
+
+
+class Local:
+    """A connector that is called directly."""
+
+    def __init__(self, connector: Connector) -> None:
+        self.connector = connector
+
+    def call(self, name: str, request: bytes) -> bytes:
+        """Errors: ConnectorFailed."""
+        try:
+            return serving.CALLS[name](self.connector, request)
+        except Exception as error:
+            raise ConnectorFailed(text_of(error)) from error
+
+    def transactions(self) -> "LocalStream":
+        """A stream in a thread of its own."""
+        return LocalStream(self.connector)
+
+
+class LocalStream:
+    """One transaction stream."""
+
+    def __init__(self, connector: Connector) -> None:
+        self.connector = connector
+        self.requests: SimpleQueue[bytes | Cancelled | None] = SimpleQueue()
+        self.responses: SimpleQueue[bytes | Exception | None] = SimpleQueue()
+        self.thread = Thread(target=self._serve, daemon=True)
+        self.thread.start()
+
+    def send(self, data: bytes) -> None:
+        """A connector that has failed is seen with the next response."""
+        self.requests.put(data)
+
+    def receive(self) -> bytes | None:
+        """Errors: ConnectorFailed."""
+        response = self.responses.get()
+        if response is None or isinstance(response, Exception):
+            self.responses.put(response)
+        if isinstance(response, Exception):
+            raise ConnectorFailed(text_of(response)) from response
+        return response
+
+    def finish(self) -> None:
+        """No more requests come."""
+        self.requests.put(None)
+
+    def close(self) -> None:
+        """End the stream, and wait until the connector has let go."""
+        self.requests.put(Cancelled())
+        self.thread.join()
+
+    def _serve(self) -> None:
+        try:
+            for response in serving.transactions(self.connector, iter(self._next, None)):
+                self.responses.put(response)
+        except Exception as error:  # noqa: BLE001 whatever it is, the driver is told
+            self.responses.put(error)
+        else:
+            self.responses.put(None)
+
+    def _next(self) -> bytes | None:
+        request = self.requests.get()
+        if isinstance(request, Cancelled):
+            raise request
+        return request

@@ -1,0 +1,152 @@
+"""gRPC: a connector as the service `materialize.Driver`, and a driver that calls one."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from queue import Full, Queue
+
+import grpc
+
+from connectors import serving
+from connectors.connector import Connector
+from connectors.transport.failures import LONGEST, ConnectorFailed, text_of
+from streams.errors import Determinate, InvalidUsage
+
+SERVICE = "materialize.Driver"
+METHODS = {"spec": "Spec", "validate": "Validate", "apply": "Apply"}
+OPTIONS = [
+    ("grpc.max_receive_message_length", LONGEST),
+    ("grpc.max_send_message_length", LONGEST),
+    ("grpc.so_reuseport", 0),
+]
+AHEAD = 16
+"""So many requests wait to be sent; a driver that is faster waits itself."""
+LOOK_S = 0.2
+STREAMS = 16
+
+
+def server(connector: Connector, address: str) -> tuple[grpc.Server, int]:
+    """A server that runs, and its port. Errors: RuntimeError if the address is taken."""
+    running = grpc.server(ThreadPoolExecutor(STREAMS), options=OPTIONS)
+    handlers = {
+        METHODS[name]: grpc.unary_unary_rpc_method_handler(partial(_unary, connector, call))
+        for name, call in serving.CALLS.items()
+    }
+    handlers["Transactions"] = grpc.stream_stream_rpc_method_handler(
+        partial(_stream, connector)
+    )
+    service = grpc.method_handlers_generic_handler(SERVICE, handlers)
+    running.add_generic_rpc_handlers((service,))
+    port = running.add_insecure_port(address)
+    running.start()
+    return running, port
+
+
+def _unary(
+    connector: Connector, call: serving.Call, request: bytes, context: grpc.ServicerContext
+) -> bytes:
+    try:
+        return call(connector, request)
+    except Exception as error:
+        context.abort(status_of(error), text_of(error))
+        raise AssertionError("abort raises") from error
+
+
+def _stream(
+    connector: Connector, requests: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[bytes]:
+    try:
+        yield from serving.transactions(connector, requests)
+    except Exception as error:  # noqa: BLE001 whatever it is, the driver is told
+        if context.is_active():
+            context.abort(status_of(error), text_of(error))
+
+
+def status_of(error: Exception) -> grpc.StatusCode:
+    """The kind of a failure, as gRPC names it."""
+    match error:
+        case InvalidUsage():
+            return grpc.StatusCode.INVALID_ARGUMENT
+        case Determinate():
+            return grpc.StatusCode.UNAVAILABLE
+        case _:
+            return grpc.StatusCode.INTERNAL
+
+
+class Rpc:
+    """A connector behind an address; `close` when it is not needed any more."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.channel = grpc.insecure_channel(address, options=OPTIONS)
+
+    def call(self, name: str, request: bytes) -> bytes:
+        """Errors: ConnectorFailed."""
+        method = self.channel.unary_unary(f"/{SERVICE}/{METHODS[name]}")
+        try:
+            response: bytes = method(request)
+        except grpc.RpcError as error:
+            raise failure(self.address, error) from error
+        return response
+
+    def transactions(self) -> "RpcStream":
+        """A stream; that it cannot be reached is seen with the first response."""
+        return RpcStream(self.channel, self.address)
+
+    def close(self) -> None:
+        """End all streams."""
+        self.channel.close()
+
+
+class RpcStream:
+    """One transaction stream over gRPC."""
+
+    def __init__(self, channel: grpc.Channel, address: str) -> None:
+        self.address = address
+        self.requests: Queue[bytes | None] = Queue(AHEAD)
+        method = channel.stream_stream(f"/{SERVICE}/Transactions")
+        self.responses = method(iter(self.requests.get, None))
+
+    def send(self, data: bytes) -> None:
+        """Errors: ConnectorFailed."""
+        self._put(data)
+
+    def receive(self) -> bytes | None:
+        """Errors: ConnectorFailed."""
+        try:
+            response: bytes | None = next(self.responses, None)
+        except grpc.RpcError as error:
+            raise failure(self.address, error) from error
+        return response
+
+    def finish(self) -> None:
+        """No more requests come."""
+        self._put(None)
+
+    def close(self) -> None:
+        """Cancel the call; the thread that sends ends with it."""
+        self.responses.cancel()
+        while True:
+            try:
+                self.requests.put_nowait(None)
+            except Full:
+                self.requests.get_nowait()
+            else:
+                return
+
+    def _put(self, data: bytes | None) -> None:
+        while True:
+            try:
+                self.requests.put(data, timeout=LOOK_S)
+            except Full:
+                if not self.responses.is_active():
+                    raise ConnectorFailed(f"{self.address}: the stream has ended") from None
+            else:
+                return
+
+
+def failure(address: str, error: grpc.RpcError) -> ConnectorFailed:
+    """What a connector said, from what gRPC raised."""
+    if isinstance(error, grpc.Call):
+        return ConnectorFailed(f"{address}: {error.code().name}: {error.details()}")
+    return ConnectorFailed(f"{address}: {error}")

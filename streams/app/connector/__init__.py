@@ -1,0 +1,1 @@
+"""`slackwater connector`: the calls of the materialization protocol, by hand and served."""

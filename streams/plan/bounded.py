@@ -1,0 +1,92 @@
+"""What each row of an import that counts is known to be: comparisons of columns to constants.
+
+Who reads an import for a dataflow may leave out what cannot meet them, such as chunks whose
+ranges do not overlap. They are found in the predicates of the nodes that read the import, and
+hold only where all of these have them. A predicate that is false beats one that fails (rule
+38), so rows that are left out would have been no errors either.
+"""
+
+import re
+from dataclasses import dataclass
+
+from streams.plan.physical import Dataflow, Linear, Node, Source, Temporal, inputs
+
+_INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
+_COLUMN = r"c(?P<column>\d+)"
+_NUMBER = (
+    r"(?:CAST\()+'(?P<number>-?\d+(?:\.\d+)?)'"
+    r"(?: AS (?:TINYINT|SMALLINT|INTEGER|BIGINT|DOUBLE|DECIMAL\(\d+,\d+\))\))+"
+)
+_TEXT = r"'(?P<text>(?:[^']|'')*)'"
+_OPERATOR = r" (?P<operator>=|<=|<|>=|>) "
+_FORMS = [
+    re.compile(pattern, re.DOTALL)
+    for pattern in (
+        rf"\({_COLUMN}{_OPERATOR}(?:{_NUMBER}|{_TEXT})\)",
+        rf"\((?:{_NUMBER}|{_TEXT}){_OPERATOR}{_COLUMN}\)",
+    )
+]
+_TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+OPERATORS = frozenset(_TURNED)
+_EXACT_DIGITS = 15
+"""So many digits of a decimal make the same double, whoever converts it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A column, by its position, compared (`=`, `<`, `<=`, `>`, `>=`) with a constant."""
+
+    column: int
+    operator: str
+    value: int | float | str
+
+
+def compared(dataflow: Dataflow, index: int) -> tuple[Compared, ...]:
+    """What holds for each row of an import that the dataflow looks at.
+
+    Integers, doubles and text alone; NaN, which is above all doubles, meets `>` and `>=` and is
+    in no range, so that these are not among them.
+    """
+    sources = [i for i, node in enumerate(dataflow.nodes) if node == Source(index)]
+    readers = [
+        (node, source)
+        for source in sources
+        for node in dataflow.nodes
+        if source in inputs(node)
+    ]
+    found = [_of(node, dataflow.types[source]) for node, source in readers]
+    if not found or any(source == len(dataflow.nodes) - 1 for source in sources):
+        return ()
+    return tuple(each for each in found[0] if all(each in others for others in found))
+
+
+def _of(node: Node, types: tuple[str, ...]) -> list[Compared]:
+    if not isinstance(node, Linear | Temporal):
+        return []
+    parsed = [_parsed(predicate.sql, types) for predicate in node.predicates]
+    return [each for each in parsed if each is not None]
+
+
+def _parsed(sql: str, types: tuple[str, ...]) -> Compared | None:
+    for turned, form in enumerate(_FORMS):
+        match = form.fullmatch(sql)
+        if match is None:
+            continue
+        column, operator = int(match["column"]), match["operator"]
+        value = _value(types[column], match["number"], match["text"])
+        operator = _TURNED[operator] if turned else operator
+        if value is None or (isinstance(value, float) and operator in {">", ">="}):
+            return None
+        return Compared(column, operator, value)
+    return None
+
+
+def _value(type_: str, number: str | None, text: str | None) -> int | float | str | None:
+    if type_ == "VARCHAR" and text is not None:
+        return text.replace("''", "'")
+    if number is None:
+        return None
+    if type_ in _INTEGERS and "." not in number:
+        return int(number)
+    is_exact = sum(map(str.isdigit, number)) <= _EXACT_DIGITS
+    return float(number) if type_ == "DOUBLE" and is_exact else None

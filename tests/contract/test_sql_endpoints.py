@@ -1,0 +1,182 @@
+"""What is in the tables, over every SQL database that a connector of ours writes."""
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from connectors import duckdb as duckdb_connector
+from connectors import postgres as postgres_connector
+from connectors import sqlite as sqlite_connector
+from connectors.protocol.building import Collection, Column
+from connectors.transport.failures import ConnectorFailed
+from tests.support.endpoints import Endpoint, write
+from tests.support.materializing import NAMES, PAIRS
+
+ODD = Collection(
+    name="odd",
+    keys=("the key", 'a"b'),
+    columns=(
+        Column(name="the key"),
+        Column(name='a"b', types=("integer",)),
+        Column(name="select", types=("string", "null"), required=False),
+        Column(name="ä;--"),
+    ),
+)
+
+
+def on_sqlite(path: Path, _: Any) -> Endpoint:
+    file = str(path / "test.db")
+
+    def query(sql: str) -> list[Any]:
+        connection = sqlite3.connect(file, isolation_level=None)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    return Endpoint(connector=sqlite_connector.CONNECTOR, config={"path": file}, query=query)
+
+
+def on_duckdb(path: Path, _: Any) -> Endpoint:
+    file = str(path / "test.duckdb")
+
+    def query(sql: str) -> list[Any]:
+        with duckdb.connect(file) as connection:
+            return connection.execute(sql).fetchall()
+
+    return Endpoint(connector=duckdb_connector.CONNECTOR, config={"path": file}, query=query)
+
+
+def on_postgres(_: Path, request: Any) -> Endpoint:
+    server = request.getfixturevalue("postgres")
+    config = server.config()
+
+    def query(sql: str) -> list[Any]:
+        with server.connect(config["database"]) as connection:
+            cursor = connection.execute(sql.encode())
+            return list(cursor.fetchall()) if cursor.description else []
+
+    return Endpoint(connector=postgres_connector.connector({}), config=config, query=query)
+
+
+@pytest.fixture(params=[on_sqlite, on_duckdb, on_postgres])
+def endpoint(request: Any, memory_path: Path) -> Endpoint:
+    made: Endpoint = request.param(memory_path, request)
+    return made
+
+
+def test_columns_come_and_go(endpoint: Endpoint) -> None:
+    """Seed, "Validate": what changes have occurred."""
+    endpoint.apply(endpoint.task(NAMES))
+    write(endpoint, endpoint.task(NAMES), [{"id": 1, "name": "a"}])
+    wider = Collection(
+        name=NAMES.name,
+        keys=NAMES.keys,
+        columns=(Column(name="id", types=("integer",)), Column(name="age", types=("integer",))),
+    )
+    spec = endpoint.task(wider)
+    lines = endpoint.apply(spec).splitlines()
+    assert lines[0].startswith('ALTER TABLE "t" ADD COLUMN "age" ')
+    assert lines[-1] == "-- record task test, version 1"
+    write(endpoint, spec, [{"id": 2, "age": 7}])
+    assert endpoint.query("SELECT id, name, age FROM t ORDER BY id") == [
+        (1, "a", None),
+        (2, None, 7),
+    ]
+
+
+def test_a_table_belongs_to_one_task(endpoint: Endpoint) -> None:
+    """Seed, "Validate": whether there is any existing data at the endpoint."""
+    endpoint.apply(endpoint.task(NAMES, "mine", name="gone"))
+    endpoint.query("DELETE FROM slackwater_tasks")
+    with pytest.raises(ConnectorFailed, match="table mine is there, and no task has made it"):
+        endpoint.validate(NAMES, "mine")
+    endpoint.apply(endpoint.task(NAMES, "mine", adopt=True))
+    with pytest.raises(ConnectorFailed, match="table mine is kept by task test"):
+        endpoint.apply(endpoint.task(NAMES, "mine", name="other"))
+    with pytest.raises(ConnectorFailed, match="delta updates cannot be turned on or off"):
+        endpoint.apply(endpoint.task(NAMES, "mine", delta_updates=True))
+
+
+def test_odd_names_and_composite_keys(endpoint: Endpoint) -> None:
+    spec = endpoint.task(ODD, 'my "table"; --')
+    endpoint.apply(spec)
+    rows = [
+        {"the key": "k", 'a"b': 1, "select": None, "ä;--": "x"},
+        {"the key": "k", 'a"b': 2, "select": "s", "ä;--": "y"},
+    ]
+    write(endpoint, spec, rows)
+    changed = [rows[0] | {"ä;--": "z"}]
+    write(endpoint, spec, changed, exists=[True])
+    table = endpoint.query('SELECT * FROM "my ""table""; --" ORDER BY 2')
+    assert [row[:4] for row in table] == [("k", 1, None, "z"), ("k", 2, "s", "y")]
+
+
+def test_delta_updates_append_every_document(endpoint: Endpoint) -> None:
+    """Seed, "Delta updates": an append-only journal, from which nothing is loaded."""
+    spec = endpoint.task(NAMES, delta_updates=True)
+    endpoint.apply(spec)
+    write(endpoint, spec, [{"id": 1, "name": "a"}, {"id": 1, "name": "b"}])
+    write(endpoint, spec, [{"id": 1, "name": "c"}], exists=[True])
+    assert endpoint.query("SELECT id, name FROM t ORDER BY name") == [
+        (1, "a"),
+        (1, "b"),
+        (1, "c"),
+    ]
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_deleted_rows_go_or_are_marked(endpoint: Endpoint, soft: bool) -> None:
+    spec = endpoint.task(PAIRS, soft_delete=soft)
+    endpoint.apply(spec)
+    first, second = {"a": "x", "b": 1, "n": 1}, {"a": "x", "b": 2, "n": 2}
+    write(endpoint, spec, [first, second])
+    write(endpoint, spec, [first], exists=[True], deletes=[True])
+    shown = endpoint.query("SELECT a, b, n FROM t ORDER BY b")
+    if not soft:
+        assert shown == [("x", 2, 2.0)]
+        return
+    assert shown == [("x", 1, 1.0), ("x", 2, 2.0)]
+    marks = "SELECT b, _deleted FROM t ORDER BY b"
+    assert endpoint.query(marks) == [(1, 1), (2, 0)]
+    write(endpoint, spec, [first, {"a": "y", "b": 3, "n": 3}])
+    assert endpoint.query(marks) == [(1, 0), (2, 0), (3, 0)]
+    with pytest.raises(ConnectorFailed, match="refuses INSERT"):
+        write(endpoint, spec, [first])
+
+
+def test_checkpoint_and_fence_are_in_the_database(endpoint: Endpoint) -> None:
+    """Seed, "Setup": fence, materialization, key range and checkpoint, in one table."""
+    spec = endpoint.task(NAMES)
+    endpoint.apply(spec)
+    write(endpoint, spec, [{"id": 1}], checkpoint=7)
+    write(endpoint, spec, [{"id": 2}], checkpoint=8)
+    columns = "task, key_begin, key_end, fence, read_through"
+    (row,) = endpoint.query(f"SELECT {columns} FROM slackwater_checkpoints")
+    assert row[:4] == ("test", 0, 2**32 - 1, 2)
+    assert json.loads(row[4]) == {"sources": {"testing/accounts": {"readThrough": "8"}}}
+
+
+def test_a_count_that_is_wrong_says_so(endpoint: Endpoint) -> None:
+    spec = endpoint.task(NAMES)
+    endpoint.apply(spec)
+    write(endpoint, spec, [{"id": 1}])
+    error = "table t: expected to update 2 rows, actual 1; somebody else has changed the table"
+    with pytest.raises(ConnectorFailed, match=error):
+        write(endpoint, spec, [{"id": 1}, {"id": 2}], exists=[True, True])
+    error = "table t: expected to delete 1 rows, actual 0"
+    with pytest.raises(ConnectorFailed, match=error):
+        write(endpoint, spec, [{"id": 3}], exists=[True], deletes=[True])
+
+
+def test_a_task_that_changed_since_it_was_applied_is_refused(endpoint: Endpoint) -> None:
+    """Seed, "Open -> Opened": the same materialization as in Apply."""
+    endpoint.apply(endpoint.task(NAMES))
+    other = endpoint.task(NAMES, fields=())
+    error = "the driver broke the rule spec: Open: task test is not as it was applied"
+    with pytest.raises(ConnectorFailed, match=error):
+        write(endpoint, other, [{"id": 1}])

@@ -1,0 +1,102 @@
+"""Databases of the connectors' tests: one task in them, and what is in its tables."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connectors import testing
+from connectors.driving import Driver
+from connectors.protocol import messages
+from connectors.protocol.building import Bind, Collection, materialization
+from connectors.protocol.messages import Tuples
+from connectors.transport.local import Local
+from schemas import materialize_pb2 as wire
+from schemas.flow_pb2 import MaterializationSpec
+from schemas.flow_tuple import element
+
+
+@dataclass(kw_only=True)
+class Endpoint:
+    """A database that a connector of ours can reach."""
+
+    connector: Any
+    config: dict[str, Any]
+    query: Callable[[str], list[Any]]
+
+    @property
+    def driver(self) -> Driver:
+        return Driver(Local(self.connector))
+
+    def task(
+        self, collection: Collection, table: str = "t", name: str = "test", **options: Any
+    ) -> MaterializationSpec:
+        """A task of one table; `fields` selects, other options are the resource's."""
+        fields = options.pop("fields", None)
+        bind = Bind(
+            collection=collection,
+            resource={"table": table, **options},
+            path=(table,),
+            delta=options.get("delta_updates", False),
+            fields=fields,
+        )
+        return materialization(name, self.config, [bind])
+
+    def apply(
+        self, spec: MaterializationSpec, version: str = "1", dry_run: bool = False
+    ) -> str:
+        request = wire.ApplyRequest(materialization=spec, version=version, dry_run=dry_run)
+        return self.driver.apply(request).action_description
+
+    def validate(self, collection: Collection, table: str = "t", **options: Any) -> Any:
+        """The constraints of each field: (type, reason)."""
+        spec = self.task(collection, table, **options)
+        request = wire.ValidateRequest(
+            materialization="test",
+            endpoint_spec_json=spec.endpoint_spec_json,
+            bindings=[
+                wire.ValidateRequest.Binding(
+                    resource_spec_json=each.resource_spec_json, collection=each.collection
+                )
+                for each in spec.bindings
+            ],
+        )
+        (binding,) = self.driver.validate(request).bindings
+        return {
+            name: (wire.Constraint.Type.Name(each.type), each.reason)
+            for name, each in binding.constraints.items()
+        }
+
+    def kinds(self, collection: Collection, **options: Any) -> dict[str, str]:
+        return {name: kind for name, (kind, _) in self.validate(collection, **options).items()}
+
+
+def failing(constraints: dict[str, Any]) -> Sequence[str]:
+    bad = {"UNSATISFIABLE", "FIELD_FORBIDDEN"}
+    return sorted(name for name, (kind, _) in constraints.items() if kind in bad)
+
+
+Documents = list[dict[str, Any]]
+
+
+def write(
+    endpoint: Endpoint, spec: Any, documents: list[dict[str, Any]], **options: Any
+) -> None:
+    """One transaction that stores documents."""
+    (binding,) = spec.bindings
+    keys, values = binding.field_selection.keys, binding.field_selection.values
+    message = messages.Store(
+        binding=0,
+        keys=Tuples.of([[element(each.get(name)) for name in keys] for each in documents]),
+        values=Tuples.of([[element(each.get(name)) for name in values] for each in documents]),
+        documents=[json.dumps(each).encode() for each in documents],
+        exists=options.get("exists", [False] * len(documents)),
+        deletes=options.get("deletes", []),
+    )
+    extensions = messages.Extensions(delete=True)
+    opened = messages.Open(materialization=spec, version="1", extensions=extensions)
+    with endpoint.driver.open(opened) as stream:
+        stream.flush(testing.checkpoint(options.get("checkpoint", 1)))
+        stream.send(message)
+        stream.commit()
+        stream.finish()

@@ -1,0 +1,124 @@
+"""Messages as bytes: what goes in comes out, in pieces, and hostile bytes are violations."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.protocol import messages, seed
+from connectors.protocol.messages import Extensions, Tuples
+from connectors.protocol.violations import Rule, Side, Violation
+from schemas.flow_pb2 import Slice
+from schemas.materialize_pb2 import TransactionRequest, TransactionResponse
+from tests.support.materializing import store, task
+
+OPEN = messages.Open(
+    materialization=task(),
+    version="v1",
+    key_begin=1,
+    key_end=2**32 - 1,
+    driver_checkpoint=b'{"a":1}',
+    extensions=Extensions(acknowledge=True),
+)
+REQUESTS = [
+    OPEN,
+    messages.Load(1, Tuples.of([("a", 1), ("b", 2)])),
+    messages.Flush(b"cp"),
+    store(1, ("a", 1, 1.5, '{"a":"a"}'), ("b", 2, None, "{}"), width=2, exists=[True, False]),
+    store(0, (1, None, "{}"), deletes=[True]),
+    messages.StartCommit(),
+    messages.Acknowledge(),
+]
+RESPONSES = [
+    messages.Opened(b"cp"),
+    messages.Opened(),
+    messages.Loaded(2, [b'{"id":1}', b'{"id":2}']),
+    messages.Flushed(),
+    messages.Flushed(b'{"a":null}', patch=True),
+    messages.StartedCommit(),
+    messages.Acknowledged(),
+]
+
+
+@pytest.mark.parametrize("message", REQUESTS, ids=range(len(REQUESTS)))
+def test_a_request_is_what_it_was(message):
+    (encoded,) = seed.encode_request(message)
+    assert seed.parse_request(encoded.SerializeToString()) == message
+
+
+@pytest.mark.parametrize("message", RESPONSES, ids=range(len(RESPONSES)))
+def test_a_response_is_what_it_was(message):
+    (encoded,) = seed.encode_response(message)
+    assert seed.parse_response(encoded.SerializeToString()) == message
+
+
+ROWS = st.lists(
+    st.tuples(st.text(st.characters(codec="utf-8")), st.integers(0, 9)), max_size=40
+)
+
+
+@given(ROWS, st.integers(1, 60), st.integers(1, 7))
+def test_rows_are_cut_into_messages_of_bounded_size(rows, size, count):
+    """Seed, "Load" and "Store": any number of messages, with slices of their own arenas."""
+    message = store(0, *[(text, number, "{}") for text, number in rows])
+    patch = pytest.MonkeyPatch()
+    patch.setattr(seed, "ARENA_BYTES", size)
+    patch.setattr(seed, "ROWS", count)
+    with patch.context():
+        encoded = [each.SerializeToString() for each in seed.encode_request(message)]
+    patch.undo()
+    parts: list[Any] = list(map(seed.parse_request, encoded))
+    assert all(isinstance(part, messages.Store) for part in parts)
+    assert [key for part in parts for key in part.keys.packed] == message.keys.packed
+    assert [value for part in parts for value in part.values.packed] == message.values.packed
+    assert [each for part in parts for each in part.documents] == message.documents
+    for part in parts:
+        assert len(part.keys) == len(part.exists) <= count
+        used = sum(map(len, [*part.keys.packed, *part.values.packed, *part.documents]))
+        assert used <= size or len(part.keys) == 1
+
+
+def test_slices_may_overlap_and_share_bytes():
+    """Seed, "Load": start and end offsets inside of the arena."""
+    slices = [Slice(begin=0, end=2), Slice(begin=1, end=3), Slice(begin=3, end=3)]
+    assert seed.slices(Side.DRIVER, "Load", b"abc", slices) == [b"ab", b"bc", b""]
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 4), (4, 4), (2, 1), (2**32 - 1, 0)])
+def test_a_slice_outside_of_its_arena_is_a_violation(begin, end):
+    bad = [Slice(begin=0, end=1), Slice(begin=begin, end=end)]
+    load = {"arena": b"abc", "packed_keys": bad}
+    with pytest.raises(Violation, match="slice 1: expected a part of an arena of 3") as caught:
+        seed.decode_request(TransactionRequest(load=load))
+    assert (caught.value.side, caught.value.rule) == (Side.DRIVER, Rule.SLICE)
+    loaded = {"arena": b"abc", "docs_json": bad}
+    with pytest.raises(Violation) as caught:
+        seed.decode_response(TransactionResponse(loaded=loaded))
+    assert (caught.value.side, caught.value.rule) == (Side.CONNECTOR, Rule.SLICE)
+    for field in ("packed_keys", "packed_values", "docs_json"):
+        with pytest.raises(Violation, match="Store"):
+            seed.decode_request(TransactionRequest(store={"arena": b"abc", field: bad}))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [TransactionRequest(), TransactionRequest(commit={}, prepare={})],
+    ids=["none", "two"],
+)
+def test_a_message_has_one_variant(message):
+    with pytest.raises(Violation, match="expected one field") as caught:
+        seed.parse_request(message.SerializeToString())
+    assert (caught.value.side, caught.value.rule) == (Side.DRIVER, Rule.VARIANT)
+
+
+@given(st.binary(max_size=60))
+def test_hostile_bytes_are_messages_or_violations(data):
+    for parse, side in [
+        (seed.parse_request, Side.DRIVER),
+        (seed.parse_response, Side.CONNECTOR),
+    ]:
+        try:
+            parse(data)
+        except Violation as violation:
+            assert violation.side is side  # noqa: PT017
