@@ -1,10 +1,12 @@
-"""The topics of a real cluster: made in one request, verified when they were there before."""
+"""Topics of a real cluster: created in one request; existing ones are verified."""
 
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
@@ -22,6 +24,7 @@ from streams.ids import Topic
 from streams.kafka.choices import DEFAULTS, TopicChoices
 from streams.kafka.clients import ANSWER_TIMEOUT_S
 from streams.kafka.faults import GONE, admin_fault, cause_of, read_fault
+from streams.kafka.log import Unanswered
 from streams.kafka.topics import (
     EXCHANGED,
     SINGLE_BROKER,
@@ -38,25 +41,76 @@ from streams.kafka.topics import (
 
 log = logging.getLogger(__name__)
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _LOOK_EVERY_S = 0.02
 _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIMEOUT_S}
 
 
-class KafkaTopics:
-    """Topics behind one admin client.
+def _renewing(call: Callable[P, T]) -> Callable[P, T]:
+    """A call of `KafkaTopics` that replaces an admin client whose last request got no answer."""
 
-    Where no durability was chosen it is three copies, two of them in sync, on any cluster but a
-    single broker; that one is worth what it is worth, and says so.
+    @wraps(call)
+    def renewing(*args: P.args, **kwargs: P.kwargs) -> T:
+        topics = args[0]
+        assert isinstance(topics, KafkaTopics)
+        topics.renew()
+        try:
+            return call(*args, **kwargs)
+        except (Unanswered, Indeterminate):
+            topics.unanswered()
+            raise
+
+    return renewing
+
+
+class KafkaTopics:
+    """Topics behind one admin client at a time.
+
+    A client that gets no answer is replaced: after an outage librdkafka's may wait for a
+    controller that it does not look for again, although the brokers are back.
+
+    The default durability is three replicas with two in sync; on a single broker it is one
+    replica, which is logged.
     """
 
-    def __init__(self, admin: AdminClient, choices: TopicChoices = DEFAULTS) -> None:
+    def __init__(
+        self,
+        admin: AdminClient,
+        choices: TopicChoices = DEFAULTS,
+        another: Callable[[], AdminClient] | None = None,
+    ) -> None:
         self._admin = admin
+        self._another = another
+        self._retired = admin
+        self._renewed_s = time.monotonic()
+        self._silent = False
+        self._renewing = threading.Lock()
         self._durability = choices.durability
         self._chosen = choices.settings
-        self._lock = threading.Lock()  # one change of topics at a time
+        self._lock = threading.Lock()  # one topic change at a time
 
+    def unanswered(self) -> None:
+        """Have the client replaced, unless it is younger than the longest request."""
+        with self._renewing:
+            self._silent = time.monotonic() - self._renewed_s >= ANSWER_TIMEOUT_S
+
+    def renew(self) -> None:
+        """Replace a client that got no answer.
+
+        The one before is kept until the next: other threads may still wait for its answers.
+        """
+        with self._renewing:
+            if self._another is None or not self._silent:
+                return
+            log.info("no broker answered: asking with a new admin client")
+            self._silent, self._renewed_s = False, time.monotonic()
+            self._retired, self._admin = self._admin, self._another()
+
+    @_renewing
     def create(self, specs: Sequence[TopicSpec]) -> None:
-        """Make what is missing, verify the rest, wait until all can be used."""
+        """Create missing topics, verify the others, wait until all can be used."""
         if not specs:
             return
         with self._lock:
@@ -69,8 +123,9 @@ class KafkaTopics:
             self._await({spec.name for spec in specs})
             self._verify_exchange(specs)
 
+    @_renewing
     def grow(self, topic: Topic, partitions: int) -> None:
-        """Add what is missing; others may do so at the same time."""
+        """Add missing partitions and wait until they are visible; others may do so too."""
         with self._lock:
             found = self.describe(topic)
             if found is None:
@@ -82,10 +137,12 @@ class KafkaTopics:
                 try:
                     answer.result()
                 except KafkaException as error:
-                    # INVALID_PARTITIONS: somebody else was faster
+                    # INVALID_PARTITIONS: another client was faster
                     if cause_of(error).code() != KafkaError.INVALID_PARTITIONS:
                         raise admin_fault(f"grow topic {topic}", error) from error
+            self._await_partitions(topic, partitions)
 
+    @_renewing
     def delete(self, topics: Sequence[Topic]) -> None:
         """Delete and wait until the names are free."""
         if not topics:
@@ -103,11 +160,12 @@ class KafkaTopics:
                 _pause(deadline, "delete topics")
 
     def describe(self, topic: Topic) -> TopicInfo | None:
-        """Identity and partitions of a topic, if it exists."""
+        """Return the id and partitions of a topic; None if it does not exist."""
         return self.describe_all([topic]).get(topic)
 
+    @_renewing
     def describe_all(self, topics: Sequence[Topic]) -> Mapping[Topic, TopicInfo]:
-        """Identity and partitions of those that exist."""
+        """Return the ids and partitions of the topics that exist."""
         infos: dict[Topic, TopicInfo] = {}
         if not topics:
             return infos
@@ -121,15 +179,16 @@ class KafkaTopics:
             infos[Topic(name)] = TopicInfo(str(found.topic_id), len(found.partitions))
         return infos
 
+    @_renewing
     def names(self) -> frozenset[Topic]:
-        """All topics but Kafka's own."""
+        """Return the names of all topics but Kafka's internal ones."""
         found = self._metadata().topics
         return frozenset(Topic(name) for name in found if not name.startswith("__"))
 
     def _leaders(self, topics: Collection[Topic]) -> Mapping[Topic, bool]:
-        """Those of the topics that exist, and whether all their partitions have a leader.
+        """Return the existing topics, and whether all their partitions have a leader.
 
-        Asked for by name: what a cluster has besides costs nothing.
+        They are requested by name, so other topics of the cluster cost nothing.
         """
         found: dict[Topic, bool] = {}
         for name, answer in self._described(topics).items():
@@ -140,7 +199,8 @@ class KafkaTopics:
                 code = cause_of(error).code()
                 if code == KafkaError.LEADER_NOT_AVAILABLE:
                     found[Topic(name)] = False
-                elif code not in GONE | {KafkaError.TOPIC_EXCEPTION}:  # no topic can have it
+                elif code not in GONE | {KafkaError.TOPIC_EXCEPTION}:
+                    # no topic can have this name
                     raise read_fault(f"describe topic {name}", error) from error
         return found
 
@@ -160,11 +220,11 @@ class KafkaTopics:
             single = self._count_brokers() == 1
             self._durability = SINGLE_BROKER if single else Durability()
             if single:
-                log.info("single broker: records survive kills, not the loss of power or disk")
+                log.info("single broker: records survive kills, but not loss of power or disk")
         return self._durability
 
     def _count_brokers(self) -> int:
-        """Asked for alone: their topics are no part of the answer."""
+        """Count the brokers, without a request for topics."""
         try:
             answer = self._admin.describe_cluster(request_timeout=ANSWER_TIMEOUT_S)
             return len(answer.result().nodes)
@@ -172,7 +232,7 @@ class KafkaTopics:
             raise read_fault("describe the cluster", error) from error
 
     def _make(self, specs: Sequence[TopicSpec], durability: Durability) -> frozenset[Topic]:
-        """Those that somebody else made in the meantime."""
+        """Create topics; return those that another client created in the meantime."""
         if not specs:
             return frozenset()
         chosen = self._chosen
@@ -195,7 +255,7 @@ class KafkaTopics:
         refuse({spec.name: differences(spec, durability, found[spec.name]) for spec in ours})
 
     def _verify_exchange(self, specs: Sequence[TopicSpec]) -> None:
-        """Commands and responses, whoever made them: they have to fit each other."""
+        """Verify that the settings of commands and responses fit each other."""
         pair = {spec.kind: spec.name for spec in specs if spec.kind in EXCHANGED}
         if pair.keys() != EXCHANGED:
             return
@@ -234,6 +294,12 @@ class KafkaTopics:
             if all(ready.get(name, False) for name in names):
                 return
             _pause(deadline, "create topics")
+
+    def _await_partitions(self, topic: Topic, partitions: int) -> None:
+        """Wait until the brokers know the partitions: the controller answers earlier."""
+        deadline = time.monotonic() + ANSWER_TIMEOUT_S
+        while (info := self.describe(topic)) is not None and info.partitions < partitions:
+            _pause(deadline, f"grow topic {topic}")
 
 
 def _new_topic(spec: TopicSpec, durability: Durability, chosen: Mapping[str, str]) -> NewTopic:
