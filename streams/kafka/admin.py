@@ -49,7 +49,7 @@ _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIM
 
 
 def _renewing(call: Callable[P, T]) -> Callable[P, T]:
-    """A call of `KafkaTopics` that replaces an admin client whose last request got no answer."""
+    """A call of `KafkaTopics`: an admin client whose last request got no answer is replaced."""
 
     @wraps(call)
     def renewing(*args: P.args, **kwargs: P.kwargs) -> T:

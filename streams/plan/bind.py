@@ -35,7 +35,7 @@ from streams.plan.ir import (
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Column, Rule
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.render import label
 from streams.plan.scalar import Ref, Scalar, conjuncts
 from streams.plan.temporal import conjunct

@@ -15,6 +15,7 @@ from streams.plan.aggregates import (
     one_name,
 )
 from streams.plan.bind_scalar import Scope, bind_scalar, row_scope
+from streams.plan.equality import least
 from streams.plan.fallible import can_fail
 from streams.plan.ir import (
     AggregateCall,
@@ -30,11 +31,10 @@ from streams.plan.ir import (
     columns,
     shared,
 )
-from streams.plan.passes.canonical import least
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Rule
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.render import label
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs, rewrite
 from streams.plan.typenames import contains, stored, type_name

@@ -8,7 +8,7 @@ from streams.plan.bind_scalar import bind_scalar, row_scope
 from streams.plan.ir import PAIRED, Kind, Match, Product, Project, Relational, columns
 from streams.plan.passes.prune import pick
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, conjuncts, remap, shift
 from streams.plan.temporal import conjunct
 

@@ -12,7 +12,7 @@ from streams.plan.ir import Filter, Order, Relational, Window, WindowCall, colum
 from streams.plan.literals import text_literal
 from streams.plan.passes.prune import pick
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 
 _MOST = 1 << 62

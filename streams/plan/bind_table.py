@@ -15,7 +15,8 @@ from streams.plan.literals import literal, text_literal
 from streams.plan.passes.prune import pick
 from streams.plan.physical import Column
 from streams.plan.record import Record
-from streams.plan.refusals import TABLE_FUNCTIONS, Refusal
+from streams.plan.refusal import Refusal
+from streams.plan.refusals import TABLE_FUNCTIONS
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
 from streams.plan.typenames import stored, struct_type, type_name
 

@@ -12,7 +12,7 @@ from streams.plan.ir import (
     columns,
 )
 from streams.plan.record import Record
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.scalar import Ref, Scalar
 from streams.plan.typenames import stored, type_name
 

@@ -24,6 +24,7 @@ from streams.errors import InvalidStatement
 from streams.plan.ordinality import numbered
 from streams.plan.physical import Column
 from streams.plan.record import Record, parse
+from streams.plan.temporal import NOW_TEXT
 from streams.plan.typenames import quoted, stored
 from streams.trace.connection import FAILURES, create
 from streams.trace.functions import Function, without_hash
@@ -37,8 +38,6 @@ _SETTINGS = (
     # a PIVOT into more columns would be an operator of its own, not filtered aggregates
     "SET pivot_filter_threshold = 100000",
 )
-NOW_TEXT = "'the logical time of slackwater'"
-"""What `mz_now()` is to the binder: a constant text takes the type it is compared with."""
 _NOW = f"CREATE TEMP MACRO mz_now() AS {NOW_TEXT}"
 _DATABASE = {
     "threads": "1",

@@ -30,7 +30,7 @@ from streams.plan.ir import (
     with_parts,
 )
 from streams.plan.physical import Column
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.scalar import Call, Form, Ref, Scalar, carrier, equality, rewrite
 from streams.trace.types import parts as parts_of
 from streams.trace.unions import carried, has_union

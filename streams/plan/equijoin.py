@@ -7,9 +7,9 @@ other. A side of a join holds some of these columns, under positions of its own.
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from streams.plan.equality import representative
 from streams.plan.fallible import can_fail
 from streams.plan.ir import Join, Key, Project, Relational, columns
-from streams.plan.passes.canonical import representative
 from streams.plan.scalar import Equality, Ref, Scalar, equality, remap
 
 

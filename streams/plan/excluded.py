@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from streams.plan import grouped
 from streams.plan.ir import WindowCall
-from streams.plan.refusals import Refusal
+from streams.plan.refusal import Refusal
 from streams.plan.render import sql
 from streams.plan.scalar import Ref, refs
 

@@ -10,6 +10,7 @@ minds the order inside the frame, that is given inside the call.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from streams.plan.equality import is_vague, representative, shows_values
 from streams.plan.ir import (
     AggregateCall,
     Distinct,
@@ -26,7 +27,6 @@ from streams.plan.ir import (
     WindowCall,
     columns,
 )
-from streams.plan.passes.canonical import is_vague, representative, shows_values
 from streams.plan.render import label, sql
 from streams.plan.scalar import Ref, Scalar, refs
 from streams.plan.typenames import contains, identifier

@@ -6,13 +6,13 @@ What slips through, because a macro hid it, is refused by `bind` under the plan'
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.plan.aggregates import REFUSED
 from streams.plan.binder import Binder, unstable_functions
 from streams.plan.physical import Column
 from streams.plan.record import Record
+from streams.plan.refusal import Refusal
 from streams.plan.tokens import tokenize
 from streams.plan.typenames import contains
 from streams.trace.unions import has_union
@@ -22,20 +22,6 @@ _EMPTY = r"(STRUCT|TUPLE)(\(\)|(?!\())"
 NOT_CARRIED = ("GEOMETRY", "PARQUET_VARIANT", "TYPE", "VARIANT", _EMPTY)
 """Types whose values Arrow does not bring back as they were: no column can be of them."""
 TABLE_FUNCTIONS = frozenset({"generate_series", "json_each", "json_tree", "range", "unnest"})
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """A construct's name, and what to do instead."""
-
-    construct: str
-    hint: str = ""
-    detail: str = ""
-
-    def raised(self) -> InvalidStatement:
-        """The refusal as the error a user sees."""
-        text = f"{self.construct} is not supported in a materialized view"
-        return InvalidStatement(text, self.detail, self.hint)
 
 
 _JOINS = {

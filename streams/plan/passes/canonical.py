@@ -13,6 +13,7 @@ values that an aggregate of DuckDB's shows: it gets the rows in an order that pa
 from dataclasses import replace
 
 from streams.plan.aggregates import EXTREMES
+from streams.plan.equality import is_shown, least, representative, shows_values, with_one_nan
 from streams.plan.ir import (
     AggregateCall,
     Distinct,
@@ -26,23 +27,15 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.nested import rebuilt
 from streams.plan.physical import Column
-from streams.plan.scalar import Call, Form, Literal, Ref, Scalar
-from streams.plan.typenames import contains
-
-_FLOATS = ("FLOAT", "DOUBLE")
-_VAGUE = (*_FLOATS, "INTERVAL")
-_NORMAL = "normalized_interval"
-_COUNTED = frozenset({"approx_count_distinct", "count", "entropy"})
-"""General aggregates that ask of values alone which are equal."""
+from streams.plan.scalar import Ref
 
 
 def canonical(node: Relational) -> Relational:
     """Replace keys by their representatives everywhere in the tree."""
     node = with_children(node, tuple(canonical(child) for child in children(node)))
     match node:
-        case Distinct() if any(map(_is_shown, columns(node))):
+        case Distinct() if any(map(is_shown, columns(node))):
             own = columns(node)
             names = tuple(column.name for column in own)
             return _group(Group(node.input, tuple(map(_ref, range(len(own)), own)), (), names))
@@ -72,15 +65,9 @@ def _ref(place: int, column: Column) -> Ref:
     return Ref(place, column.type, column.name)
 
 
-def _is_shown(key: Scalar | Column) -> bool:
-    """Whether equal values of a key print apart."""
-    is_normal = isinstance(key, Call) and key.name == _NORMAL
-    return contains(key.type, "INTERVAL") and not is_normal
-
-
 def _group(node: Group) -> Relational:
     calls = tuple(map(_call, node.calls))
-    shown = [place for place, key in enumerate(node.keys) if _is_shown(key)]
+    shown = [place for place, key in enumerate(node.keys) if is_shown(key)]
     kept = tuple(_call(least(node.keys[place])) for place in shown)
     more = tuple(node.names[place] for place in shown)
     keys = tuple(map(representative, node.keys))
@@ -92,67 +79,9 @@ def _group(node: Group) -> Relational:
     return Project(group, tuple(_ref(i, own[i]) for i in places), node.names)
 
 
-def least(value: Scalar) -> AggregateCall:
-    """The least of equal values: of intervals by its text."""
-    if _is_shown(value):
-        return AggregateCall("first", value, value.type, general=True)
-    return AggregateCall("min", value, value.type)
-
-
 def _call(call: AggregateCall) -> AggregateCall:
     if call.general:
-        return call.over(_with_one_nan if shows_values(call) else representative)
+        return call.over(with_one_nan if shows_values(call) else representative)
     if call.argument is not None and (call.function in EXTREMES or call.distinct or call.share):
         return replace(call, argument=representative(call.argument))
     return call
-
-
-def shows_values(call: AggregateCall) -> bool:
-    """Tell whether of a general aggregate's arguments the bits count, not their class alone.
-
-    Of several distinct arguments nothing says which bits DuckDB keeps.
-    """
-    return call.function not in _COUNTED and not (call.distinct and call.more)
-
-
-def is_vague(type_: str) -> bool:
-    """Whether equal values of this type may have different bits."""
-    return any(contains(type_, kind) for kind in _VAGUE)
-
-
-def representative(scalar: Scalar) -> Scalar:
-    """One value for each class of equal values; the expression itself if bits decide."""
-    return rebuilt(scalar, _plain) if is_vague(scalar.type) else scalar
-
-
-def _with_one_nan(scalar: Scalar) -> Scalar:
-    """The value with one NaN for all, which print alike: no order would part them."""
-    has_float = any(contains(scalar.type, kind) for kind in _FLOATS)
-    return rebuilt(scalar, _one_nan) if has_float else scalar
-
-
-def _plain(scalar: Scalar) -> Scalar:
-    if scalar.type in _FLOATS:
-        return _float(scalar)
-    if scalar.type == "INTERVAL":
-        return Call(Form.FUNCTION, _NORMAL, (scalar,), "INTERVAL")
-    return scalar
-
-
-def _float(scalar: Scalar) -> Scalar:
-    type_ = scalar.type
-    zero = Literal(f"CAST('0' AS {type_})", type_, "0.0")
-    is_zero = Call(Form.INFIX, "=", (scalar, zero), "BOOLEAN")
-    return Call(Form.CASE, "case", (is_zero, zero, *_nan(scalar), scalar), type_)
-
-
-def _one_nan(scalar: Scalar) -> Scalar:
-    if scalar.type not in _FLOATS:
-        return scalar
-    return Call(Form.CASE, "case", (*_nan(scalar), scalar), scalar.type)
-
-
-def _nan(scalar: Scalar) -> tuple[Scalar, Scalar]:
-    """WHEN the value is a NaN THEN the one that stands for all."""
-    is_nan = Call(Form.FUNCTION, "isnan", (scalar,), "BOOLEAN")
-    return is_nan, Literal(f"CAST('nan' AS {scalar.type})", scalar.type, "nan")
