@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Item
+from streams.adapter.due import Due
 from streams.adapter.guards import Guards
 from streams.adapter.objects import reading_hold
 from streams.compute.reclocking import MAX_SKEW_MS
@@ -53,7 +54,7 @@ class History:
     _asked_at: float | None = None
     _items: Mapping[CollectionId, Item] = field(default_factory=dict)
     _wanted: set[CollectionId] = field(default_factory=set)
-    _due_at: dict[CollectionId, int] = field(default_factory=dict)
+    _due_at: Due = field(default_factory=Due)
     _moved: set[str] = field(default_factory=set)
     _pauses: Pauses = field(default_factory=Pauses)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,9 +63,18 @@ class History:
         self.shards.subscribe(self._note)
 
     def look_after(self, items: Iterable[Item]) -> None:
-        """Let go of the history of these objects from here on."""
-        self._items = {item.id: item for item in items if item.kind != "sink"}
-        self._wanted, self._due_at = set(self._items), {}
+        """Let go of the history of these objects from here on.
+
+        Those that are new or have another policy are looked at by the next beat.
+        """
+        before, self._items = (
+            self._items,
+            {each.id: each for each in items if each.kind != "sink"},
+        )
+        for gone in before.keys() - self._items.keys():
+            self._due_at.set(gone, None)
+        changed = {id_ for id_, item in self._items.items() if before.get(id_) is not item}
+        self._wanted = (self._wanted & self._items.keys()) | changed
         self._pauses.keep(self._items)
 
     def let_go(self) -> None:
@@ -109,9 +119,8 @@ class History:
         """Find what is to be looked at; an object's group has its name."""
         with self._lock:
             moved, self._moved = self._moved, set()
-        now_ms = self.now_ms()
-        due = {each for each, at_ms in self._due_at.items() if at_ms <= now_ms}
-        self._wanted |= due | (self._items.keys() & moved)
+        self._wanted |= self._items.keys() & moved
+        self._wanted.update(self._due_at.take(self.now_ms()))
 
     def _move(self, kept: Sequence[Kept]) -> set[CollectionId]:
         """Move the holds; returns the collections without readers, which are done."""
@@ -139,10 +148,7 @@ class History:
 
     def _time(self, state: CollectionState, policy: Retention) -> None:
         """Remember when the collection is due, if it does not move before."""
-        self._due_at.pop(state.id, None)
-        at_ms = due_ms(state, catalog_hold(state.id), policy)
-        if at_ms is not None:
-            self._due_at[state.id] = at_ms
+        self._due_at.set(state.id, due_ms(state, catalog_hold(state.id), policy))
 
     def _now(self, kept: Sequence[Kept]) -> int:
         """The earlier of the two clocks; the broker is asked if something depends on it."""

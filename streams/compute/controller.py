@@ -19,7 +19,7 @@ from contextlib import suppress
 
 from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
-from streams.compute.history import is_long, reduce
+from streams.compute.history import is_long, live, reduce
 from streams.compute.observed import Observed
 from streams.compute.protocol import (
     AllowCompaction,
@@ -82,6 +82,7 @@ class Controller:
         self._writer = CommandWriter(logs, self._commands, epoch)
         self._lock = threading.RLock()
         self._history: list[Command] = []
+        self._live: dict[CollectionId, DataflowDescription] = {}
         self._reduced_to = 0
         self._last_hello = last_hello(logs, self._commands)
         self._observed = Observed().begin(clock())
@@ -103,6 +104,7 @@ class Controller:
             for each in dataflows:
                 self._history += [CreateDataflow(each), Schedule(each.export)]
             self._history += [InitializationComplete(), AllowWrites()]
+            self._live = live(self._history)
             self._begin(self._history)
             self._reduced_to = len(self._history)
             if dropping:
@@ -114,10 +116,11 @@ class Controller:
         Errors: Determinate; Indeterminate: it will be sent as soon as brokers answer.
         """
         with self._lock:
-            if CreateDataflow(dataflow) in reduce(self._history):
+            if self._live.get(dataflow.export) == dataflow:
                 self._write([])
                 return
             self._observed = self._observed.forget(dataflow.export)
+            self._live[dataflow.export] = dataflow
             self._write([CreateDataflow(dataflow), Schedule(dataflow.export)])
 
     def drop(self, export: CollectionId) -> None:
@@ -126,6 +129,7 @@ class Controller:
         Errors: as `create`.
         """
         with self._lock:
+            self._live.pop(export, None)
             self._write([AllowCompaction(export, EMPTY)])
 
     def forget(self, export: CollectionId) -> None:
@@ -176,6 +180,7 @@ class Controller:
             self._writer.write(commands)
         except Determinate:
             del self._history[len(self._history) - len(commands) :]
+            self._live = live(self._history)
             raise
         if is_long(self._history, self._reduced_to):
             self._begin_reduced()
@@ -194,7 +199,7 @@ class Controller:
             self._begin(reduced)
             self._writer.write(awaited)
         finally:
-            self._history = [*reduced, *awaited]
+            self._history, self._live = [*reduced, *awaited], live(reduced)
             self._reduced_to = len(self._history)
 
     def _begin(self, commands: Sequence[Command]) -> None:

@@ -13,6 +13,7 @@ dataflows that import them), schedules, compactions, InitializationComplete, All
 from collections.abc import Sequence
 from typing import assert_never
 
+from streams.compute.description import DataflowDescription
 from streams.compute.protocol import (
     AllowCompaction,
     AllowWrites,
@@ -67,6 +68,13 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
         *(command for key, command in compactions.items() if key in live),
         *(last[kind] for kind in (InitializationComplete, AllowWrites) if kind in last),
     )
+
+
+def live(history: Sequence[Command]) -> dict[CollectionId, DataflowDescription]:
+    """Return the dataflows that run after a history. Errors: as `reduce`."""
+    commands = reduce(history)
+    created = (each.description for each in commands if isinstance(each, CreateDataflow))
+    return {each.export: each for each in created}
 
 
 def is_long(history: Sequence[Command], reduced_to: int) -> bool:

@@ -26,6 +26,7 @@ from streams.compute.protocol import (
 )
 from streams.ids import CollectionId
 from streams.progress import Antichain
+from streams.storage.maps import Map
 
 HYDRATING = "hydrating"
 """The state of a `Status` to which a `Hydration` belongs."""
@@ -55,10 +56,11 @@ class Observed:
     """All dataflows. `dropped` are the exports whose end a replica has confirmed.
 
     `heard` maps each replica process to the time of its last response in the current iteration,
-    which began at `since`; all responses until `now` are folded.
+    which began at `since`; all responses until `now` are folded. A response copies the square
+    root of the conditions at most, so what thousands of dataflows report stays cheap.
     """
 
-    conditions: Mapping[CollectionId, Condition] = field(default_factory=dict)
+    conditions: Map[CollectionId, Condition] = field(default_factory=Map)
     dropped: frozenset[CollectionId] = frozenset()
     heard: Mapping[str, float] = field(default_factory=dict)
     since: float = 0.0
@@ -105,8 +107,8 @@ class Observed:
 
     def forget(self, key: CollectionId) -> "Observed":
         """Return the state without an export that no caller asks for."""
-        conditions = {each: value for each, value in self.conditions.items() if each != key}
-        return replace(self, conditions=conditions, dropped=self.dropped - {key})
+        dropped = self.dropped - {key} if key in self.dropped else self.dropped
+        return replace(self, conditions=self.conditions.remove(key), dropped=dropped)
 
     def _moved(
         self, key: CollectionId, write: Antichain | None, output: Antichain | None
@@ -122,7 +124,7 @@ class Observed:
         return replace(self._with(key, after), dropped=dropped)
 
     def _with(self, key: CollectionId, condition: Condition) -> "Observed":
-        return replace(self, conditions={**self.conditions, key: condition})
+        return replace(self, conditions=self.conditions.set(key, condition))
 
 
 def _heard(before: Mapping[str, float], process: str, now: float) -> Mapping[str, float]:

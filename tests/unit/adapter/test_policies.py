@@ -13,7 +13,7 @@ from streams.progress import frontier
 from streams.storage import policy
 from streams.storage.events import Downgrade
 from streams.storage.maps import Map
-from tests.support.coordinating import NOW, Environment, eventually, since, with_orders
+from tests.support.coordinating import NOW, ORDERS, Environment, eventually, since, with_orders
 
 HOUR_MS = 3_600_000
 
@@ -159,6 +159,24 @@ def test_a_collection_that_stands_still_costs_a_beat_nothing(env, monkeypatch) -
     replica.append("u2", NOW + 50_000)
     eventually(lambda: since(env, "u2") == NOW + 48_999)
     assert set(looked) == {"u2"}
+
+
+def test_a_new_object_makes_no_other_looked_at(env, monkeypatch) -> None:
+    looked: list[str] = []
+
+    def downgrade(state, *more):
+        looked.append(state.id)
+        return policy.downgrade(state, *more)
+
+    with_orders(env)
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 hour')")
+    time.sleep(0.3)
+    monkeypatch.setattr("streams.adapter.history.downgrade", downgrade)
+    env.sql(ORDERS.replace("SOURCE orders", "SOURCE others"))
+    eventually(lambda: "s2" in looked)
+    assert set(looked) == {"s2"}
+    env.sql("ALTER SOURCE orders SET (RETAIN HISTORY FOR '1 minute')")
+    eventually(lambda: "s1" in looked)
 
 
 @pytest.mark.parametrize("sources", [1, 40])

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from streams.compute import history
 from streams.compute.controller import (
     Controller,
     command_topic,
@@ -13,6 +14,7 @@ from streams.compute.controller import (
 )
 from streams.compute.observed import Condition, Observed
 from streams.compute.protocol import (
+    Command,
     CreateDataflow,
     CreateInstance,
     Frontiers,
@@ -306,3 +308,24 @@ def test_the_last_hello_is_found_before_marks_of_others_transactions() -> None:
     others.commit([OutRecord(commands, None, b"from a transaction")])
     assert before is not None
     assert last_hello(broker.logs, commands) == before
+
+
+def test_a_create_does_not_look_through_all_that_was_created(logs, monkeypatch) -> None:
+    looked, reduce = [0], history.reduce
+
+    def counted(commands: Sequence[Command]) -> tuple[Command, ...]:
+        looked[0] += len(commands)
+        return reduce(commands)
+
+    for module in ("history", "controller"):
+        monkeypatch.setattr(f"streams.compute.{module}.reduce", counted)
+    one = controller(logs)
+    one.start([], [])
+    flows = [description(CollectionId(f"u{number}")) for number in range(400)]
+    for flow in flows:
+        one.create(flow)
+        one.create(flow)
+    assert looked[0] <= 10 * len(flows), "a reduction each time that the history has doubled"
+    replica = Replica(logs)
+    replica.run()
+    assert set(replica.session.running) == {each.export for each in flows}

@@ -1,4 +1,5 @@
 import itertools
+from math import isqrt
 
 import pytest
 
@@ -19,6 +20,7 @@ from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.kafka.memory import MemoryBroker
 from streams.progress import frontier
+from streams.storage import maps
 
 U1 = CollectionId("u1")
 RUNNING = Status(U1, "running")
@@ -95,3 +97,27 @@ def test_a_controller_lists_who_spoke_lately() -> None:
     writer.write("n0", [Alive()])
     one.poll(0)
     assert one.observed.replicas == {"r1-a"}
+
+
+@pytest.mark.parametrize("dataflows", [100, 10_000])
+def test_a_response_costs_no_look_at_what_the_others_said(monkeypatch, dataflows: int) -> None:
+    """Entries copied by each of many responses: a square root, where all were copied."""
+    observed = Observed()
+    for number in range(dataflows):
+        key = CollectionId(f"s{number}")
+        observed = hear(observed, "r1-a", 1.0, Frontiers(key, frontier(5)))
+    copied, made = [0], maps._made
+
+    def counted(base: dict[str, object], over: dict[str, object], count: int) -> object:
+        copied[0] += len(over) or len(base)
+        return made(base, over, count)
+
+    monkeypatch.setattr(maps, "_made", counted)
+    said = 500
+    for number in range(said):
+        key = CollectionId(f"s{number % dataflows}")
+        observed = hear(observed, "r1-a", 2.0, Frontiers(key, frontier(6)))
+    assert copied[0] > 0, "the map that is counted is the one in use"
+    assert copied[0] / said <= 3 * (isqrt(dataflows) + maps.SMALL)
+    assert observed.conditions[CollectionId("s1")].write == frontier(6)
+    assert len(observed.forget(CollectionId("s1")).conditions) == dataflows - 1
