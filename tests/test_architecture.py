@@ -75,9 +75,9 @@ DOORS: dict[str, set[str]] = {
     "fdb": {"schemas"},
     "confluent_kafka": {"streams.kafka"},
     "duckdb": {
-        "streams.trace.connection",
-        "streams.trace.kernel",
-        "streams.plan.binder",
+        "streams.trace.kernel.connection",
+        "streams.trace.kernel.kernel",
+        "streams.plan.bind.binder",
         "connectors.duckdb",
     },
     "sqlglot": {"streams.plan"},

@@ -31,7 +31,7 @@ from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
 from streams.storage.maps import Map
 from streams.storage.policy import Retention
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 ItemKind = Literal["source", "view", "sink"]
 

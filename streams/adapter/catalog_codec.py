@@ -22,7 +22,7 @@ from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Timestamp
 from streams.plan.physical import Column
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 
 def encode(event: CatalogEvent) -> bytes:

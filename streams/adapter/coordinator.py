@@ -53,14 +53,14 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.log import Chunks, Logs
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.plan import statements as sql
-from streams.plan.limits import too_deep
 from streams.plan.physical import Column
-from streams.plan.tokens import split, tokenize
+from streams.plan.sql import statements as sql
+from streams.plan.sql.limits import too_deep
+from streams.plan.sql.tokens import split, tokenize
 from streams.storage.policy import LagBehindUpper
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 log = logging.getLogger(__name__)
 

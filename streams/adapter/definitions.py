@@ -14,7 +14,7 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Topic
 from streams.kafka.topics import LONGEST_NAME, NAME_RULE, Topics, is_name
 from streams.plan.physical import Column
-from streams.plan.statements import (
+from streams.plan.sql.statements import (
     Alter,
     CreateMaterializedView,
     CreateSink,
@@ -24,7 +24,7 @@ from streams.plan.statements import (
     Retain,
 )
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 KINDS: Mapping[Kind, ItemKind] = {
     Kind.SOURCE: "source",

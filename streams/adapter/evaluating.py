@@ -22,9 +22,9 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.plan import statements as sql
 from streams.plan.physical import Column
-from streams.trace.functions import Function
+from streams.plan.sql import statements as sql
+from streams.trace.kernel.functions import Function
 
 
 class Evaluate(Protocol):

@@ -57,8 +57,8 @@ from streams.storage.shards import Shards
 from streams.storage.soundness import first_error
 from streams.storage.state import CollectionState
 from streams.trace.columns import int64
-from streams.trace.functions import Function
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.functions import Function
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000

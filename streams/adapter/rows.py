@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from streams.adapter.results import Rows
-from streams.trace.kernel import Kernel, data_schema, typed
+from streams.trace.kernel.kernel import Kernel, data_schema, typed
 from streams.trace.updates import flatten
 
 BLOCK = 1000

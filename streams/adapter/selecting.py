@@ -25,15 +25,15 @@ from streams.ids import Timestamp
 from streams.operators.once import once
 from streams.plan.compile import Selected
 from streams.trace.columns import int64
-from streams.trace.connection import (
+from streams.trace.kernel.connection import (
     OUT_OF_MEMORY,
     AnswerTooLarge,
     EvaluationFailed,
     KernelFailed,
     StatementRefused,
 )
-from streams.trace.functions import without_hash
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.functions import without_hash
+from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import expand
 
 _NO_ROOM = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})

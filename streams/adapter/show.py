@@ -9,8 +9,8 @@ from streams.adapter.definitions import blocking
 from streams.compute.observed import HYDRATING, Condition, Observed
 from streams.compute.protocol import Hydration
 from streams.ids import CollectionId
-from streams.plan.durations import spelled
 from streams.plan.physical import Column
+from streams.plan.sql.durations import spelled
 from streams.progress import Antichain, frontier
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
 from streams.storage.state import CollectionState

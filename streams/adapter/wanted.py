@@ -6,9 +6,9 @@ import pyarrow as pa
 
 from streams.adapter.workers.limits import too_much
 from streams.kafka.log import ChunkRef
-from streams.plan.bounded import Compared
+from streams.plan.analyses.bounded import Compared
 from streams.storage.options import Operator, overlaps
-from streams.trace.arrow import is_plain
+from streams.trace.kernel.arrow import is_plain
 
 
 @dataclass(slots=True)

@@ -22,8 +22,8 @@ from streams.app.signals import Stop
 from streams.compaction.runner import Round, Wish
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.storage.policy import LagBehindUpper, Policy, Until
 from streams.storage.shards import Shards
 

@@ -12,12 +12,12 @@ from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Merging
 from streams.compaction.work import Worker, reason_of
 from streams.ids import Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.positions import KafkaPositions
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.positions import KafkaPositions
+from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 _LOOK_EVERY_S = 0.2
 

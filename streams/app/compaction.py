@@ -17,7 +17,7 @@ from streams.app.service import Service
 from streams.app.signals import Stop
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.compaction.work import log_failure
-from streams.kafka.positions import KafkaPositions
+from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.topics import Topics
 
 log = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
-from streams.trace.room import is_full, says_full
+from streams.trace.arrange.room import is_full, says_full
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
     from streams.storage.shards import Shards

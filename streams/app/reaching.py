@@ -10,7 +10,7 @@ from typing import IO
 from streams.app.client import Client
 from streams.errors import Determinate, InvalidUsage
 from streams.files import write_whole
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
 

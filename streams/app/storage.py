@@ -29,12 +29,12 @@ from streams.app.up import (
     only_with,
 )
 from streams.errors import SlackwaterError
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
-from streams.kafka.positions import KafkaMarks
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.positions import KafkaMarks
+from streams.kafka.client.raw import RawReader
+from streams.kafka.client.transactions import Fenced, Transactions
 from streams.kafka.settings import ClientSettings
-from streams.kafka.transactions import Fenced, Transactions
 from streams.replica.crash import Crash
 from streams.storage.commands.crew import Threads
 from streams.storage.commands.service import CommandService

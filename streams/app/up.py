@@ -15,7 +15,7 @@ from streams.app.environment import MASTER, Environment, Settings
 from streams.app.failing import failed
 from streams.errors import Determinate, InvalidStatement, InvalidUsage
 from streams.kafka.choices import topic_choices
-from streams.plan.durations import milliseconds
+from streams.plan.sql.durations import milliseconds
 
 DIRECTORY = Path(".slackwater")
 

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 
 from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
+from streams.kafka.client.positions import Position
+from streams.kafka.client.raw import OffsetRange
 from streams.kafka.log import KEY_ERRORS, ChunkRef
-from streams.kafka.positions import Position
-from streams.kafka.raw import OffsetRange
 from streams.storage import upkeep
 from streams.storage.events import Reclaim
 from streams.storage.outcomes import Reclaimed
@@ -51,7 +51,7 @@ Floor = Mapping[int, int]
 
 
 class Records(Protocol):
-    """Reads a data topic as records; `streams.kafka.raw` and its twin in memory."""
+    """Reads a data topic as records; `streams.kafka.client.raw` and its twin in memory."""
 
     def ends(self, topic: Topic) -> dict[int, OffsetRange]:
         """Return the readable offsets of each partition."""
@@ -63,7 +63,7 @@ class Records(Protocol):
 
 
 class Positions(Protocol):
-    """Saves read positions of topics; `streams.kafka.positions` and its twin in memory."""
+    """Saves read positions of topics: `streams.kafka.client.positions`, its twin in memory."""
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
         """Return the saved positions of a topic's partitions."""

@@ -40,11 +40,11 @@ from streams.compaction.work import (
 from streams.errors import Corrupt
 from streams.ids import CollectionId
 from streams.java import java_for_spark, own_interrupt
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
 from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards, fresh_uuid
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 LIMITS = Limits(bucket_bytes=64 << 20, fetch_bytes=4 << 20)
 """Limits below those in one process: tasks share a machine's memory, and rows cross the JVM."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from streams.ids import Timestamp
 from streams.storage.read import Loaded
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import advance, consolidate, flatten, hash_columns
 
 ERRORS = pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from streams.compaction.reduce import ERRORS, Part, together
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 

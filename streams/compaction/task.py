@@ -25,7 +25,7 @@ from streams.storage.description import loads
 from streams.storage.ranges import with_ranges
 from streams.storage.read import Loaded, Piece
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 FETCH_BYTES = 16 << 20
 """Bytes of compressed chunks that are fetched together."""

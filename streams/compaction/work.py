@@ -29,7 +29,7 @@ from streams.storage import outcomes
 from streams.storage.events import Replace
 from streams.storage.outcomes import Outcome
 from streams.storage.shards import Shards, fresh_uuid
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ from streams.compute.reader import ResponseReader
 from streams.compute.writer import CommandWriter
 from streams.errors import Corrupt, Determinate
 from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.client.reading import records_until
 from streams.kafka.log import Logs
-from streams.kafka.reading import records_until
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.progress import EMPTY
 

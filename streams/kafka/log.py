@@ -1,7 +1,7 @@
 """The ports to Kafka: logs, which decide an order, and chunks, which are read by reference.
 
-Two implementations of each: in memory (`streams.kafka.memory`, the strict one, used by tests
-and by the in-process kit) and on a broker (`streams.kafka.broker`). Both pass
+Two implementations of each: in memory (`streams.kafka.memory.logs`, the strict one, used by
+tests and by the in-process kit) and on a broker (`streams.kafka.client.broker`). Both pass
 `tests/contract`.
 
 A *log* is a topic with one partition. A record is durable when `append` returns; when it raises

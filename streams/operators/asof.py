@@ -33,12 +33,12 @@ from streams.operators.join import Side, Sides
 from streams.operators.ranked import sort_keys_of
 from streams.operators.sight import beyond, keys
 from streams.plan.physical import Asof
-from streams.trace import order, ordered
+from streams.trace.arrange import order, ordered
+from streams.trace.arrange.leading import Gaps, within
+from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Ints, group, key_form, spans
-from streams.trace.diffs import followed
-from streams.trace.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.leading import Gaps, within
-from streams.trace.runs import Run, RunName
+from streams.trace.exact.diffs import followed
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import consolidate, flatten, key_columns
 
 _ALL = 1 << 40

@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from streams.operators.context import Scope
 from streams.operators.moments import Moments
-from streams.trace import multiset, order
+from streams.trace.arrange import multiset, order
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, group, int64, key_form, spans
-from streams.trace.diffs import copies, followed, plus, sum_at, sums
-from streams.trace.kernel import Kernel
-from streams.trace.runs import RunName
+from streams.trace.exact.diffs import copies, followed, plus, sum_at, sums
+from streams.trace.kernel.kernel import Kernel
 
 LARGEST_CHUNK = 1 << 18
 """Rows of pairs that are evaluated at once, unless one pair has more."""

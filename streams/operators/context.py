@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from streams.ids import Timestamp
 from streams.plan.physical import Dataflow, NodeId
-from streams.trace.kernel import Kernel
-from streams.trace.runs import PIECE, RunCache, RunFiles, RunName, SharedFile
+from streams.trace.arrange.runs import PIECE, RunCache, RunFiles, RunName, SharedFile
+from streams.trace.kernel.kernel import Kernel
 
 RunsByOperator = Mapping[str, list[RunName]]
 """An operator's runs in one bucket, as a checkpoint keeps them in JSON:

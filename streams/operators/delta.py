@@ -26,10 +26,10 @@ import pyarrow as pa
 from streams.operators import join
 from streams.operators.context import Ports, Scope, Stepped
 from streams.plan.physical import Arrange, Lookup
-from streams.trace import multiset
+from streams.trace.arrange import multiset
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, int64
-from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.runs import RunName
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 
 ROWS = "rows"

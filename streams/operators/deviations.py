@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from streams.operators.totals import DEVIATIONS, Slot, Totals, place
 from streams.plan.physical import Aggregate
-from streams.trace import floats
 from streams.trace.columns import Flags, Ints
-from streams.trace.rationals import Doubles, Integers, quotients, roots
+from streams.trace.exact import floats
+from streams.trace.exact.rationals import Doubles, Integers, quotients, roots
 
 _UNIT = 1 << 1074
 """Sums are in units of 1 / _UNIT, sums of products in units of its square."""

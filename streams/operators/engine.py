@@ -46,10 +46,10 @@ from streams.plan.physical import (
     Source,
     Temporal,
 )
-from streams.trace import pending
+from streams.trace.arrange import pending
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import HASH_SELF_TEST, hash_keys
-from streams.trace.kernel import ENGINE_VERSIONS, arrow_schema
-from streams.trace.runs import RunName
+from streams.trace.kernel.kernel import ENGINE_VERSIONS, arrow_schema
 from streams.trace.updates import flatten, key_columns, settle
 
 __all__ = [

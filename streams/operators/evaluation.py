@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from streams.operators.contents import Contents
 from streams.trace.columns import Ints, int64
-from streams.trace.connection import EvaluationFailed
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.kernel.connection import EvaluationFailed
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Evaluate = Callable[[pa.RecordBatch], pa.Table]
 """From the rows of pairs, with `p` and `i` first, to what they come to, `p` first."""

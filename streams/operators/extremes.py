@@ -29,11 +29,11 @@ from streams.operators import totals
 from streams.operators.context import Ports, Scope
 from streams.operators.moments import Moments
 from streams.operators.totals import Slot, Sum
-from streams.trace import order, ordered
+from streams.trace.arrange import order, ordered
+from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Groups, Ints, canonical, int64
-from streams.trace.diffs import followed, sums
-from streams.trace.kernel import Kernel
-from streams.trace.runs import Run, RunName
+from streams.trace.exact.diffs import followed, sums
+from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten
 
 NONE = np.iinfo(np.int64).max

@@ -17,7 +17,7 @@ from streams.operators.contents import Contents
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
 from streams.plan.physical import Aggregate
 from streams.trace.columns import Flags
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.kernel.kernel import Kernel, arrow_type
 from streams.trace.updates import flatten
 
 ROWS = "rows"

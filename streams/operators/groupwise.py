@@ -25,9 +25,9 @@ from streams.operators.context import ERRORS, NEGATIVE, Ports, Scope, Stepped
 from streams.operators.evaluation import Evaluate, Evaluated, Types, evaluate, port, source
 from streams.operators.moments import of_rows as moments_of
 from streams.plan.physical import Groupwise
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, canonical, int64
-from streams.trace.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.runs import RunName
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import consolidate, flatten, settle
 
 _ROWS = "rows"

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.columns import Flags, Ints, canonical, combined
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Shares = np.ndarray[tuple[int], np.dtype[np.float64]]
 

@@ -31,11 +31,11 @@ from streams.operators import join
 from streams.operators.context import ERRORS, NEGATIVE, Interval, Scope, Stepped
 from streams.operators.moments import Moments, of_rows
 from streams.plan.physical import Join
-from streams.trace import multiset
+from streams.trace.arrange import multiset
+from streams.trace.arrange.runs import Run, RunName, by_hash, lookup
 from streams.trace.columns import Flags, Ints, Words, canonical, hash_keys, int64, uint64
-from streams.trace.diffs import followed, negated, sum_by
-from streams.trace.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.runs import Run, RunName, by_hash, lookup
+from streams.trace.exact.diffs import followed, negated, sum_by
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import flatten, key_columns, with_diffs
 
 ITERATION = "BIGINT"

@@ -29,7 +29,8 @@ import pyarrow as pa
 from streams.operators import linear
 from streams.operators.context import Ports, Scope, Stepped
 from streams.plan.physical import Arrange, Asof, Expression, Join, Linear
-from streams.trace import multiset
+from streams.trace.arrange import multiset
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import (
     Ints,
     Words,
@@ -44,9 +45,8 @@ from streams.trace.columns import (
     spans,
     uint64,
 )
-from streams.trace.diffs import products
-from streams.trace.kernel import Kernel, arrow_schema, data_schema
-from streams.trace.runs import RunName
+from streams.trace.exact.diffs import products
+from streams.trace.kernel.kernel import Kernel, arrow_schema, data_schema
 from streams.trace.updates import flatten, key_columns, permuted
 
 SIDES = ("left", "right")

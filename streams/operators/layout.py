@@ -37,7 +37,7 @@ from streams.plan.physical import (
     Upsert,
     inputs,
 )
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 
 @dataclass(frozen=True, slots=True)

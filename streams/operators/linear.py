@@ -25,8 +25,8 @@ from streams.operators.context import ERRORS, Stepped
 from streams.operators.tolerant import tolerant
 from streams.plan.physical import Expression, Linear
 from streams.trace.columns import Flags, Ints, combined, int64
-from streams.trace.connection import EvaluationFailed, StatementRefused
-from streams.trace.kernel import Kernel, arrow_schema, arrow_type, data_schema
+from streams.trace.kernel.connection import EvaluationFailed, StatementRefused
+from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, data_schema
 from streams.trace.updates import flatten
 
 Computed = Mapping[tuple[str, str], pa.Array]

@@ -18,8 +18,8 @@ import pyarrow as pa
 from streams.operators.context import Emitted
 from streams.operators.engine import Context, Interval, Packet, advance, due, start
 from streams.plan.physical import Dataflow, NodeId
-from streams.trace.kernel import Kernel
-from streams.trace.runs import PIECE, RunName
+from streams.trace.arrange.runs import PIECE, RunName
+from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(slots=True)

@@ -51,8 +51,8 @@ from streams.plan.physical import (
     Threshold,
     TopK,
 )
-from streams.trace.kernel import arrow_schema
-from streams.trace.runs import RunCache, RunName, SharedFile
+from streams.trace.arrange.runs import RunCache, RunName, SharedFile
+from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
 
 _ERROR = ("VARCHAR",)

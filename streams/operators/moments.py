@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.trace.columns import Groups, Ints, Words, ascending, group, hash_keys, key_form
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

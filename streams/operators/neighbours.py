@@ -28,7 +28,7 @@ from streams.operators.prefixes import Sums, summed
 from streams.operators.ranked import Candidates
 from streams.operators.sight import Sight
 from streams.trace.columns import Flags, Ints, spans
-from streams.trace.diffs import plus, products
+from streams.trace.exact.diffs import plus, products
 
 MOST_CELLS = 1 << 18
 """Cells that are looked at together, unless one moment has more."""

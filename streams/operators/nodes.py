@@ -26,6 +26,7 @@ from streams.operators import (
 from streams.operators.context import Ports, Scope, Stepped
 from streams.operators.layout import layout
 from streams.operators.linear import Computed
+from streams.plan.analyses.reading import columns_read
 from streams.plan.physical import (
     Arrange,
     Asof,
@@ -48,11 +49,10 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
-from streams.plan.reading import columns_read
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import int64
-from streams.trace.diffs import negated
-from streams.trace.kernel import arrow_schema
-from streams.trace.runs import RunName
+from streams.trace.exact.diffs import negated
+from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten, with_diffs
 
 

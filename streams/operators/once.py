@@ -18,7 +18,7 @@ from streams.ids import Timestamp
 from streams.operators.context import ERRORS, Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Dataflow
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten, settle
 
 

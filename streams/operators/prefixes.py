@@ -14,11 +14,11 @@ import pyarrow as pa
 from streams.operators.moments import Moments
 from streams.operators.ranked import Candidates
 from streams.plan.physical import Before
-from streams.trace import order, ordered
+from streams.trace.arrange import order, ordered
+from streams.trace.arrange.runs import Run
 from streams.trace.columns import Ints, int64
-from streams.trace.diffs import plus, products, sum_at
-from streams.trace.kernel import Kernel, arrow_type
-from streams.trace.runs import Run
+from streams.trace.exact.diffs import plus, products, sum_at
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 Sums = npt.NDArray[np.int64]
 """A row for each column of the numbers."""

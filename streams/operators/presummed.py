@@ -25,11 +25,11 @@ from streams.operators.linear import pick, source_of
 from streams.operators.reduce import Shape
 from streams.operators.totals import COUNTED, NARROW, WIDE, Totals
 from streams.plan.physical import Linear
-from streams.trace import limbs
 from streams.trace.columns import Ints, combined, group, int64, key_form
-from streams.trace.connection import EvaluationFailed
-from streams.trace.diffs import products, sum_by
-from streams.trace.kernel import Kernel
+from streams.trace.exact import limbs
+from streams.trace.exact.diffs import products, sum_by
+from streams.trace.kernel.connection import EvaluationFailed
+from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import flatten
 
 FEWEST = 1 << 14

@@ -35,13 +35,13 @@ from streams.operators.extremes import Touched
 from streams.operators.interpolation import Between, between
 from streams.operators.moments import Moments
 from streams.plan.physical import Aggregate
-from streams.trace import order, ordered
+from streams.trace.arrange import order, ordered
+from streams.trace.arrange.keyed import Found
+from streams.trace.arrange.leading import leading
+from streams.trace.arrange.runs import Run
 from streams.trace.columns import Flags, Ints, int64
-from streams.trace.diffs import LARGEST, followed, largest, sum_at
-from streams.trace.kernel import Kernel, arrow_type
-from streams.trace.keyed import Found
-from streams.trace.leading import leading
-from streams.trace.runs import Run
+from streams.trace.exact.diffs import LARGEST, followed, largest, sum_at
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 INTERPOLATED = "quantile_cont"
 _NOWHERE = -1

@@ -17,10 +17,10 @@ from streams.operators.contents import Pairs, pairs_of
 from streams.operators.extremes import Touched
 from streams.operators.linear import source_of
 from streams.operators.moments import Moments
-from streams.trace import keyed, order
+from streams.trace.arrange import keyed, order
 from streams.trace.columns import Flags, Ints, combined
-from streams.trace.diffs import sums
-from streams.trace.kernel import Kernel
+from streams.trace.exact.diffs import sums
+from streams.trace.kernel.kernel import Kernel
 
 
 def changes(

@@ -32,10 +32,10 @@ from streams.operators.moments import of_rows as moments_of
 from streams.operators.quantiles import Quantile
 from streams.operators.totals import Slot, Sum, Totals
 from streams.plan.physical import Aggregate, Reduce
-from streams.trace import keyed
+from streams.trace.arrange import keyed
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Flags, Ints, canonical, group, int64, key_form, same
-from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.runs import RunName
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
 _KEYS = "keys"

@@ -22,9 +22,9 @@ from streams.errors import InvalidUsage
 from streams.operators import deviations
 from streams.operators.totals import DEVIATIONS, Slot, Sum, Totals, place
 from streams.plan.physical import Aggregate
-from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Ints
-from streams.trace.kernel import arrow_type
+from streams.trace.exact import floats, limbs
+from streams.trace.kernel.kernel import arrow_type
 
 _EXACT_DOUBLE = 1 << 53
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from streams.operators.linear import Computed, pick, source_of
 from streams.plan.physical import Dataflow, Linear, Source
-from streams.trace.connection import EvaluationFailed, StatementRefused
-from streams.trace.kernel import Kernel, data_schema
+from streams.trace.kernel.connection import EvaluationFailed, StatementRefused
+from streams.trace.kernel.kernel import Kernel, data_schema
 from streams.trace.updates import flatten
 
 LARGEST = 1 << 20

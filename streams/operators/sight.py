@@ -17,9 +17,9 @@ from streams.operators.linear import source_of
 from streams.operators.prefixes import Sums, weights
 from streams.operators.ranked import Candidates
 from streams.plan.physical import Reach, Span
-from streams.trace import order
+from streams.trace.arrange import order
 from streams.trace.columns import Ints, combined
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 _SUFFIX = 2
 """Bytes of the sort key of an empty text, which makes a BLOB of any key."""

@@ -34,12 +34,12 @@ import pyarrow.compute as pc
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.operators.linear import flags, outputs_of, source_of, tried
 from streams.plan.physical import Bound, Expression, Temporal
-from streams.trace import pending
+from streams.trace.arrange import pending
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Flags, Ints, combined, int64
-from streams.trace.connection import EvaluationFailed
-from streams.trace.diffs import negated
-from streams.trace.kernel import Kernel, data_schema
-from streams.trace.runs import RunName
+from streams.trace.exact.diffs import negated
+from streams.trace.kernel.connection import EvaluationFailed
+from streams.trace.kernel.kernel import Kernel, data_schema
 from streams.trace.updates import flatten
 
 PENDING = "pending"

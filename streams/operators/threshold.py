@@ -25,11 +25,11 @@ from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.plan.physical import MARKED, Rule, Threshold
-from streams.trace import keyed
+from streams.trace.arrange import keyed
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, int64
-from streams.trace.diffs import followed, sum_at
-from streams.trace.kernel import arrow_schema, data_schema
-from streams.trace.runs import RunName
+from streams.trace.exact.diffs import followed, sum_at
+from streams.trace.kernel.kernel import arrow_schema, data_schema
 from streams.trace.updates import flatten
 
 MOST = 1 << 40

@@ -33,12 +33,12 @@ from streams.operators.moments import Moments
 from streams.operators.moments import of_rows as moments_of
 from streams.operators.ranked import Candidates, Core
 from streams.plan.physical import TopK
-from streams.trace import keyed, order, ordered
+from streams.trace.arrange import keyed, order, ordered
+from streams.trace.arrange.leading import leading
+from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64, spans
-from streams.trace.diffs import LARGEST, copies, saturated
-from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.leading import leading
-from streams.trace.runs import Run, RunName
+from streams.trace.exact.diffs import LARGEST, copies, saturated
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
 _ROWS, _FIRST = "rows", "first"

@@ -15,9 +15,9 @@ import pyarrow as pa
 
 from streams.errors import InvalidUsage
 from streams.plan.physical import Aggregate
-from streams.trace import floats, limbs
 from streams.trace.columns import Flags, Groups, Ints, int64
-from streams.trace.diffs import followed, sum_at, sum_by
+from streams.trace.exact import floats, limbs
+from streams.trace.exact.diffs import followed, sum_at, sum_by
 
 Sum = limbs.Digits | floats.Digits | None
 

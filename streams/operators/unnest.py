@@ -13,7 +13,7 @@ import pyarrow as pa
 from streams.operators.context import Stepped
 from streams.operators.linear import source_of
 from streams.plan.physical import Unnest
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 
 

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from streams.operators.context import ERRORS, Ports, Scope, Stepped
 from streams.plan.physical import Upsert
-from streams.trace import keyed
+from streams.trace.arrange import keyed
+from streams.trace.arrange.runs import RunName
 from streams.trace.columns import Ints, canonical, group, hash_keys, int64, key_form
-from streams.trace.kernel import Kernel, arrow_schema, arrow_type
-from streams.trace.runs import RunName
+from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type
 from streams.trace.updates import flatten
 
 VALUE, DELETION, ERROR = 0, 1, 2

@@ -17,11 +17,11 @@ from streams.operators.moments import Moments
 from streams.operators.ranked import Changed, Core
 from streams.operators.sight import beyond, keys, peers_of
 from streams.plan.physical import Reach, Span
-from streams.trace import order
+from streams.trace.arrange import order
+from streams.trace.arrange.leading import Gaps, Leading, joined, within
+from streams.trace.arrange.runs import Run
 from streams.trace.columns import Flags, Ints, group
-from streams.trace.kernel import Kernel
-from streams.trace.leading import Gaps, Leading, joined, within
-from streams.trace.runs import Run
+from streams.trace.kernel.kernel import Kernel
 
 _ALL = 1 << 40
 """More rows than a group can have."""

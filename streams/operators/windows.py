@@ -42,11 +42,11 @@ from streams.operators.prefixes import columns_of, prefixes
 from streams.operators.ranked import Changed
 from streams.operators.sight import evaluated, sight
 from streams.plan.physical import Before, Groupwise, Reach
-from streams.trace import keyed, ordered
+from streams.trace.arrange import keyed, ordered
+from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64
-from streams.trace.diffs import copies
-from streams.trace.kernel import Kernel, Prepared, arrow_schema
-from streams.trace.runs import Run, RunName
+from streams.trace.exact.diffs import copies
+from streams.trace.kernel.kernel import Kernel, Prepared, arrow_schema
 from streams.trace.updates import consolidate, flatten
 
 _ROWS, _WRONG = "rows", "wrong"

@@ -5,23 +5,24 @@ from dataclasses import dataclass, replace
 
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
-from streams.plan import carriers, ir, mutual, render
+from streams.plan import ir, render
 from streams.plan import json as plans
-from streams.plan.bind import bind, bind_shown
-from streams.plan.bind_order import Ordered
-from streams.plan.binder import Binder, binder
-from streams.plan.draw import draw
-from streams.plan.explain import explain_logical, explain_physical
-from streams.plan.intervals import carriable
-from streams.plan.lower import lower
-from streams.plan.passes import optimise
+from streams.plan.analyses.temporal import refuse_elsewhere
+from streams.plan.bind import mutual
+from streams.plan.bind.binder import Binder, binder
+from streams.plan.bind.orders import Ordered
+from streams.plan.bind.query import bind, bind_shown
+from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refuse_unstable
+from streams.plan.display.draw import draw
+from streams.plan.display.explain import explain_logical, explain_physical
+from streams.plan.lowering.intervals import carriable
+from streams.plan.lowering.lower import lower
+from streams.plan.passes import carriers, optimise
+from streams.plan.passes.settle import settle
 from streams.plan.physical import Column, Dataflow, Source
 from streams.plan.record import Record
-from streams.plan.refusals import refuse, refuse_today, refuse_types, refuse_unstable
 from streams.plan.scalar import Ref, Scalar, refs
-from streams.plan.settle import settle
-from streams.plan.temporal import refuse_elsewhere
-from streams.trace.functions import Function, named, without_hash
+from streams.trace.kernel.functions import Function, named, without_hash
 
 
 @dataclass(frozen=True, slots=True)

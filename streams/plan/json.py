@@ -44,7 +44,7 @@ from streams.plan.physical import (
     Upsert,
 )
 from streams.plan.record import Record
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 
 def dumps(dataflow: Dataflow) -> str:

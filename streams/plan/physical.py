@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streams.ids import CollectionId
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 NodeId = int
 

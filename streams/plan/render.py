@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from streams.plan.physical import Expression
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar, carrier
 from streams.plan.typenames import identifier, quoted
-from streams.trace import unions
-from streams.trace.functions import without_hash
+from streams.trace.kernel import unions
+from streams.trace.kernel.functions import without_hash
 
 _WORD = re.compile(r"[a-z_][a-z0-9_]*\Z")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from streams.trace.unions import carried
+from streams.trace.kernel.unions import carried
 
 
 class Form(Enum):

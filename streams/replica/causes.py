@@ -13,7 +13,7 @@ import re
 
 from streams.errors import Determinate, Indeterminate
 from streams.replica.trouble import Failure, Kind
-from streams.trace.room import says_full
+from streams.trace.arrange.room import says_full
 
 LONGEST = 500
 """Longest cause in characters: it goes into a status, for display."""

@@ -28,7 +28,7 @@ from streams.progress import Antichain, frontier, meet_all
 from streams.replica.descriptor import Load, Runs
 from streams.replica.trouble import NOWHERE, Isolation, Place, Trouble
 from streams.storage.events import Offsets
-from streams.trace.runs import file_of
+from streams.trace.arrange.runs import file_of
 
 
 class Phase(Enum):

@@ -14,7 +14,7 @@ from streams.replica.ingest.source import Resources
 from streams.storage import read
 from streams.storage.read import Piece
 from streams.trace.columns import combined, int64
-from streams.trace.diffs import negated
+from streams.trace.exact.diffs import negated
 
 Loaded = tuple[pa.Table, pa.Table]
 """Updates c0 .. cn, time, diff; and errors error, time, diff."""

@@ -24,8 +24,8 @@ from streams.compute.description import DataflowDescription
 from streams.compute.protocol import CreateInstance
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import Topics
 from streams.replica.bell import Bell
 from streams.replica.checkpoints import Store

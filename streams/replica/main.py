@@ -37,7 +37,7 @@ from streams.compute.session import (
 from streams.compute.writer import ResponseWriter
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topics import Topics
 from streams.replica.answers import Answers
 from streams.replica.causes import cause_of

@@ -17,7 +17,7 @@ from streams.operators.shared import Wanted
 from streams.plan.physical import Import
 from streams.replica.descriptor import ChunkLoad, Load, Share
 from streams.storage.read import Piece
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 
 Origin = tuple[Topic, tuple[Piece, ...]] | CollectionId

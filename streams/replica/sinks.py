@@ -14,8 +14,8 @@ from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Response
 from streams.compute.sinks import sink_responses, sink_spec
 from streams.ids import CollectionId
+from streams.kafka.client.transactions import Transactions
 from streams.kafka.settings import ClientSettings
-from streams.kafka.transactions import Transactions
 from streams.storage.shards import Shards
 from streams.storage.sink_runner import SinkRunner, SinkStatus
 

@@ -36,7 +36,7 @@ from streams.replica.descriptor import Descriptor, Load, Runs, Share, Undo
 from streams.replica.loading import Loader
 from streams.replica.packed import Head, Kind, Message, blobs, pack, rows, unpack
 from streams.replica.sharing import Sharing
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
 
 log = logging.getLogger(__name__)

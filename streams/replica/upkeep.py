@@ -23,7 +23,7 @@ from streams.replica.recording import Recorder
 from streams.replica.scheduler import Scheduler
 from streams.replica.work import Quiet
 from streams.storage.upkeep import keep_small
-from streams.trace.room import lacking
+from streams.trace.arrange.room import lacking
 
 log = logging.getLogger(__name__)
 

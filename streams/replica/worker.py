@@ -8,8 +8,8 @@ import uuid
 from functools import cache, lru_cache
 from pathlib import Path
 
-from streams.kafka.chunks import KafkaChunks
-from streams.kafka.raw import RawReader
+from streams.kafka.client.chunks import KafkaChunks
+from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.operators import shared
 from streams.operators.engine import Context
@@ -19,7 +19,7 @@ from streams.plan.physical import Dataflow
 from streams.replica import descriptor
 from streams.replica.descriptor import Descriptor
 from streams.replica.ingest.source import Resources
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 
 @cache

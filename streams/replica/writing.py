@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import chunk
-from streams.kafka.chunks import KafkaChunks
+from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.log import ChunkRef, ChunkWrite
 from streams.operators.engine import Emitted
 from streams.replica.descriptor import Output
 from streams.storage.ranges import with_ranges
-from streams.trace.arrow import empty_table
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.arrow import empty_table
+from streams.trace.kernel.kernel import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
+from streams.kafka.client.patience import is_worth_waiting
 from streams.kafka.log import ChunkRef, Chunks, Entry, Logs, Truncated
-from streams.kafka.patience import is_worth_waiting
 from streams.storage import rollup
 from streams.storage.events import Rollup
 from streams.storage.group import Group, decode

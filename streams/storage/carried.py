@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.storage.accepted import Misfit
-from streams.trace.kernel import printed
-from streams.trace.types import parts
-from streams.trace.unions import has_union
+from streams.trace.kernel.kernel import printed
+from streams.trace.kernel.types import parts
+from streams.trace.kernel.unions import has_union
 
 
 def check_unions(column: pa.ChunkedArray, duckdb_type: str) -> None:

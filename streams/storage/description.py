@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from schemas.stream import brief
 from streams.errors import InvalidUsage
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 
 
 @dataclass(frozen=True, slots=True)

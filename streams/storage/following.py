@@ -18,8 +18,8 @@ from functools import partial
 
 from streams.errors import Corrupt, Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
+from streams.kafka.client.patience import is_worth_waiting
 from streams.kafka.log import Entry, Logs, Tail, Truncated
-from streams.kafka.patience import is_worth_waiting
 from streams.storage.awaiting import Awaiting
 from streams.storage.events import Event
 from streams.storage.group import MADE_ANEW, Group, OpenAgain, is_lost, lost

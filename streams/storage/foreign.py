@@ -23,7 +23,7 @@ from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, described
 from streams.storage.description import Description
 from streams.storage.limits import LARGEST_ROWS, TooLarge
 from streams.storage.written import WrongRows, conform
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 
 AT_ONCE = 16
 """Chunks that are fetched together, which bounds the bytes in memory."""

@@ -17,7 +17,7 @@ from streams.errors import InvalidUsage
 from streams.ids import Timestamp
 from streams.kafka.log import ChunkRef, Limit, Range
 from streams.storage.description import Description
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
 
 Value = str | int | float | bool | bytes

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streams.ids import Timestamp
-from streams.trace.diffs import LARGEST, saturated
+from streams.trace.exact.diffs import LARGEST, saturated
 
 Hashes = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]

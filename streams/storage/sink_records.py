@@ -18,7 +18,7 @@ from schemas.keys import pack
 from schemas.rows import RowSchema, encode_rows, key_values, row_schema
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp, Topic
-from streams.kafka.transactions import OutRecord
+from streams.kafka.client.transactions import OutRecord
 from streams.storage.description import Description
 from streams.storage.sink import (
     Changes,
@@ -32,7 +32,7 @@ from streams.storage.sink import (
 )
 from streams.storage.soundness import alive
 from streams.trace.columns import int64
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import advance, at, consolidate, flatten, hash_columns
 
 TIME_HEADER = "slackwater-time"

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.transactions import Fenced, OutRecord
+from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.progress import frontier
 from streams.storage.description import loads
 from streams.storage.events import Downgrade
@@ -31,7 +31,7 @@ from streams.storage.shards import Shards
 from streams.storage.sink import NO_KEYS, Hashes
 from streams.storage.sink_progress import Progress, decode, encode, transactions
 from streams.storage.sink_records import Interval, Recorder
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ RETRY_S = 1.0
 
 
 class Writer(Protocol):
-    """Transactions under one name (`streams.kafka.transactions`)."""
+    """Transactions under one name (`streams.kafka.client.transactions`)."""
 
     def init(self) -> None:
         """Fence the earlier sessions."""

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from streams.ids import Timestamp
 from streams.trace.columns import combined, group, int64
-from streams.trace.diffs import sum_by
+from streams.trace.exact.diffs import sum_by
 
 
 def alive(errors: pa.Table, time: Timestamp) -> pa.Table:

@@ -31,11 +31,11 @@ import pyarrow as pa
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import topic_choices
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import ChunkRef, Unanswered
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain
 from streams.storage.asking import Asking
@@ -60,7 +60,7 @@ from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.status import Status
 from streams.storage.subscription import Subscription
 from streams.storage.writing import Write, Writing, bound
-from streams.trace.pool import KernelPool
+from streams.trace.kernel.pool import KernelPool
 
 T = TypeVar("T")
 

@@ -44,7 +44,7 @@ from streams.storage.read import (
 )
 from streams.storage.shards import Shards
 from streams.storage.state import CollectionState
-from streams.trace.pool import KernelPool
+from streams.trace.kernel.pool import KernelPool
 from streams.trace.updates import consolidate, flatten
 
 SLICE_MS = 1_000

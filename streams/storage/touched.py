@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streams.kafka.log import ChunkRef, Range
 from streams.storage.ranges import range_of
 from streams.trace.columns import key_form
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import consolidate, flatten
 
 

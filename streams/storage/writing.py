@@ -29,8 +29,8 @@ from streams.storage.written import (
     check_times,
     conform,
 )
-from streams.trace.kernel import arrow_schema
-from streams.trace.pool import KernelPool
+from streams.trace.kernel.kernel import arrow_schema
+from streams.trace.kernel.pool import KernelPool
 from streams.trace.updates import flatten
 
 

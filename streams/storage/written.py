@@ -23,8 +23,8 @@ from streams.storage.limits import MOST_DIFF
 from streams.storage.read import LAST
 from streams.trace import updates as trace
 from streams.trace.columns import group, int64, key_form
-from streams.trace.diffs import running
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.exact.diffs import running
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 
 class WrongRows(InvalidUsage):

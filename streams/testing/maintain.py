@@ -45,16 +45,16 @@ from streams.ids import CollectionId
 from streams.operators.context import ERRORS
 from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
+from streams.plan.bind.functions import function_of
 from streams.plan.compile import Compiled, Relation, compile_view
-from streams.plan.functions import function_of
 from streams.plan.physical import Column
-from streams.plan.statements import CreateFunction, parse
+from streams.plan.sql.statements import CreateFunction, parse
 from streams.trace import updates as trace
 from streams.trace.columns import Ints, int64
-from streams.trace.diffs import copies
-from streams.trace.functions import Function
-from streams.trace.kernel import Kernel, arrow_schema, arrow_type, printed, typed
-from streams.trace.unions import as_struct, has_union
+from streams.trace.exact.diffs import copies
+from streams.trace.kernel.functions import Function
+from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type, printed, typed
+from streams.trace.kernel.unions import as_struct, has_union
 
 if TYPE_CHECKING:
     from streams.testing.spark import SparkDataflow

@@ -32,7 +32,7 @@ from streams.replica import report
 from streams.replica.descriptor import Runs
 from streams.replica.packed import SCHEMA, Head, Kind, Message, blobs, pack, rows, unpack
 from streams.replica.spark import SparkSettings, spark_session
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 BLOBS = "bucket int, blob binary"
 PLAN = "plan"

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streams.trace.kernel import Kernel
-from streams.trace.nested import exact
+from streams.trace.kernel.kernel import Kernel
+from streams.trace.kernel.nested import exact
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

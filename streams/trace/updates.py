@@ -25,8 +25,8 @@ from streams.trace.columns import (
     int64,
     key_form,
 )
-from streams.trace.diffs import copies, sum_by
-from streams.trace.kernel import Kernel
+from streams.trace.exact.diffs import copies, sum_by
+from streams.trace.kernel.kernel import Kernel
 
 TIME, DIFF = "time", "diff"
 

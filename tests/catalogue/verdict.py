@@ -10,7 +10,7 @@ import pyarrow as pa
 from streams.errors import InvalidStatement
 from streams.plan.typenames import stored as stored_type
 from streams.testing import Maintained, maintain
-from streams.trace.unions import as_union, carried
+from streams.trace.kernel.unions import as_union, carried
 from tests.catalogue.candidates import Candidate
 from tests.catalogue.oracle import Answer, Oracle, Rows
 from tests.catalogue.values import LAST, TYPES, updates

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from streams.ids import Topic
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 

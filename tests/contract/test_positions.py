@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from streams.ids import Offset, Topic
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryMarks, MemoryPositions
-from streams.kafka.positions import KafkaMarks, KafkaPositions, Mark, Position
+from streams.kafka.client.positions import KafkaMarks, KafkaPositions, Mark, Position
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryMarks, MemoryPositions
 from streams.kafka.topics import TopicKind
 
 _numbers = itertools.count()

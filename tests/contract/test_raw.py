@@ -8,13 +8,13 @@ import pytest
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RAW_SCHEMA, RawReader
+from streams.kafka.client.transactions import Fenced, OutRecord, Transactions
 from streams.kafka.log import Truncated
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader, MemoryTransactions
-from streams.kafka.raw import RAW_SCHEMA, RawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader, MemoryTransactions
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES, TopicKind
-from streams.kafka.transactions import Fenced, OutRecord, Transactions
 from tests.contract.conftest import now_ms
 
 _ids = itertools.count()

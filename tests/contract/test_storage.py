@@ -13,10 +13,10 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.faulty import UNKNOWN, Fault, FaultyLogs
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.log import Logs, Truncated
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.faulty import UNKNOWN, Fault, FaultyLogs
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import (

@@ -6,8 +6,8 @@ import pytest
 
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka import clients
-from streams.kafka.admin import KafkaTopics
+from streams.kafka.client import clients
+from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 

@@ -11,7 +11,7 @@ import pytest
 
 from streams.compaction.collector import Collector
 from streams.ids import CapabilityId, CollectionId
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import Antichain, frontier
 from streams.replica.commit import STAGE_LEASE_MS
 from streams.replica.config import Budgets

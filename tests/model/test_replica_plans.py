@@ -13,12 +13,12 @@ from streams.compaction import plan
 from streams.compaction.collector import Collector
 from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, CollectionId
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.replica.holds import LEASE_MS
 from streams.replica.scheduler import LaneName
 from streams.storage.events import Acquire, Downgrade, Drop, Reclaim, Right
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica, World
 

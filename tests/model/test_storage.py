@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from streams.errors import Determinate, InvalidUsage
-from streams.kafka.faulty import Fault, FaultyBroker
-from streams.kafka.patience import Patience, PatientChunks
+from streams.kafka.client.patience import Patience, PatientChunks
+from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import (

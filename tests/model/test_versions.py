@@ -19,7 +19,7 @@ from streams.replica.scheduler import LANES
 from streams.replica.views import output_of
 from streams.storage.events import Append
 from streams.storage.outcomes import Appended
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.support import judging
 from tests.support.market import Market, settle
 from tests.support.racing import SEEDS, act_at_random

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from streams.ids import CollectionId
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.random_sql import tables as random_tables
 from tests.random_sql.chance import Chance
 from tests.random_sql.scalars import FUNCTIONS, declared

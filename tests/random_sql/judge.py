@@ -39,10 +39,10 @@ from streams.plan.passes import optimise
 from streams.plan.typenames import stored
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
-from streams.trace.connection import create
-from streams.trace.functions import vectorised
-from streams.trace.kernel import Kernel, arrow_type
-from streams.trace.unions import as_union, carried
+from streams.trace.kernel.connection import create
+from streams.trace.kernel.functions import vectorised
+from streams.trace.kernel.kernel import Kernel, arrow_type
+from streams.trace.kernel.unions import as_union, carried
 from tests.random_sql.case import Case, catalog, spans_times
 from tests.random_sql.tables import Table
 from tests.support.plan_sql import to_sql

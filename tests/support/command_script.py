@@ -10,7 +10,7 @@ from collections import Counter
 from typing import Any
 
 from streams.ids import CollectionId
-from streams.kafka.transactions import Fenced
+from streams.kafka.client.transactions import Fenced
 from streams.storage.options import Options
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, stream
 from tests.support.datadriven import Case

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from schemas import codec
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryMarks, MemoryRawReader, MemoryTransactions
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryMarks, MemoryRawReader, MemoryTransactions
 from streams.storage.commands.crew import Crew, Inline
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring

@@ -10,7 +10,7 @@ from streams.adapter.coordinator import Cluster, Coordinator, CoordinatorSetting
 from streams.adapter.results import Complete, Failed, Progress, Result, Rows
 from streams.adapter.workers.pool import Workers
 from streams.ids import CollectionId, Topic
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.shards import Shards

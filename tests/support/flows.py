@@ -18,8 +18,8 @@ from streams.operators.engine import Interval
 from streams.operators.local import LocalDataflow
 from streams.plan.physical import Column, Dataflow, Import, Node, Source
 from streams.trace import updates as trace
-from streams.trace.kernel import Kernel, arrow_schema
-from streams.trace.runs import PIECE
+from streams.trace.arrange.runs import PIECE
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.model.collection import Contents, Row, Update
 
 LAST = 6

@@ -9,7 +9,7 @@ from streams.ids import CollectionId, Timestamp
 from streams.plan.compile import Relation
 from streams.storage import read
 from streams.storage.shards import Shards
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 from tests.support.logical_time import set_time
 
 

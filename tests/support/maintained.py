@@ -8,8 +8,8 @@ from typing import Literal
 import duckdb
 
 from streams.testing import Maintained, maintain
-from streams.trace.kernel import printed
-from streams.trace.unions import as_struct
+from streams.trace.kernel.kernel import printed
+from streams.trace.kernel.unions import as_struct
 from tests.support.plan_tables import LITERALS, NESTED, VALUES, answer, connect
 
 POOL = {kind: literals for kind, *literals in (VALUES | NESTED).values()} | LITERALS

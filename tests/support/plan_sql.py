@@ -8,8 +8,9 @@ import itertools
 from collections.abc import Sequence
 
 from streams.operators.tolerant import tolerant
-from streams.plan import grouped, ir
-from streams.plan.fallible import can_fail
+from streams.plan import ir
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.lowering import grouped
 from streams.plan.render import sql
 from streams.plan.scalar import Ref, Scalar
 from streams.plan.typenames import quoted

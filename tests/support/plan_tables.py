@@ -10,7 +10,7 @@ import duckdb
 from streams.ids import CollectionId
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
-from streams.trace.unions import as_struct, as_union
+from streams.trace.kernel.unions import as_struct, as_union
 
 # Every type DuckDB has that a table can hold, with values at its edges.
 VALUES = {

@@ -19,7 +19,7 @@ from streams.progress import EMPTY, frontier
 from streams.storage.events import Append, Part
 from streams.storage.outcomes import Appended
 from streams.storage.shards import Shards
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 
 _names = itertools.count()
 ALIVE_EVERY_S = 2.0

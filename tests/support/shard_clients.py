@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from streams.ids import CollectionId
 from streams.kafka.log import Logs
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.description import Description
 from streams.storage.events import Append, Part

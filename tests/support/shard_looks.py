@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from streams.app.shard.attach import Attached
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from tests.support.shard_clients import client
 
 

@@ -20,9 +20,9 @@ from streams.compute.description import (
 )
 from streams.compute.reclocking import Ends
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.memory import MemoryBroker, MemoryChunks
-from streams.kafka.memory_records import MemoryRawReader
-from streams.kafka.memory_store import Store as MemoryStore
+from streams.kafka.memory.logs import MemoryBroker, MemoryChunks
+from streams.kafka.memory.records import MemoryRawReader
+from streams.kafka.memory.store import Store as MemoryStore
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.operators.engine import Context
@@ -49,7 +49,7 @@ from streams.replica.upkeep import Idler, Keeper
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Right
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 BUCKETS = 2
 START_MS = 1_000_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streams.ids import CollectionId
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability
 from streams.storage.description import Description

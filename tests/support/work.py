@@ -7,8 +7,8 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from streams.trace import multiset, ordered
-from streams.trace.kernel import Prepared
+from streams.trace.arrange import multiset, ordered
+from streams.trace.kernel.kernel import Prepared
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typer.exceptions import TyperException
 
 from streams.adapter.show import COLUMNS
 from streams.app.commands import app
-from streams.plan.statements import parse
+from streams.plan.sql.statements import parse
 from streams.replica.flow import Phase
 from tests.unit.test_law import MODULE, PATH
 

@@ -30,11 +30,11 @@ from streams.adapter.workers.requests import (
 from streams.errors import SlackwaterError
 from streams.ids import Timestamp
 from streams.plan import json as plans
-from streams.plan.binder import canonical_columns
-from streams.plan.bounded import compared
+from streams.plan.analyses.bounded import compared
+from streams.plan.analyses.reading import columns_imported
+from streams.plan.bind.binder import canonical_columns
+from streams.plan.bind.functions import function_of
 from streams.plan.compile import Selected, compile_select, compile_view, drawn, explain
-from streams.plan.functions import function_of
-from streams.plan.reading import columns_imported
 from streams.plan.source_types import refuse_source_types
 
 BLOCK_BYTES = 1 << 20

@@ -32,7 +32,7 @@ from streams.adapter.workers.frames import DATA, END, REQUEST, receive, send
 from streams.adapter.workers.limits import Limits
 from streams.adapter.workers.requests import Ended, Request
 from streams.errors import InvalidStatement, SlackwaterError
-from streams.plan.limits import too_deep
+from streams.plan.sql.limits import too_deep
 
 log = logging.getLogger(__name__)
 

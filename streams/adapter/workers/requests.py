@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 
 from streams.adapter.workers.frames import Garbled
 from streams.ids import CollectionId, Timestamp
-from streams.plan.bounded import OPERATORS, Compared
+from streams.plan.analyses.bounded import OPERATORS, Compared
 from streams.plan.compile import Relation
 from streams.plan.physical import Column
-from streams.plan.statements import CreateFunction
-from streams.trace.functions import Function
+from streams.plan.sql.statements import CreateFunction
+from streams.trace.kernel.functions import Function
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from streams.app.environment import Environment, Settings
 from streams.app.services import now_ms
 from streams.errors import Determinate
 from streams.ids import CollectionId
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.publish import Publisher
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.publish import Publisher
+from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage.shards import Shards
 

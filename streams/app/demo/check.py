@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streams.ids import Timestamp
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

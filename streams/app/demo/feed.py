@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 TOPICS = ("airlines", "airports", "planes", "weather", "flights", "plane_state")
 

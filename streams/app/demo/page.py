@@ -11,7 +11,7 @@ from rich.table import Table
 
 from streams.app.demo.views import View
 from streams.app.demo.watch import Followed
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ from streams.app.services import now_ms
 from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.publish import Publisher
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.publish import Publisher
+from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import description, read
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 PARTITIONS = 2
 SETTLE_TIMEOUT_S = 300.0

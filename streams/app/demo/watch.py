@@ -8,7 +8,7 @@ import pyarrow as pa
 from streams.ids import CollectionId, Timestamp
 from streams.storage import description, read
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import as_batch, consolidate
 
 

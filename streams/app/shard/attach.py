@@ -19,8 +19,8 @@ from streams.app.services import now_ms
 from streams.app.shard.space import SCAN_SCHEMA, Space, space_of, with_scan
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId, Offset, Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.raw import OffsetRange, RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import OffsetRange, RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
 from streams.storage.directory import REGISTRY
@@ -32,7 +32,7 @@ _AT_ONCE = 64
 
 
 class Records(Protocol):
-    """Reads the records of a data topic (`streams.kafka.raw`)."""
+    """Reads the records of a data topic (`streams.kafka.client.raw`)."""
 
     def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
         """What can be read of each partition now."""

@@ -105,7 +105,7 @@ def reader_of(at: Attached, id_: str, stopping: Stop) -> "Reader":
     """A reader of a shard, until it is asked to stop. Errors: as `Attached.find`."""
     # what evaluates rows takes seconds to load: only where rows are read
     from streams.app.shard.reading import Reader  # noqa: PLC0415
-    from streams.trace.kernel import Kernel  # noqa: PLC0415
+    from streams.trace.kernel.kernel import Kernel  # noqa: PLC0415
 
     return Reader(at.shards, at.find(id_), Kernel(), stopping)
 

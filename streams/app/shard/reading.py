@@ -37,7 +37,7 @@ from streams.storage.read import (
 from streams.storage.shards import Shards
 from streams.storage.soundness import alive, summed
 from streams.storage.state import CollectionState
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
 
 BEAT_MS = 1000

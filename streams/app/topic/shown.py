@@ -13,7 +13,7 @@ from functools import cache
 from uuid import UUID
 
 from schemas import keys, rows
-from streams.kafka.records import TopicRecord
+from streams.kafka.client.records import TopicRecord
 
 SchemaOf = Callable[[bytes], str | None]
 """The schema, as JSON, that a fingerprint of 8 bytes stands for; None for none."""

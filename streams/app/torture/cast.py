@@ -14,7 +14,7 @@ from streams.compaction.task import Limits
 from streams.compaction.work import Worker
 from streams.ids import CollectionId
 from streams.storage import Storage
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 GROUPS = {"alone": 1, "pair": 2, "three": 3}
 """How many collections each group holds."""

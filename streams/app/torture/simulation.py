@@ -17,13 +17,13 @@ from streams.app.torture.judge import last_looks
 from streams.app.torture.seat import Seat, Target
 from streams.app.torture.truth import Verdict, judge
 from streams.errors import Determinate, Indeterminate, SlackwaterError
-from streams.kafka.faulty import Fault, FaultyBroker
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
-from streams.kafka.patience import Patience, PatientChunks
+from streams.kafka.client.patience import Patience, PatientChunks
+from streams.kafka.memory.faulty import Fault, FaultyBroker
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.storage import Storage
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 ROLES = ("writer", "writer", "writer", "guest", "guest", "reader", "reader", "reader")
 KEEPERS = ("keeper", "janitor", "janitor")

@@ -19,10 +19,10 @@ from streams.app.torture.writers import GUEST_LEASE_MS
 from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.files import write_whole
 from streams.ids import CapabilityId, CollectionId
-from streams.kafka.raw import RawReader
+from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 LONGEST_PAUSE_S = 0.03
 

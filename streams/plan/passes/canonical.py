@@ -12,8 +12,14 @@ values that an aggregate of DuckDB's shows: it gets the rows in an order that pa
 
 from dataclasses import replace
 
-from streams.plan.aggregates import EXTREMES
-from streams.plan.equality import is_shown, least, representative, shows_values, with_one_nan
+from streams.plan.analyses.aggregates import EXTREMES
+from streams.plan.analyses.equality import (
+    is_shown,
+    least,
+    representative,
+    shows_values,
+    with_one_nan,
+)
 from streams.plan.ir import (
     AggregateCall,
     Distinct,

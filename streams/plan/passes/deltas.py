@@ -20,9 +20,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from streams.plan.equijoin import Side, side, with_keys
-from streams.plan.estimates import looks_unique
-from streams.plan.fallible import can_fail
+from streams.plan.analyses.equijoin import Side, side, with_keys
+from streams.plan.analyses.estimates import looks_unique
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.analyses.paths import Equal, equals, paths, shared, starts
+from streams.plan.analyses.temporal import is_temporal
+from streams.plan.analyses.unique import is_unique
 from streams.plan.ir import (
     DeltaJoin,
     Filter,
@@ -35,10 +38,7 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.passes.prune import pick
-from streams.plan.paths import Equal, equals, paths, shared, starts
 from streams.plan.scalar import Call, Ref, Scalar, equality, refs, remap
-from streams.plan.temporal import is_temporal
-from streams.plan.unique import is_unique
 
 MOST_INPUTS = 6
 """A delta join of n inputs has n (n - 1) lookups: beyond, they would outweigh the state."""

@@ -10,8 +10,9 @@ by being written into the other side. Leaves behind: no Product.
 
 from dataclasses import dataclass, replace
 
-from streams.plan.equijoin import Side, equalities, joined, keyed, side
-from streams.plan.fallible import can_fail
+from streams.plan.analyses.equijoin import Side, equalities, joined, keyed, side
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.analyses.temporal import is_temporal
 from streams.plan.ir import (
     Filter,
     Product,
@@ -24,7 +25,6 @@ from streams.plan.ir import (
 )
 from streams.plan.passes.prune import pick
 from streams.plan.scalar import Ref, Scalar, refs, substitute
-from streams.plan.temporal import is_temporal
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from streams.plan.estimates import (
+from streams.plan.analyses.estimates import (
     Decibels,
     is_guess,
     looks_unique,
@@ -31,6 +31,7 @@ from streams.plan.estimates import (
     unfiltered,
     values,
 )
+from streams.plan.analyses.unique import is_one_row, same_column
 from streams.plan.ir import (
     Filter,
     Get,
@@ -44,7 +45,6 @@ from streams.plan.ir import (
 )
 from streams.plan.passes.prune import pick
 from streams.plan.scalar import Scalar, equality, refs, remap
-from streams.plan.unique import is_one_row, same_column
 
 EVERY_ORDER = 8
 _REFERS: Decibels = 5

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from streams.plan.analyses.repeated import repeated, states
+from streams.plan.analyses.unique import is_single
 from streams.plan.ir import (
     PAIRED,
     DeltaJoin,
@@ -39,9 +41,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
-from streams.plan.repeated import repeated, states
 from streams.plan.scalar import Literal, Ref, Scalar, refs, remap
-from streams.plan.unique import is_single
 
 # SQL has no rows without columns: where only the number of rows matters, they have this one.
 _NOTHING = Literal("true", "BOOLEAN", "true")

@@ -12,8 +12,8 @@ only what concerns that side's rows alone, matched or not.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from streams.plan.disjunctions import factored, implied
-from streams.plan.fallible import can_fail
+from streams.plan.analyses.disjunctions import factored, implied
+from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import (
     DeltaJoin,
     Distinct,
@@ -39,6 +39,7 @@ from streams.plan.ir import (
     columns,
     with_children,
 )
+from streams.plan.passes.strict import simplified
 from streams.plan.scalar import (
     Call,
     Form,
@@ -51,7 +52,6 @@ from streams.plan.scalar import (
     substitute,
     walk,
 )
-from streams.plan.strict import simplified
 
 _MOST_NODES = 200  # of a predicate that is repeated instead of computed once above
 

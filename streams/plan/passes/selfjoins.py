@@ -10,7 +10,7 @@ that are equated by a key.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from streams.plan.fallible import can_fail
+from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import (
     Filter,
     Get,

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from streams.plan.fallible import can_fail
+from streams.plan.analyses.fallible import can_fail
 from streams.plan.ir import (
     Kind,
     Match,

@@ -9,6 +9,7 @@ us. Leaves behind: no Distinct, and no Group of such aggregates, over a key.
 
 from dataclasses import replace
 
+from streams.plan.analyses.unique import is_unique
 from streams.plan.ir import (
     AggregateCall,
     Distinct,
@@ -20,7 +21,6 @@ from streams.plan.ir import (
     with_children,
 )
 from streams.plan.scalar import Call, Form, Literal, Scalar
-from streams.plan.unique import is_unique
 
 _EXACT = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "DECIMAL")
 

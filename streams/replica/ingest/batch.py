@@ -38,7 +38,7 @@ import pyarrow.json as pj
 from streams.replica.ingest import template
 from streams.replica.ingest.fields import Field
 from streams.replica.ingest.scan import NUMBER
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 Flags = npt.NDArray[np.bool_]
 

@@ -27,7 +27,7 @@ from streams.replica.ingest.batch import BatchReader, Flags, objects, trim
 from streams.replica.ingest.fields import Field, Value, fields
 from streams.replica.ingest.odd import Refused, read
 from streams.replica.ingest.scan import NUMBER
-from streams.trace.kernel import Kernel, data_schema
+from streams.trace.kernel.kernel import Kernel, data_schema
 
 Places = npt.NDArray[np.int64]
 

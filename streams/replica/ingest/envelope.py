@@ -38,7 +38,7 @@ from streams.plan.physical import Column
 from streams.replica.ingest.decode import Decoded, Decoder, wrap_scalars
 from streams.replica.ingest.plan import DELETION, ERROR, VALUE, import_columns, key_positions
 from streams.replica.ingest.scan import leading
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten, settle
 
 MAX_PARTITIONS = 1 << 15

@@ -16,7 +16,7 @@ from streams.ids import Offset, Timestamp, Topic
 from streams.plan.physical import Column
 from streams.replica.ingest.envelope import Envelope, Loaded
 from streams.replica.ingest.ranges import Slice
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 MESSAGES = pa.schema(
     [
@@ -29,7 +29,7 @@ MESSAGES = pa.schema(
 
 
 class Reader(Protocol):
-    """Reads raw topics: `streams.kafka.raw.RawReader`, or a table in memory in tests."""
+    """Reads raw topics: `streams.kafka.client.raw.RawReader`, or a table in memory in tests."""
 
     def fetch(self, topic: Topic, partition: int, lo: Offset, hi: Offset) -> pa.Table:
         """Return the records at offsets in [lo, hi); fewer if there are gaps.

@@ -30,7 +30,7 @@ GROWTH = 1.25
 
 
 class EndsReader(Protocol):
-    """Returns the ends of topics: `streams.kafka.raw.RawReader`. Used by one thread alone."""
+    """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
         """Return the first offset held and the last stable offset of each partition.

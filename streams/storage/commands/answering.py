@@ -35,7 +35,7 @@ from streams.storage.sending import Attempt, Unread, unread
 from streams.storage.shards import Shards, fresh_uuid
 from streams.storage.window import COMMAND
 from streams.storage.writing import Writing
-from streams.trace.pool import KernelPool
+from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from typing import Protocol
 
 from streams.errors import SlackwaterError
 from streams.ids import Offset, Topic
+from streams.kafka.client.positions import Mark
 from streams.kafka.log import Entry
-from streams.kafka.positions import Mark
 from streams.storage.commands.ledger import Report
 from streams.storage.commands.wire import Outcome, Status, id_of
 
@@ -31,7 +31,7 @@ ENOUGH = 2
 
 
 class Marks(Protocol):
-    """Stores one mark of a topic: `streams.kafka.positions` and its in-memory twin."""
+    """Stores one mark of a topic: `streams.kafka.client.positions` and its in-memory twin."""
 
     def load(self, topic: Topic) -> Mark | None:
         """Return the newest mark."""

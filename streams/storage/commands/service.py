@@ -11,7 +11,7 @@ import logging
 from typing import Protocol
 
 from streams.errors import Corrupt, Determinate, Indeterminate
-from streams.kafka.transactions import Fenced
+from streams.kafka.client.transactions import Fenced
 from streams.storage.commands.marks import Careful
 from streams.storage.commands.session import History, Session, Wiring
 

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import Offset, Topic
+from streams.kafka.client.raw import OffsetRange
+from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.log import Entry, Logs, Tail
-from streams.kafka.raw import OffsetRange
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
-from streams.kafka.transactions import Fenced, OutRecord
 from streams.storage.commands.answering import Answering, failed
 from streams.storage.commands.crew import Crew, Done, Inline, Stuck
 from streams.storage.commands.desk import BATCH, BATCH_BYTES, Crowd, Desk, Item
@@ -49,7 +49,7 @@ from streams.storage.commands.wire import (
 )
 from streams.storage.directory import Directory
 from streams.storage.shards import Shards
-from streams.trace.pool import KernelPool
+from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,7 @@ _AT_ONCE = 4096
 
 
 class Records(Protocol):
-    """Reads committed records (`streams.kafka.raw`)."""
+    """Reads committed records (`streams.kafka.client.raw`)."""
 
     def ends(self, topic: Topic) -> Mapping[int, OffsetRange]:
         """Return the end offset of each partition."""
@@ -84,7 +84,7 @@ class Records(Protocol):
 
 
 class ResponseWriter(Protocol):
-    """Transactions under one name (`streams.kafka.transactions`)."""
+    """Transactions under one name (`streams.kafka.client.transactions`)."""
 
     def init(self) -> None:
         """Fence the earlier sessions."""

@@ -20,10 +20,10 @@ from streams.app.commands import app
 from streams.app.service import Service
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.admin import KafkaTopics
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import TopicChoices, topic_choices
-from streams.kafka.clients import admin
+from streams.kafka.client.admin import KafkaTopics
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.clients import admin
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec

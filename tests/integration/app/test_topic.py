@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 from schemas import rows
 from streams.app.topic import command
 from streams.ids import Topic
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.foreign import ForeignProducer
 from streams.kafka.embedded import EmbeddedBroker
-from streams.kafka.foreign import ForeignProducer
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 

@@ -20,7 +20,7 @@ import pytest
 from streams.app.service import Service
 from streams.ids import CollectionId, Timestamp
 from streams.java import java_for_spark
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier

@@ -14,7 +14,7 @@ import pytest
 from streams.app.keeper import BrokerKeeper
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec

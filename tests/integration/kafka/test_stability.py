@@ -20,16 +20,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka import seats
-from streams.kafka import tail as tails
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client import seats
+from streams.kafka.client import tail as tails
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.raw import RawReader
+from streams.kafka.client.seats import Seat
+from streams.kafka.client.transactions import OutRecord, Transactions
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import ChunkRef, Entry
-from streams.kafka.raw import RawReader
-from streams.kafka.seats import Seat
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.kafka.transactions import OutRecord, Transactions
 
 pytestmark = pytest.mark.integration
 

@@ -22,8 +22,8 @@ from streams.compute.protocol import (
 )
 from streams.compute.writer import CommandWriter
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import TopicChoices
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import SINGLE_BROKER, TopicKind, TopicSpec
 from streams.plan import json as plan_json
@@ -34,7 +34,7 @@ from streams.storage import read
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Right
 from streams.storage.shards import Shards
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 from tests.support import judging
 
 BUCKETS = 2

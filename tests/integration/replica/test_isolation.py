@@ -12,7 +12,7 @@ from streams.compute.protocol import Status
 from streams.ids import Offset
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.main import Replica
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 from tests.integration.adapter.support import eventually
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench

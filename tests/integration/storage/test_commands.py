@@ -15,8 +15,8 @@ import pytest
 
 from streams.app.service import FENCED
 from streams.errors import InvalidUsage
-from streams.kafka.broker import KafkaBroker
 from streams.kafka.choices import TopicChoices
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from streams.ids import CollectionId, Timestamp
-from streams.kafka import clients, lookout
+from streams.kafka.client import clients, lookout
 from streams.kafka.embedded import EmbeddedBroker
 from streams.storage import Storage, following
 from streams.storage.capabilities import ReadCapability, WriteCapability

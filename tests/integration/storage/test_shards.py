@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it re-expor
 
 from streams.errors import Corrupt
 from streams.ids import CollectionId, EventId, Offset, Timestamp
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings

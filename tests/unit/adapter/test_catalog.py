@@ -28,13 +28,13 @@ from streams.adapter.catalog_codec import decode, encode
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryTransactions
+from streams.kafka.client.transactions import OutRecord
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryTransactions
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.kafka.transactions import OutRecord
 from streams.storage import skipping
 from streams.storage.skipping import Skip
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 from tests.unit.adapter.items import sink, source, view
 
 F = Function("f", ("a", "é"), ("BIGINT", "VARCHAR"), "DOUBLE", "def f(a, é):\n    return a")

@@ -5,7 +5,7 @@ import json
 import pyarrow as pa
 
 from streams.adapter.rows import rows
-from streams.trace.kernel import Kernel, data_schema
+from streams.trace.kernel.kernel import Kernel, data_schema
 
 
 def test_a_union_is_shown_by_its_member() -> None:

@@ -9,8 +9,8 @@ from streams.adapter.wanted import Allowance, Wanted
 from streams.errors import InvalidStatement
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
-from streams.plan.bounded import Compared
-from streams.trace.kernel import arrow_schema
+from streams.plan.analyses.bounded import Compared
+from streams.trace.kernel.kernel import arrow_schema
 
 ROWS = [{"c0": i, "c1": "x" * 100, "time": 7, "diff": 1} for i in range(1000)]
 REF = ChunkRef(partition=0, offset=Offset(0), key="k", checksum=0, rows=1000, size=1)

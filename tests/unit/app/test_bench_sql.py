@@ -10,7 +10,7 @@ from streams.app.bench.sql import command
 from streams.app.bench.sql.constructs import QUERIES, refused
 from streams.app.bench.sql.page import page, read
 from streams.app.bench.sql.survey import catalogue, judged, survey
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 PAGE = Path(__file__).parents[3] / "streams/docs/FUNCTIONS.md"
 SAMPLED = 12

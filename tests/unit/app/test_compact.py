@@ -20,7 +20,7 @@ from streams.compaction.work import Compacted, LostRace
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage.policy import LagBehindUpper, Until
 from streams.storage.shards import Shards

@@ -13,12 +13,12 @@ from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
 from streams.ids import Timestamp
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import Topics
 from streams.storage import upkeep
 from streams.storage.shards import Shards
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
 
 SERVICE = Service(bootstrap="memory:0", directory="", compact_every_s=0.001)

@@ -18,12 +18,12 @@ from streams.app.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings
-from streams.plan import statements
-from streams.plan.statements import CreateSource
+from streams.plan.sql import statements
+from streams.plan.sql.statements import CreateSource
 from streams.progress import frontier
 from streams.storage.events import Downgrade
 from streams.storage.outcomes import Downgraded
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.sparkless import World
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from streams.app.demo.check import History, Verdict, spread, verify
 from streams.ids import Timestamp
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 QUERY = "SELECT k, count(*) AS n FROM orders GROUP BY k"
 SINCE, UPPER = Timestamp(10), Timestamp(60)

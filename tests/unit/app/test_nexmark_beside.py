@@ -19,7 +19,7 @@ from streams.app.bench.nexmark.peers.installed import PEERS, Peer, PeerFailed
 from streams.app.bench.nexmark.workers import Lines, Task
 from streams.plan.compile import compile_view
 from streams.plan.physical import Column
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.plan_tables import answer, connect
 
 EVENTS = 3_000

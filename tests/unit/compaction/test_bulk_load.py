@@ -11,8 +11,8 @@ from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
 from streams.ids import CollectionId
 from streams.kafka.log import ChunkRef
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import read
 from streams.storage.capabilities import WriteCapability
@@ -20,7 +20,7 @@ from streams.storage.conversations import Reclaimed
 from streams.storage.description import Description
 from streams.storage.storage import Storage
 from streams.storage.writing import Write
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import names, rows
 
 TABLE = Description((("name", "VARCHAR"), ("size", "INTEGER")), kind="table")

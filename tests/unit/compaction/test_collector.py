@@ -11,17 +11,17 @@ from streams.compaction.collector import RESCAN_MS, Collector
 from streams.compaction.work import Compacted, Worker
 from streams.errors import Determinate
 from streams.ids import CapabilityId, Offset, Timestamp
-from streams.kafka.faulty import FaultyChunks
 from streams.kafka.log import ChunkRef
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryPositions, MemoryRawReader
-from streams.kafka.memory_store import Store
+from streams.kafka.memory.faulty import FaultyChunks
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryPositions, MemoryRawReader
+from streams.kafka.memory.store import Store
 from streams.progress import frontier
 from streams.storage import read
 from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right, Stage
 from streams.storage.outcomes import Appended, ChunksReclaimed
 from streams.storage.shards import Shards, write_capability
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")

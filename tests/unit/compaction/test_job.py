@@ -17,10 +17,10 @@ from streams.compaction.staging import release, renewed, stage
 from streams.compaction.task import Limits, Task, task_of
 from streams.compaction.work import Compacted, Failed, LostRace, Wanted
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.faulty import Fault, FaultyChunks
 from streams.kafka.log import ChunkRef, ChunkWrite, Truncated
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.faulty import Fault, FaultyChunks
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
 from streams.storage import read, upkeep

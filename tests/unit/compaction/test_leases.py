@@ -10,8 +10,8 @@ from streams.compaction.leases import expiries, sight_of
 from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
 from streams.ids import Offset, Timestamp
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import EMPTY, frontier
 from streams.storage import read
 from streams.storage.capabilities import WriteCapability
@@ -19,7 +19,7 @@ from streams.storage.lifecycle import Sealed
 from streams.storage.machine import MAX_TICK_MS
 from streams.storage.state import StagedChunks, State
 from streams.storage.storage import LEASE_MS, Storage
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import T1, TABLE, given_up, write
 
 MINUTE = 60_000

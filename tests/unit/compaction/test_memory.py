@@ -18,7 +18,7 @@ from streams.progress import frontier
 from streams.storage.events import Append, Downgrade
 from streams.storage.events import Part as Part_
 from streams.storage.shards import Shards, write_capability
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 
 HOLD = CapabilityId("u1.catalog")

@@ -24,14 +24,14 @@ from streams.compaction.task import Limits
 from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, ChunkWrite
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import read
 from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right
 from streams.storage.outcomes import Acquired, Appended, ChunksReclaimed
 from streams.storage.shards import Shards, write_capability
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.model.collection import Contents, Update, contents
 from tests.support.examples import examples
 from tests.support.shard_clients import DESCRIPTION, U1, broker

@@ -7,14 +7,14 @@ from streams.compaction.removal import QUIET_MS
 from streams.compaction.runner import Compaction, Wish
 from streams.compaction.work import Worker
 from streams.ids import CollectionId
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.storage.description import Description
 from streams.storage.directory import REGISTRY
 from streams.storage.lifecycle import NeverReused
 from streams.storage.shards import Shards
 from streams.storage.storage import Storage
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import given_up
 
 TABLE = Description((("name", "VARCHAR"),), kind="table")

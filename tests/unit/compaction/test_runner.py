@@ -14,8 +14,8 @@ from streams.compaction.work import Worker
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import TopicInfo
 from streams.progress import frontier
 from streams.storage import read, upkeep
@@ -23,7 +23,7 @@ from streams.storage.events import Acquire, Append, Part, Right
 from streams.storage.policy import LagBehindUpper, Until, catalog_hold
 from streams.storage.shards import Shards, write_capability
 from streams.storage.state import State
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client, names, rows
 
 KERNEL = Kernel()

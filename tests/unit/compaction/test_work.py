@@ -15,9 +15,9 @@ from streams.compaction.task import Limits, grouped, pieces
 from streams.compaction.work import Compacted, LostRace, Worker
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, Timestamp, Topic
-from streams.kafka import memory_store
-from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkRef, Chunks
+from streams.kafka.memory import store as memory_store
+from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
@@ -27,7 +27,7 @@ from streams.storage.options import Comparison, Operator, Options
 from streams.storage.ranges import LEAST_ROWS
 from streams.storage.shards import Shards, write_capability
 from streams.storage.subscription import Subscription
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 
 HOLD = CapabilityId("u1.catalog")

@@ -28,10 +28,10 @@ from streams.compute.session import Drop, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Indeterminate
 from streams.ids import CollectionId, Offset, Topic
+from streams.kafka.client.transactions import OutRecord
 from streams.kafka.log import Logs
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.memory_records import MemoryTransactions
-from streams.kafka.transactions import OutRecord
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.memory.records import MemoryTransactions
 from streams.progress import EMPTY, frontier
 from tests.unit.compute.commands import description
 

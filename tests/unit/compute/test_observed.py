@@ -18,7 +18,7 @@ from streams.compute.protocol import (
 )
 from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage import maps
 

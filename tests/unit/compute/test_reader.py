@@ -19,7 +19,7 @@ from streams.compute.writer import CommandWriter, ResponseWriter
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import Logs, Stored, Tail
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from tests.unit.compute.commands import INSTANCE, description

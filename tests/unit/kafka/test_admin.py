@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streams.ids import Topic
-from streams.kafka import admin
-from streams.kafka.admin import KafkaTopics
+from streams.kafka.client import admin
+from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.log import Unanswered
 
 

@@ -10,7 +10,7 @@ from confluent_kafka import Message, TopicPartition
 
 from streams.errors import Corrupt
 from streams.ids import Offset, Topic
-from streams.kafka import chunks, clients
+from streams.kafka.client import chunks, clients
 from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.settings import ClientSettings
 

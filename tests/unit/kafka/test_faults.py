@@ -7,9 +7,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Topic
-from streams.kafka.faults import admin_fault, cause_of, read_fault, write_fault
+from streams.kafka.client.faults import admin_fault, cause_of, read_fault, write_fault
+from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import Truncated, Unanswered
-from streams.kafka.transactions import Fenced
 
 
 @pytest.mark.parametrize(

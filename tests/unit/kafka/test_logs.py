@@ -9,9 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from streams.errors import Determinate
 from streams.ids import Topic
-from streams.kafka import clients, logs
+from streams.kafka.client import clients, logs
+from streams.kafka.client.logs import KafkaLogs
 from streams.kafka.log import Unanswered
-from streams.kafka.logs import KafkaLogs
 from streams.kafka.settings import ClientSettings
 
 LOG = Topic("sw.u1.log")

@@ -6,9 +6,9 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
-from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.log import Truncated
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 
 LOG = Topic("g.log")

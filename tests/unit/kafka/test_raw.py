@@ -8,9 +8,9 @@ from confluent_kafka import KafkaError, Message
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.kafka import clients
+from streams.kafka.client import clients
+from streams.kafka.client.raw import RawReader
 from streams.kafka.log import Truncated
-from streams.kafka.raw import RawReader
 from streams.kafka.settings import ClientSettings
 
 TOPIC = Topic("orders")

@@ -6,7 +6,7 @@ import traceback
 import pytest
 
 from streams.errors import InvalidUsage
-from streams.kafka import clients
+from streams.kafka.client import clients
 from streams.kafka.settings import HIDDEN, ClientSettings, is_secret
 
 SECRET = "hunter2"

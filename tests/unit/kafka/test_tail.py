@@ -8,12 +8,12 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
 from streams.ids import Offset, Topic
-from streams.kafka import clients, lookout
+from streams.kafka.client import clients, lookout
+from streams.kafka.client.lookout import Asker
+from streams.kafka.client.seats import FEW
+from streams.kafka.client.tail import KafkaTail
 from streams.kafka.log import Truncated
-from streams.kafka.lookout import Asker
-from streams.kafka.seats import FEW
 from streams.kafka.settings import ClientSettings
-from streams.kafka.tail import KafkaTail
 from streams.storage import following
 
 LOG = Topic("sw.u1.log")

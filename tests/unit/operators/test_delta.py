@@ -10,7 +10,7 @@ from streams.ids import CollectionId
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Arrange, Column, Lookup
 from streams.testing import maintain
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support import tpch
 from tests.support.maintained import compare
 from tests.support.many_to_many import COLUMNS, HOPS, tables

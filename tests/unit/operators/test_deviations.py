@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from streams.testing import Maintained, maintain
-from streams.trace.rationals import quotients, roots
+from streams.trace.exact.rationals import quotients, roots
 
 POOLS = [
     [0.1, 0.2, 0.3, -0.4, 1e10],

@@ -10,7 +10,7 @@ from streams.errors import InvalidUsage
 from streams.operators.context import Context, Emitted, Interval
 from streams.operators.engine import RunsByOperator, advance, fingerprint, start
 from streams.plan.physical import Aggregate, Constant, Dataflow, Distinct, Reduce, Union
-from streams.trace.runs import RunCache, RunName
+from streams.trace.arrange.runs import RunCache, RunName
 from tests.support.flows import dataflow, kernel, run, table
 
 TYPES = ["INTEGER", "VARCHAR"]

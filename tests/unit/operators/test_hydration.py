@@ -12,8 +12,8 @@ from streams.operators.local import LocalDataflow
 from streams.plan.compile import Compiled, Relation, compile_view
 from streams.plan.physical import Column
 from streams.trace import updates as trace
-from streams.trace.kernel import arrow_schema
-from streams.trace.runs import PIECE
+from streams.trace.arrange.runs import PIECE
+from streams.trace.kernel.kernel import arrow_schema
 from tests.support.flows import kernel
 
 COLUMNS = (Column("k", "BIGINT"), Column("v", "BIGINT"), Column("s", "VARCHAR"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streams.operators.context import NEGATIVE
 from streams.operators.iterated import distinct
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.support.examples import examples
 
 TYPES = ("INTEGER", "DOUBLE")

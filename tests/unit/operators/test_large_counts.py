@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from streams.testing import Maintained, maintain
-from streams.trace import diffs
-from streams.trace.diffs import DiffOverflow, TooManyCopies
+from streams.trace.exact import diffs
+from streams.trace.exact.diffs import DiffOverflow, TooManyCopies
 
 HALF = 1 << 62
 Change = tuple[int, int, int, int]

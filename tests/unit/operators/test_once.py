@@ -9,12 +9,12 @@ import pytest
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
 from streams.operators.once import once
+from streams.plan.analyses.reading import columns_imported
 from streams.plan.compile import compile_select, compile_view
-from streams.plan.reading import columns_imported
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import _read, defined
 from streams.trace import updates as trace
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.random_sql.case import Case, case, catalog, parse
 from tests.random_sql.chance import Chance
 from tests.random_sql.judge import Judge

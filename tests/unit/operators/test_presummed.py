@@ -10,7 +10,7 @@ from streams.operators import presummed
 from streams.operators.reduce import Shape
 from streams.plan.physical import Linear
 from streams.testing import Maintained, maintain
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 NEVER = 1 << 60
 TIMES = 6

@@ -16,7 +16,7 @@ from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column, Dataflow
 from streams.trace import updates as trace
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.support.examples import examples
 from tests.support.recursive import (
     MUTUAL,

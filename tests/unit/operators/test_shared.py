@@ -10,9 +10,9 @@ from streams.operators import shared
 from streams.operators.context import Context, Interval
 from streams.operators.engine import start
 from streams.plan.physical import Dataflow, Expression, Linear
-from streams.trace import kernel as door
-from streams.trace.functions import Function
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel import kernel as door
+from streams.trace.kernel.functions import Function
+from streams.trace.kernel.kernel import arrow_schema
 from streams.trace.updates import flatten
 from tests.support.flows import dataflow, kernel, table
 

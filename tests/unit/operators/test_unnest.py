@@ -5,7 +5,7 @@ import pyarrow as pa
 from streams.operators import unnest
 from streams.plan.physical import Unnest
 from streams.testing import maintain
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 TYPES, MADE = ("BIGINT", "BIGINT[]"), ("BIGINT", "BIGINT[]", "BIGINT")
 

@@ -5,9 +5,9 @@ import pytest
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import CollectionId
 from streams.plan import ir
-from streams.plan.binder import canonical_columns
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.bind.binder import canonical_columns
 from streams.plan.compile import Relation, compile_view
-from streams.plan.fallible import can_fail
 from streams.plan.physical import Column, Linear, Source
 from tests.support.plan_tables import catalog, connect
 

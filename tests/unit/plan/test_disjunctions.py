@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.plan.disjunctions import factored, implied
+from streams.plan.analyses.disjunctions import factored, implied
 from streams.plan.scalar import Call, Form, Literal, Ref, Scalar, refs
 
 COLUMNS = 4

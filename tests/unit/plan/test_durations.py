@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.errors import InvalidStatement
-from streams.plan.durations import milliseconds, spelled
+from streams.plan.sql.durations import milliseconds, spelled
 
 
 @pytest.mark.parametrize(

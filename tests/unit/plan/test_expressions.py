@@ -5,7 +5,7 @@ import random
 import pytest
 
 from streams.plan.compile import compile_view
-from streams.plan.tokens import tokenize
+from streams.plan.sql.tokens import tokenize
 from tests.support.plan_sql import to_sql
 from tests.support.plan_tables import carry, catalog, connect, fill, shown
 from tests.unit.plan.expressions import EXPRESSIONS

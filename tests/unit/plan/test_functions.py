@@ -5,11 +5,11 @@ import pytest
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
 from streams.plan import json as plans
+from streams.plan.bind.functions import function_of
 from streams.plan.compile import Relation, compile_view, drawn, explain
-from streams.plan.functions import function_of
 from streams.plan.physical import Column, Linear
-from streams.plan.statements import CreateFunction, parse
-from streams.trace.functions import Function
+from streams.plan.sql.statements import CreateFunction, parse
+from streams.trace.kernel.functions import Function
 
 CATALOG = {
     "t": Relation(CollectionId("s1"), (Column("a", "BIGINT"), Column("b", "VARCHAR"))),

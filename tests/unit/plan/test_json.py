@@ -27,7 +27,7 @@ from streams.plan.physical import (
     Upsert,
     inputs,
 )
-from streams.trace.functions import Function
+from streams.trace.kernel.functions import Function
 
 X = Expression("(c0 + 'é\n')", "VARCHAR", 'a + "b"')
 GENERAL = Aggregate("list", None, "X", sql="list(c1)", reads=(1,))

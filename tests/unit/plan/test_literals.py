@@ -7,8 +7,8 @@ as internal values: here they are made by a variable, which the binder puts in p
 import duckdb
 import pytest
 
+from streams.plan.bind.literals import literal
 from streams.plan.keywords import KEYWORDS, RESERVED
-from streams.plan.literals import literal
 from streams.plan.record import parse
 from streams.plan.typenames import identifier, type_name
 from tests.support.plan_tables import VALUES, connect

@@ -3,7 +3,7 @@
 import pytest
 
 from streams.errors import InvalidStatement
-from streams.plan.ordinality import numbered
+from streams.plan.sql.ordinality import numbered
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from streams.errors import InvalidStatement
 from streams.plan import ir, passes
+from streams.plan.analyses.unique import is_unique, key
 from streams.plan.compile import Relation, bound_plan, compile_view
-from streams.plan.unique import is_unique, key
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.random_sql import case
 from tests.random_sql.chance import Chance
 from tests.random_sql.judge import Judge

@@ -8,7 +8,7 @@ from streams.errors import InvalidStatement
 from streams.ids import CollectionId
 from streams.plan.compile import compile_view
 from streams.testing.maintain import defined
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.random_sql.case import case, catalog, has_unions, spans_times
 from tests.random_sql.chance import Chance
 from tests.random_sql.judge import Judge

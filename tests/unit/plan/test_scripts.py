@@ -9,10 +9,10 @@ import pytest
 
 from streams.errors import InvalidStatement
 from streams.plan import passes
-from streams.plan.binder import binder
+from streams.plan.bind.binder import binder
 from streams.plan.compile import bound_plan, compile_view, explain
-from streams.plan.explain import explain_logical
-from streams.plan.statements import parse
+from streams.plan.display.explain import explain_logical
+from streams.plan.sql.statements import parse
 from tests.support.datadriven import Case, run, scripts
 from tests.support.plan_tables import append_only, catalog
 

@@ -11,7 +11,7 @@ from streams.ids import CollectionId, Topic
 from streams.replica.answers import condition
 from streams.replica.scheduler import LANES
 from streams.replica.skew import Skew
-from streams.trace import room
+from streams.trace.arrange import room
 from tests.support.sparkless import START_MS, Replica, World
 
 LARGE, SMALL = CollectionId("large"), CollectionId("small")

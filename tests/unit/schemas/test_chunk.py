@@ -6,7 +6,7 @@ import pytest
 
 from schemas import chunk
 from streams.errors import Corrupt
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support import foreign
 
 EVERY_TYPE = {

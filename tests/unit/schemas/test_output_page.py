@@ -14,13 +14,13 @@ import pytest
 from schemas.keys import pack, unpack
 from schemas.rows import form_of, key_values, row_schema
 from streams.ids import Timestamp, Topic
-from streams.kafka.transactions import OutRecord
+from streams.kafka.client.transactions import OutRecord
 from streams.operators.context import ERRORS
 from streams.storage.description import Description
 from streams.storage.sink import NO_KEYS
 from streams.storage.sink_progress import LIMIT
 from streams.storage.sink_records import TIME_HEADER, Recorder
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 PAGE = (Path(__file__).parents[3] / "schemas" / "OUTPUT.md").read_text(encoding="utf-8")
 ROWS = [

@@ -8,7 +8,7 @@ import pytest
 
 from schemas.keys import pack, unpack
 from schemas.rows import decode_row, encode_rows, key_values, row_schema
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 CASES = [
     ("BOOLEAN", "true", True),

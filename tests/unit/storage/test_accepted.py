@@ -8,7 +8,7 @@ import pytest
 
 from streams.storage.accepted import Misfit, accepted, unpacked_bytes
 from streams.storage.limits import TooLarge
-from streams.trace.kernel import Kernel, arrow_type
+from streams.trace.kernel.kernel import Kernel, arrow_type
 
 KIND_A = pa.struct([("a", pa.int8()), ("b", pa.large_utf8())])
 NOT_NULL = pa.struct([pa.field("a", pa.int32(), nullable=False), ("b", pa.utf8())])

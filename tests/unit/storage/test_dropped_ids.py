@@ -6,8 +6,8 @@ import pytest
 
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.faulty import Fault, FaultyLogs, Records
 from streams.kafka.log import Stored
+from streams.kafka.memory.faulty import Fault, FaultyLogs, Records
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability

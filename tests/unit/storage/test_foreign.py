@@ -10,7 +10,7 @@ import pytest
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId, Offset, Topic
 from streams.kafka.log import ChunkRecord, ChunkRef, ChunkWrite
-from streams.kafka.memory import MemoryChunks
+from streams.kafka.memory.logs import MemoryChunks
 from streams.storage import Storage, writing
 from streams.storage.capabilities import WriteCapability
 from streams.storage.description import Description

@@ -11,7 +11,7 @@ import pytest
 from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry, Tail, Truncated
-from streams.kafka.memory import MemoryBroker, MemoryLogs
+from streams.kafka.memory.logs import MemoryBroker, MemoryLogs
 from streams.storage import following, healing, records, rollup, upkeep
 from streams.storage.events import Advance, Event
 from streams.storage.group import Group

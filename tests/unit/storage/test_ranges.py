@@ -11,7 +11,7 @@ from streams.storage.description import Description
 from streams.storage.options import Comparison, Operator, Options, selection
 from streams.storage.ranges import range_of, with_ranges
 from streams.storage.written import shortfall
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 LAW = settings(deadline=None)
 

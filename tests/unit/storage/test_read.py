@@ -12,7 +12,7 @@ from schemas.chunk import ERRORS
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Range
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import read, upkeep
 from streams.storage.description import Description

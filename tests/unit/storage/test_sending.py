@@ -6,9 +6,9 @@ import pytest
 
 from streams.errors import Indeterminate
 from streams.ids import CollectionId, EventId, Timestamp
-from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import Entry
-from streams.kafka.memory import MemoryTail
+from streams.kafka.memory.faulty import Fault, FaultyLogs
+from streams.kafka.memory.logs import MemoryTail
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.storage.events import Advance, Body, Drop
 from streams.storage.following import Following

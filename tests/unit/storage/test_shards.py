@@ -7,9 +7,9 @@ import pytest
 
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
-from streams.kafka.faulty import Fault, FaultyLogs
 from streams.kafka.log import Entry, Truncated
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.faulty import Fault, FaultyLogs
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage import read, records

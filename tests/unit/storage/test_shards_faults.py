@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.faulty import Fault, FaultyLogs
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.faulty import Fault, FaultyLogs
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage import read, rollup
 from streams.storage.description import Description

@@ -9,7 +9,7 @@ from streams.operators.context import ERRORS
 from streams.storage.description import Description
 from streams.storage.sink import NO_KEYS
 from streams.storage.sink_records import Recorder
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 
 def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:

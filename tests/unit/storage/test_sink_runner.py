@@ -10,8 +10,8 @@ from schemas.keys import unpack
 from schemas.rows import decode_row
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.memory import MemoryBroker
-from streams.kafka.transactions import Fenced, OutRecord
+from streams.kafka.client.transactions import Fenced, OutRecord
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage.description import Description
 from streams.storage.events import Acquire, Append, Part, Right

@@ -8,7 +8,7 @@ import pytest
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import WronglyTimed
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
 from streams.storage import healing, rollup, skipping, upkeep
 from streams.storage.events import Rollup

@@ -10,9 +10,9 @@ import pytest
 
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.faulty import Fault, FaultyBroker, FaultyChunks
+from streams.kafka.client.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
-from streams.kafka.patience import Patience, PatientChunks, PatientLogs, PatientTopics
+from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
 from streams.storage import Storage, following, telling
 from streams.storage.shards import Shards
 from streams.storage.status import Status

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from streams.compaction.collector import Collector
 from streams.errors import Corrupt, Determinate
 from streams.ids import Timestamp, Topic
-from streams.kafka.faulty import Fault, FaultyBroker, FaultyLogs
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
-from streams.kafka.memory_records import MemoryRawReader
+from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyLogs
+from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability, WriteCapability

@@ -14,7 +14,7 @@ from streams.ids import Offset
 from streams.kafka.log import ChunkRef, Range
 from streams.storage.touched import touched
 from streams.storage.written import shortfall
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import flatten
 from tests.support.commanding import DESCRIPTION, World, update
 

@@ -20,7 +20,7 @@ from streams.storage.conversations import check_new, check_stage
 from streams.storage.description import Description
 from streams.storage.read import LAST
 from streams.storage.shards import MAXIMUM_BODY_BYTES
-from streams.trace.kernel import arrow_type
+from streams.trace.kernel.kernel import arrow_type
 
 SCHEMAS = Path(__file__).parents[3] / "schemas"
 PAGE = (SCHEMAS / "CLIENTS.md").read_text(encoding="utf-8")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.trace.columns import Groups, group
-from streams.trace.diffs import (
+from streams.trace.exact.diffs import (
     MOST_COPIES,
     DiffOverflow,
     TooManyCopies,

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 
 from streams.errors import InvalidStatement
-from streams.trace.arrow import is_plain
-from streams.trace.connection import EvaluationFailed, KernelFailed
-from streams.trace.functions import Function, compiled, named, without_hash
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.arrow import is_plain
+from streams.trace.kernel.connection import EvaluationFailed, KernelFailed
+from streams.trace.kernel.functions import Function, compiled, named, without_hash
+from streams.trace.kernel.kernel import Kernel
 
 TWICE = "import pyarrow.compute as pc\n\ndef f(x):\n    return pc.multiply(x, 2)\n"
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streams.trace import kernel as kernels
-from streams.trace.arrow import empty_table
-from streams.trace.connection import (
+from streams.trace.kernel import kernel as kernels
+from streams.trace.kernel.arrow import empty_table
+from streams.trace.kernel.connection import (
     AnswerTooLarge,
     EvaluationFailed,
     KernelFailed,
     StatementRefused,
 )
-from streams.trace.kernel import Kernel, arrow_schema, arrow_type
+from streams.trace.kernel.kernel import Kernel, arrow_schema, arrow_type
 from tests.support.flows import kernel
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -177,7 +177,9 @@ def test_threads_ask_for_types_at_once() -> None:
 
 @pytest.mark.parametrize("zone", ["UTC", "Etc/UTC", "Europe/Berlin", "America/St_Johns"])
 def test_a_type_is_the_same_whatever_the_machines_time_zone(zone: str) -> None:
-    program = "from streams.trace.kernel import arrow_type; print(arrow_type('TIMESTAMPTZ[]'))"
+    program = (
+        "from streams.trace.kernel.kernel import arrow_type; print(arrow_type('TIMESTAMPTZ[]'))"
+    )
     told = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TZ": zone},

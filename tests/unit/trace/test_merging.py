@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.trace import merging, multiset, order, ordered
+from streams.trace.arrange import merging, multiset, order, ordered
+from streams.trace.arrange.runs import RunFiles, RunName
 from streams.trace.columns import Ints, uint64
-from streams.trace.runs import RunFiles, RunName
 from tests.support.examples import examples
 from tests.support.flows import kernel
 

@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from streams.operators import linear
 from streams.plan.physical import Expression, Linear
-from streams.trace import kernel as kernels
-from streams.trace.connection import EvaluationFailed, KernelFailed
-from streams.trace.kernel import arrow_schema, arrow_type
-from streams.trace.nested import importable
+from streams.trace.kernel import kernel as kernels
+from streams.trace.kernel.connection import EvaluationFailed, KernelFailed
+from streams.trace.kernel.kernel import arrow_schema, arrow_type
+from streams.trace.kernel.nested import importable
 from streams.trace.updates import consolidate
 from tests.support.examples import examples
 from tests.support.flows import kernel

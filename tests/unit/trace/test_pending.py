@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.trace import pending
-from streams.trace.kernel import arrow_schema
-from streams.trace.runs import PIECE, Run, RunFiles, RunName
+from streams.trace.arrange import pending
+from streams.trace.arrange.runs import PIECE, Run, RunFiles, RunName
+from streams.trace.kernel.kernel import arrow_schema
 from tests.support.examples import examples
 from tests.support.flows import kernel, table
 

@@ -2,8 +2,8 @@
 
 import pyarrow as pa
 
-from streams.trace.kernel import Kernel
-from streams.trace.pool import KEPT, KernelPool
+from streams.trace.kernel.kernel import Kernel
+from streams.trace.kernel.pool import KEPT, KernelPool
 
 
 def test_users_that_take_turns_share_one_kernel() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from streams.trace import room
-from streams.trace.runs import RunFiles
+from streams.trace.arrange import room
+from streams.trace.arrange.runs import RunFiles
 
 
 def rows(count: int) -> pa.RecordBatch:

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.trace import keyed, multiset, order, ordered
-from streams.trace.columns import Words, hash_keys, key_form
-from streams.trace.runs import (
+from streams.trace.arrange import keyed, multiset, order, ordered
+from streams.trace.arrange.runs import (
     PIECE,
     SHARED_FILE,
     SMALL_RUN,
@@ -23,6 +22,7 @@ from streams.trace.runs import (
     file_of,
     in_order,
 )
+from streams.trace.columns import Words, hash_keys, key_form
 from tests.support.examples import examples
 from tests.support.flows import kernel
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.trace import floats, limbs
 from streams.trace.columns import Groups
+from streams.trace.exact import floats, limbs
 from tests.support.examples import examples
 
 weights = st.one_of(st.integers(-3, 3), st.integers(-(2**62), 2**62))

@@ -4,8 +4,8 @@
 import duckdb
 import pytest
 
-from streams.trace.kernel import Kernel, arrow_type, printed, typed
-from streams.trace.unions import as_key, as_struct, as_union, carried, has_union
+from streams.trace.kernel.kernel import Kernel, arrow_type, printed, typed
+from streams.trace.kernel.unions import as_key, as_struct, as_union, carried, has_union
 
 MEMBERS = (
     'a INTEGER, b VARCHAR, s STRUCT(x INTEGER, "y""\'z" DOUBLE[]), u UNION(p INTEGER, q DOUBLE),'

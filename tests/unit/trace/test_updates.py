@@ -18,7 +18,7 @@ from streams.trace.columns import (
     hash_self_test,
     key_form,
 )
-from streams.trace.kernel import arrow_schema
+from streams.trace.kernel.kernel import arrow_schema
 from tests.model import collection as model
 from tests.model.collection import Contents, Update
 from tests.support.examples import examples

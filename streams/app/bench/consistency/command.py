@@ -15,8 +15,8 @@ from streams.app.bench.consistency.watching import Bank, Watch, observe
 from streams.app.bench.figures import Figure, Outcome, at_most
 from streams.app.bench.rig import rig
 from streams.ids import Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.publish import Publisher
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.publish import Publisher
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 

@@ -24,7 +24,7 @@ from streams.app.bench.nexmark.events import COLUMNS, events
 from streams.app.bench.nexmark.peers.installed import Peer, Took
 from streams.app.bench.nexmark.workers import Ran
 from streams.plan.compile import compile_view
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 Say = Callable[[str], None]
 

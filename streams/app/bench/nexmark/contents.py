@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from streams.plan.physical import Column
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 _READ = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
 

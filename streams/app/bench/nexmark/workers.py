@@ -37,7 +37,7 @@ from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.template import between
 from streams.replica.packed import Head, pack, unpack
 from streams.trace import updates as trace
-from streams.trace.kernel import Kernel, arrow_schema
+from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 Phases = dict[str, float]
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from streams.app.bench.sql.survey import Tallies, catalogue, survey
 from streams.app.bench.tpch.columns import catalog
 from streams.app.bench.tpch.queries import QUERIES, query
 from streams.plan.compile import compile_view
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 COMPILE_MS = 100.0
 _ROUNDS = 5

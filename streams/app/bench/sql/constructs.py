@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
+from streams.plan.bind.refusals import NOT_CARRIED
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.plan.refusals import NOT_CARRIED
 from streams.plan.typenames import contains
 
 _SUFFIX = " is not supported in a materialized view"

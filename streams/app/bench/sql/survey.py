@@ -13,10 +13,10 @@ from streams.app.bench.sql.constructs import construct
 from streams.app.bench.sql.signatures import CATALOGUE, Row, Signature, calls, signatures
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId
-from streams.plan.binder import binder
+from streams.plan.bind.binder import binder
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 TOGETHER = 40
 """Calls that one view has, if none of them is refused."""

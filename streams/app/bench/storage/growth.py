@@ -25,7 +25,7 @@ from streams.compaction.collector import Collector
 from streams.compaction.runner import Compaction, Wish
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from streams.kafka.raw import RawReader
+from streams.kafka.client.raw import RawReader
 from streams.progress import frontier
 from streams.storage.capabilities import WriteCapability
 from streams.storage.events import write_capability

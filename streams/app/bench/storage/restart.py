@@ -20,11 +20,11 @@ from streams.app.bench.storage.rig import NAMESPACE, Client, Idle, Rig, Start, i
 from streams.app.services import new_id, now_ms
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.plan import statements
-from streams.plan.statements import CreateSource
+from streams.plan.sql import statements
+from streams.plan.sql.statements import CreateSource
 
 RAW = Topic("rows")
 

@@ -19,7 +19,7 @@ from rich.progress import (
 
 from streams.app.bench.storage.watched import WatchedChunks, WatchedLogs
 from streams.app.services import now_ms
-from streams.kafka.broker import KafkaBroker
+from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage

@@ -25,7 +25,7 @@ from streams.app.bench.tpch.queries import TABLES
 from streams.errors import InvalidUsage
 from streams.plan.physical import Column
 from streams.trace.columns import Ints, combined, int64, spans
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 GENERATOR = "tpchgen-cli"
 Tables = Mapping[str, pa.Table]

@@ -30,7 +30,7 @@ from streams.operators.layout import layout
 from streams.operators.local import LocalDataflow
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Dataflow, NodeId
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 THREADS = 2
 CHANGES = 1_000

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from schemas import codec
 from streams.errors import Corrupt, Determinate
 from streams.ids import Offset, Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.foreign import ForeignProducer
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.foreign import ForeignProducer
 from streams.kafka.log import Tail
 
 Fields = dict[str, object]

@@ -19,7 +19,7 @@ from streams.app.torture.hostile.sessions import create_source, create_view, wro
 from streams.app.torture.hostile.sheets import sound
 from streams.errors import Determinate, SlackwaterError
 from streams.ids import CapabilityId, CollectionId, Topic
-from streams.kafka.publish import Publisher
+from streams.kafka.client.publish import Publisher
 from streams.progress import frontier
 from streams.storage import Storage
 from streams.storage.capabilities import ReadCapability

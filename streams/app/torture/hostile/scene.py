@@ -27,9 +27,9 @@ from streams.app.torture.hostile.sessions import Session, definitions, reads
 from streams.app.torture.hostile.statements import STANDING
 from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import Offset, Topic
-from streams.kafka.broker import KafkaBroker
-from streams.kafka.publish import Publisher
-from streams.kafka.raw import RawReader
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.publish import Publisher
+from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from streams.app.torture.hostile.inputs import Burst, Ending, Input, Record, Request
 from streams.errors import SlackwaterError
-from streams.kafka.foreign import ForeignProducer
+from streams.kafka.client.foreign import ForeignProducer
 from streams.kafka.settings import ClientSettings
 
 NOWHERE = (0, 0)

@@ -13,9 +13,9 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.plan.bounded import Compared
+from streams.plan.analyses.bounded import Compared
 from streams.plan.physical import Column
-from streams.plan.statements import CreateFunction
+from streams.plan.sql.statements import CreateFunction
 
 
 def test_frames_come_as_they_were_sent() -> None:

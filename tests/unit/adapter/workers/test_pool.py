@@ -35,9 +35,9 @@ from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.plan.statements import CreateFunction
-from streams.trace.functions import Function
-from streams.trace.kernel import arrow_schema
+from streams.plan.sql.statements import CreateFunction
+from streams.trace.kernel.functions import Function
+from streams.trace.kernel.kernel import arrow_schema
 
 Returned = TypeVar("Returned")
 

@@ -21,7 +21,7 @@ from streams.app.signals import Stop
 from streams.app.where import Where
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
 from streams.storage.shards import Shards
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows

@@ -13,12 +13,12 @@ from streams.app.shard.reading import Reader
 from streams.errors import Determinate
 from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
-from streams.kafka.memory import MemoryBroker
+from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
 from streams.storage.events import Append, Create, Downgrade, Drop, Part, Replace
 from streams.storage.shards import Shards, write_capability
 from streams.storage.status import Status
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 from tests.support.shard_looks import look
 

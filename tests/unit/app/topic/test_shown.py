@@ -8,7 +8,7 @@ import pytest
 
 from schemas import keys, rows
 from streams.app.topic.shown import as_line, as_object, cached
-from streams.kafka.records import TopicRecord
+from streams.kafka.client.records import TopicRecord
 
 COLUMNS = [
     ("country", "VARCHAR"),

@@ -23,7 +23,7 @@ from streams.plan.physical import Column
 from streams.plan.source_types import PLAIN
 from streams.replica.ingest.decode import Decoder, wrap_scalars
 from streams.replica.ingest.fields import fields
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.examples import examples
 
 KERNEL = Kernel()

@@ -21,7 +21,7 @@ from streams.plan.physical import Column, Source, Upsert
 from streams.replica.ingest import plan
 from streams.replica.ingest.ranges import Slice, assign, slices, windows
 from streams.replica.ingest.source import MESSAGES, Resources, load, replay
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 from tests.support.examples import examples
 
 COLUMNS = (Column("v", "BIGINT"), Column("k", "VARCHAR"), Column("w", "VARCHAR"))

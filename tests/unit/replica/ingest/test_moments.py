@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from streams.plan.physical import Column
 from streams.replica.ingest import moments
 from streams.replica.ingest.fields import fields
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 KERNEL = Kernel()
 (FIELD,) = fields((Column("t", "TIMESTAMP"),))

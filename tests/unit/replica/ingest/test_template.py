@@ -13,7 +13,7 @@ from streams.plan.physical import Column
 from streams.replica.ingest import batch, odd, template
 from streams.replica.ingest.decode import Decoder
 from streams.replica.ingest.fields import fields
-from streams.trace.kernel import Kernel
+from streams.trace.kernel.kernel import Kernel
 
 FIELDS = fields(
     (

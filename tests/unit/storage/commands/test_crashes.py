@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from schemas import codec
 from streams.errors import Determinate
 from streams.ids import Offset
-from streams.kafka.faulty import Fault, FaultyLogs
+from streams.kafka.client.positions import Mark
+from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import Entry
-from streams.kafka.memory_records import MemoryMarks
-from streams.kafka.positions import Mark
-from streams.kafka.transactions import Fenced
+from streams.kafka.memory.faulty import Fault, FaultyLogs
+from streams.kafka.memory.records import MemoryMarks
 from streams.storage.commands import session as session_module
 from streams.storage.commands.wire import id_of
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from streams.ids import CollectionId
-from streams.kafka.transactions import Fenced
+from streams.kafka.client.transactions import Fenced
 from streams.storage.commands import ledger, session
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, update
 from tests.support.examples import examples

@@ -9,9 +9,9 @@ import pytest
 from schemas import chunk
 from streams.errors import Corrupt, Determinate, Indeterminate
 from streams.ids import CapabilityId, CollectionId, Topic
-from streams.kafka.faulty import Fault, FaultyChunks, FaultyLogs
+from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import ChunkWrite
-from streams.kafka.transactions import Fenced
+from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.progress import frontier
 from streams.storage import conversations, limits, sending
 from streams.storage.capabilities import WriteCapability

@@ -12,8 +12,8 @@ import pytest
 
 from streams.errors import Determinate
 from streams.ids import CollectionId, Topic
-from streams.kafka.faulty import FaultyChunks, FaultyLogs
 from streams.kafka.log import ChunkRef
+from streams.kafka.memory.faulty import FaultyChunks, FaultyLogs
 from streams.storage.commands import asked
 from streams.storage.commands import session as session_module
 from streams.storage.commands.crew import Stuck, Threads

@@ -1,0 +1,1 @@
+"""The ports on a broker, behind librdkafka: the only code that talks to Kafka."""

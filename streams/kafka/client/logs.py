@@ -1,0 +1,198 @@
+"""Logs on a broker: single-partition topics, appended to with one flush, read by one tail."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
+
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.client import clients
+from streams.kafka.client.faults import END_OF_PARTITION, GONE, cause_of, read_fault
+from streams.kafka.client.lookout import Asker
+from streams.kafka.client.sender import Delivered, Outgoing, Sender, Sent
+from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
+from streams.kafka.log import Stored, Tail, Unanswered, all_stored
+from streams.kafka.settings import ClientSettings
+
+T = TypeVar("T")
+
+_SETTLING_S, _SETTLING_MOST_S = 0.02, 0.5
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_MANY = 8  # number of logs from which on one request for all costs less
+_UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
+
+
+class KafkaLogs:
+    """Many logs behind one producer and one consumer, each created when first needed."""
+
+    def __init__(self, settings: ClientSettings, sender: Sender, admin: AdminClient) -> None:
+        self._settings = settings
+        self._sender = sender
+        self._admin = admin
+        self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
+        self._asker = Asker(settings)
+
+    def append(self, records: Sequence[tuple[Topic, bytes]]) -> tuple[Offset, ...]:
+        """Append all values with one flush."""
+        return all_stored(self._append(records, None))
+
+    def append_each(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_ms: int
+    ) -> tuple[Stored, ...]:
+        """Append all values with one flush; return the result for each."""
+        return self._append(records, stragglers_ms / 1000)
+
+    def _append(
+        self, records: Sequence[tuple[Topic, bytes]], stragglers_s: float | None
+    ) -> tuple[Stored, ...]:
+        outgoing = [Outgoing(topic, value, partition=0) for topic, value in records]
+        return tuple(_stored(each) for each in self._sender.send_each(outgoing, stragglers_s))
+
+    def bounds(self, topic: Topic) -> tuple[Offset, Offset]:
+        """Return the first offset held and the next offset."""
+        with self._lock:
+            consumer = self._lookup()
+            _require_logs(consumer, [topic])
+            low, high = _watermarks(consumer, topic)
+        return Offset(low), Offset(high)
+
+    def bounds_all(self, topics: Sequence[Topic]) -> Mapping[Topic, tuple[Offset, Offset]]:
+        """The bounds of many logs: metadata of all topics, then two requests per leader."""
+        if len(topics) < _MANY:
+            return {topic: self.bounds(topic) for topic in topics}
+        self._require(topics)
+        lows = self._offsets(topics, _EARLIEST)
+        highs = self._offsets(topics, _LATEST)
+        return {topic: (lows[topic], highs[topic]) for topic in topics}
+
+    def _offsets(self, topics: Sequence[Topic], which: OffsetSpec) -> Mapping[Topic, Offset]:
+        asked = {TopicPartition(topic, 0): which for topic in topics}
+
+        def ask() -> Mapping[Topic, Offset]:
+            answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
+            return {
+                Topic(place.topic): Offset(answer.result().offset)
+                for place, answer in answers.items()
+            }
+
+        return _settled(ask, lambda: self._require(topics), f"bounds of {len(topics)} logs")
+
+    def _require(self, topics: Collection[Topic]) -> None:
+        with self._lock:
+            _require_logs(self._lookup(), topics)
+
+    def _lookup(self) -> Consumer:
+        """Return a consumer for metadata requests only. The caller holds the lock."""
+        if self._consumer is None:
+            self._consumer = clients.consumer(self._settings, MEANING, {})
+        return self._consumer
+
+    def is_bare(self, topic: Topic, start: Offset) -> bool:
+        """Whether a reader that begins at `start` reaches the end without a record."""
+        meaning = {**MEANING, "enable.partition.eof": True}
+        consumer = clients.consumer(self._settings, meaning, {"fetch.wait.max.ms": 5})
+        try:
+            consumer.assign([TopicPartition(topic, 0, start)])
+            message = consumer.poll(clients.ANSWER_TIMEOUT_S)
+            error = message.error() if message is not None else None
+        finally:
+            consumer.close()
+        if message is None:
+            raise Unanswered(f"read log {topic} from offset {start}: no answer")
+        if error is not None and error.code() != END_OF_PARTITION:
+            raise read_fault(f"read log {topic} from offset {start}", error)
+        return error is not None
+
+    def tail(self, starts: Mapping[Topic, Offset]) -> Tail:
+        """Follow logs that exist."""
+        return KafkaTail(self._settings, starts, self._require, self._asker)
+
+    def committed(self, topic: Topic, start: Offset) -> Tail:
+        """Follow a topic that others write, without aborted records."""
+        return KafkaTail(self._settings, {topic: start}, self._require, self._asker, COMMITTED)
+
+    def truncate(self, topic: Topic, before: Offset) -> None:
+        """Delete records for good. Errors: Determinate beyond the log's end."""
+        doing = f"truncate log {topic} below {before}"
+        answers = self._admin.delete_records(
+            [TopicPartition(topic, 0, before)], request_timeout=clients.ANSWER_TIMEOUT_S
+        )
+        for answer in answers.values():
+            try:
+                answer.result()
+            except KafkaException as error:
+                raise read_fault(doing, error) from error
+
+    def close(self) -> None:
+        """Release the connection."""
+        with self._lock, contextlib.suppress(RuntimeError):
+            if self._consumer is not None:
+                self._consumer.close()
+        self._asker.close()
+
+
+def _stored(sent: Sent) -> Stored:
+    if not isinstance(sent, Delivered):
+        return sent
+    if sent.offset is None:
+        return Indeterminate("append: stored, but the broker did not say where")
+    return sent.offset
+
+
+def _watermarks(consumer: Consumer, topic: Topic) -> tuple[int, int]:
+    place = TopicPartition(topic, 0)
+
+    def ask() -> tuple[int, int]:
+        return consumer.get_watermark_offsets(place, timeout=clients.ANSWER_TIMEOUT_S)
+
+    return _settled(ask, lambda: _require_logs(consumer, [topic]), f"bounds of log {topic}")
+
+
+def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T:
+    """Return the answers. The leader of a new topic may not know it yet.
+
+    An unknown partition is also reported while the client has no metadata, as after an outage:
+    `require` asks the brokers, and raises if it does not exist.
+    """
+    deadline, pause_s = time.monotonic() + clients.ANSWER_TIMEOUT_S, _SETTLING_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            code = cause_of(error).code()
+            if code in GONE:
+                require()
+            elif code not in _UNSETTLED:
+                raise read_fault(doing, error) from error
+            if time.monotonic() > deadline:
+                raise Unanswered(f"{doing}: {cause_of(error).str()}") from error
+            time.sleep(pause_s)
+            # the leader is busy, so ask less often
+            pause_s = min(2 * pause_s, _SETTLING_MOST_S)
+
+
+def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:
+    """Errors: Determinate for a topic that does not exist, InvalidUsage for more partitions."""
+    try:
+        one = next(iter(topics)) if len(topics) == 1 else None
+        found = consumer.list_topics(one, timeout=clients.ANSWER_TIMEOUT_S).topics
+    except KafkaException as error:
+        raise read_fault("look up logs", error) from error
+    for topic in topics:
+        info = found.get(topic)
+        if info is None or info.error is not None:
+            raise Determinate(f"topic {topic} does not exist")
+        if len(info.partitions) != 1:
+            raise InvalidUsage(
+                f"log {topic}: expected 1 partition, found {len(info.partitions)}"
+            )

@@ -1,0 +1,141 @@
+"""Read positions of topics, stored as the committed offsets of a consumer group.
+
+No consumer joins the group: a position is data that outlives its process. The brokers drop it
+with its topic, and if nothing was committed for a while (`offsets.retention.minutes`, a week);
+then the reader starts over. So a position may save work, but correctness may not depend on it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from streams.ids import Offset, Topic
+from streams.kafka.client import clients
+from streams.kafka.client.faults import read_fault
+from streams.kafka.settings import ClientSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A partition was read up to `offset`, by a scan that started at `since_ms`.
+
+    Units: milliseconds since the epoch.
+    """
+
+    offset: Offset
+    since_ms: int
+
+
+class KafkaPositions:
+    """Positions in one group. One thread; the client is created by the first call."""
+
+    def __init__(self, settings: ClientSettings, group: str) -> None:
+        self._client = _Client(settings, group)
+
+    def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
+        """Return the saved positions of a topic's partitions. Errors: Determinate."""
+        asked = [TopicPartition(topic, number) for number in range(partitions)]
+        found = self._client.committed(asked, f"positions in {topic}")
+        noted = {each.partition: position_of(each) for each in found if each.error is None}
+        return {number: each for number, each in noted.items() if each is not None}
+
+    def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
+        """Save positions. Errors: Determinate."""
+        offsets = [
+            TopicPartition(topic, number, each.offset, metadata=str(each.since_ms))
+            for number, each in positions.items()
+        ]
+        self._client.commit(offsets, f"positions in {topic}")
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """`[lo, hi)` was begun `starts` times without a recorded end."""
+
+    lo: Offset
+    hi: Offset
+    starts: int
+
+
+class KafkaMarks:
+    """Crash marks in a group's offset of the first partition of a topic. One thread."""
+
+    def __init__(self, settings: ClientSettings, group: str) -> None:
+        self._client = _Client(settings, group)
+
+    def load(self, topic: Topic) -> Mark | None:
+        """Return the newest mark of a topic. Errors: Determinate."""
+        (found,) = self._client.committed([TopicPartition(topic, 0)], f"mark in {topic}")
+        return None if found.error is not None else mark_of(found)
+
+    def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:
+        """Replace a mark; without waiting it may be lost. Errors: Determinate."""
+        text = f"{mark.hi} {mark.starts}"
+        offset = TopicPartition(topic, 0, mark.lo, metadata=text)
+        self._client.commit([offset], f"mark in {topic}", is_waited_for=is_waited_for)
+
+    def close(self) -> None:
+        """Release the connection."""
+        self._client.close()
+
+
+class _Client:
+    """Reads and writes the offsets of a group; created by the first call."""
+
+    def __init__(self, settings: ClientSettings, group: str) -> None:
+        self._settings = settings
+        self._group = group
+        self._made: Consumer | None = None
+
+    def committed(self, asked: list[TopicPartition], what: str) -> list[TopicPartition]:
+        """Return the offsets of the group. Errors: Determinate."""
+        try:
+            return self._consumer().committed(asked, timeout=clients.ANSWER_TIMEOUT_S)
+        except KafkaException as error:
+            raise read_fault(what, error) from error
+
+    def commit(
+        self, offsets: list[TopicPartition], what: str, *, is_waited_for: bool = True
+    ) -> None:
+        """Replace offsets. Errors: Determinate."""
+        try:
+            if is_waited_for:  # two calls: the types differ
+                self._consumer().commit(offsets=offsets, asynchronous=False)
+            else:
+                self._consumer().commit(offsets=offsets, asynchronous=True)
+        except KafkaException as error:
+            raise read_fault(f"save {what}", error) from error
+
+    def _consumer(self) -> Consumer:
+        if self._made is None:
+            self._made = clients.consumer(self._settings, {"group.id": self._group}, {})
+        return self._made
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._made is not None:
+            self._made.close()
+            self._made = None
+
+
+def position_of(noted: TopicPartition) -> Position | None:
+    """Parse the position in a group's offset; None if there is none, or a foreign one."""
+    text = noted.metadata or ""
+    if noted.offset < 0 or not text.isdecimal():
+        return None
+    return Position(Offset(noted.offset), int(text))
+
+
+def mark_of(noted: TopicPartition) -> Mark | None:
+    """Parse the mark in a group's offset; None if there is none, or a foreign one."""
+    words = (noted.metadata or "").split()
+    if noted.offset < 0 or len(words) != len(("hi", "starts")):
+        return None
+    if not all(each.isdecimal() for each in words):
+        return None
+    return Mark(Offset(noted.offset), Offset(int(words[0])), int(words[1]))

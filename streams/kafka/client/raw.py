@@ -1,0 +1,243 @@
+"""Reads users' topics: exact ranges of offsets, as columns.
+
+The caller keeps positions; there is no group and no offset commit. The end of a topic is its
+last stable offset (rule 30): records of an open transaction are not visible yet. A range may
+hold fewer records than offsets (transaction markers, aborted records, compaction), so reading
+stops by position, never by count.
+
+The client returns one object per record; they are converted to Arrow columns here.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
+    AdminClient,
+    OffsetSpec,
+)
+
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import Offset, Topic
+from streams.kafka.client import clients
+from streams.kafka.client.faults import (
+    END_OF_PARTITION,
+    OUT_OF_RANGE,
+    UNANSWERED,
+    cause_of,
+    read_fault,
+)
+from streams.kafka.log import Truncated
+from streams.kafka.settings import ClientSettings
+
+RAW_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+    ]
+)
+"""The schema of `fetch`: key and value of a record may be null."""
+
+_AT_ONCE = 5_000  # large enough to amortise a call, small enough for the cache
+_WAIT_S = 0.05
+_PASSING_S = 0.02
+
+COMMITTED: Mapping[str, clients.Setting] = {
+    "isolation.level": "read_committed",
+    "enable.partition.eof": True,
+}
+_PACE: Mapping[str, clients.Setting] = {
+    "fetch.wait.max.ms": 10,  # at the end of a partition a new assignment must not wait long
+    "queued.min.messages": 100_000,
+    "queued.max.messages.kbytes": 32 << 10,
+    "check.crcs": True,
+}
+
+
+class OffsetRange(NamedTuple):
+    """The offsets of a partition that are readable now: `[low, high)`."""
+
+    low: Offset
+    high: Offset
+
+
+class RawReader:
+    """Reads raw topics. One thread; clients are created by the first call that needs them."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._admin: AdminClient | None = None
+        self._consumer: Consumer | None = None
+        self._at: tuple[Topic, int, int] | None = None  # what comes next without a seek
+
+    def ends(self, topic: Topic) -> dict[int, OffsetRange]:
+        """Return the readable range of each partition.
+
+        Errors: Determinate, also if the topic does not exist.
+        """
+        if self._admin is None:
+            self._admin = clients.admin(self._settings)
+        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+        while True:
+            try:
+                return _ends(self._admin, topic)
+            except KafkaException as error:
+                if not _passes(cause_of(error)) or time.monotonic() > deadline:
+                    raise read_fault(f"ends of topic {topic}", error) from error
+            time.sleep(_PASSING_S)
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """Return the committed records of `[lo, hi)`; `hi` is at most the end by `ends`.
+
+        With a `limit`, the first records up to that number: the range read is then `[lo, last
+        offset + 1)`. Columns as in `RAW_SCHEMA`, in offset order.
+
+        Errors: Truncated if retention deleted `lo`; Determinate.
+        """
+        if hi < lo or (limit is not None and limit < 1):
+            raise InvalidUsage(f"fetch of {topic}/{partition}: [{lo}, {hi}) with limit {limit}")
+        batches = [_columns((), partition)]
+        if lo < hi:
+            try:
+                with clients.uncollected():
+                    batches += self._read(topic, partition, lo, hi, limit)
+            except KafkaException as error:
+                raise read_fault(f"fetch {topic}/{partition}", error) from error
+        return pa.Table.from_batches(batches, RAW_SCHEMA)
+
+    def _read(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None
+    ) -> list[pa.RecordBatch]:
+        consumer = self._positioned(topic, partition, lo)
+        left = hi - lo if limit is None else min(limit, hi - lo)
+        position, batches = int(lo), []
+        deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+        while position < hi and left > 0:
+            messages = consumer.consume(min(left, _AT_ONCE), _WAIT_S)
+            if messages:
+                deadline = time.monotonic() + clients.ANSWER_TIMEOUT_S
+                records = _records(messages, topic, partition, position)
+                position = max(position, behind(messages[-1]))
+                if position > hi:
+                    records = [each for each in records if (each.offset() or 0) < hi]
+                batches.append(_columns(records, partition))
+                left -= len(records)
+            elif time.monotonic() > deadline:
+                raise Determinate(f"fetch {topic}/{partition}: no answer in time")
+        self._rest(consumer, TopicPartition(topic, partition, position), hi)
+        return batches
+
+    def _positioned(self, topic: Topic, partition: int, lo: Offset) -> Consumer:
+        """The consumer, positioned at `lo`; if it is there already its prefetch is kept."""
+        if self._consumer is None:
+            self._consumer = clients.consumer(self._settings, COMMITTED, _PACE)
+        if self._at != (topic, partition, lo):
+            self._consumer.assign([TopicPartition(topic, partition, lo)])
+        self._at = None
+        return self._consumer
+
+    def _rest(self, consumer: Consumer, at: TopicPartition, hi: Offset) -> None:
+        """Prefetch while more is to come; pause at the end."""
+        _, end = consumer.get_watermark_offsets(at, cached=True)
+        if at.offset <= hi and at.offset < end:
+            self._at = (Topic(at.topic), at.partition, at.offset)
+        else:
+            consumer.unassign()
+
+    def close(self) -> None:
+        """Release the connections."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+            self._at = None
+
+
+def _ends(admin: AdminClient, topic: Topic) -> dict[int, OffsetRange]:
+    asked = admin.describe_topics(
+        TopicCollection([topic]), request_timeout=clients.ANSWER_TIMEOUT_S
+    )
+    partitions = [TopicPartition(topic, each.id) for each in asked[topic].result().partitions]
+    lows = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client leaves it untyped
+    highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
+    return {number: OffsetRange(lows[number], highs[number]) for number in sorted(lows)}
+
+
+def _offsets(
+    admin: AdminClient, partitions: Sequence[TopicPartition], spec: OffsetSpec
+) -> dict[int, Offset]:
+    answers = admin.list_offsets(
+        dict.fromkeys(partitions, spec),
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=clients.ANSWER_TIMEOUT_S,
+    )
+    return {each.partition: Offset(found.result().offset) for each, found in answers.items()}
+
+
+def _passes(cause: KafkaError) -> bool:
+    """Whether a retry may succeed: an election, a topic that was just created."""
+    return cause.code() in {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+
+
+def _records(
+    messages: Sequence[Message], topic: Topic, partition: int, position: int
+) -> Sequence[Message]:
+    """The records among the messages. Errors: Truncated, Determinate for an error message."""
+    errors = list(map(Message.error, messages))
+    if not any(errors):
+        return messages
+    told = [each for each, error in zip(messages, errors, strict=True) if error is not None]
+    for each in told:
+        check(each, topic, partition, position)
+    return [each for each in messages if each.error() is None]
+
+
+def behind(message: Message) -> int:
+    """The position after a record, or the end of the partition if the event reports that.
+
+    Markers and aborted records are skipped silently: only the end event shows it.
+    """
+    offset, error = message.offset() or 0, message.error()
+    if error is None:
+        return offset + 1
+    return offset if error.code() == END_OF_PARTITION else 0
+
+
+def check(told: Message, topic: Topic, partition: int, position: int) -> None:
+    """Ignore events that do not end a read. Errors: Truncated, Determinate for all others."""
+    error = told.error()
+    assert error is not None
+    if error.code() in OUT_OF_RANGE:
+        raise Truncated(topic, position, f"partition {partition}: {error.str()}")
+    # transient errors are retried; a damaged batch would be skipped silently
+    if error.code() not in UNANSWERED | {END_OF_PARTITION}:
+        raise read_fault(f"fetch {topic}/{partition}", error)
+
+
+def _columns(records: Sequence[Message], partition: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(list(map(Message.key, records)), pa.binary()),
+            pa.array(list(map(Message.value, records)), pa.binary()),
+            pa.array(np.full(len(records), partition, np.int32)),
+            pa.array(list(map(Message.offset, records)), pa.int64()),
+        ],
+        schema=RAW_SCHEMA,
+    )

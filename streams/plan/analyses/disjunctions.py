@@ -1,0 +1,55 @@
+"""What a disjunction says of all its parts, which its parts say each for themselves.
+
+`(a AND b) OR (a AND c)` is `a AND (b OR c)`, with NULL too. So a key that stands in every part
+joins, and what each part asks of one input alone is asked of that input before the join.
+"""
+
+from collections.abc import Sequence
+
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.scalar import Call, Form, Scalar, conjunction, conjuncts, disjunction, refs
+
+
+def factored(predicate: Scalar) -> tuple[Scalar, ...]:
+    """The conjuncts of a predicate, with those in front that all parts of an OR share.
+
+    What may fail stays where it is: its part alone may ask for it.
+    """
+    return tuple(each for part in conjuncts(predicate) for each in _factored(part))
+
+
+def implied(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
+    """What a disjunction asks of the columns at `places` alone; None if it lets any pass.
+
+    It holds for every row for which the predicate does, and cannot fail.
+    """
+    parts = _parts(predicate)
+    own = [
+        [each for each in part if refs(each) and refs(each) <= places and not can_fail(each)]
+        for part in parts
+    ]
+    return _any(own) if len(own) > 1 and all(own) else None
+
+
+def _parts(predicate: Scalar) -> list[tuple[Scalar, ...]]:
+    """The parts of a disjunction, each as its conjuncts."""
+    if not isinstance(predicate, Call) or predicate.form is not Form.OR:
+        return [conjuncts(predicate)]
+    return [part for argument in predicate.arguments for part in _parts(argument)]
+
+
+def _factored(predicate: Scalar) -> tuple[Scalar, ...]:
+    parts = _parts(predicate)
+    common = [
+        each
+        for each in dict.fromkeys(parts[0])
+        if not can_fail(each) and all(each in part for part in parts)
+    ]
+    if not common or len(parts) == 1:
+        return (predicate,)
+    rest = [[each for each in part if each not in common] for part in parts]
+    return (*common, _any(rest)) if all(rest) else tuple(common)
+
+
+def _any(parts: Sequence[Sequence[Scalar]]) -> Scalar:
+    return disjunction([conjunction(part) for part in parts])

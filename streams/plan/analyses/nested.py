@@ -1,0 +1,93 @@
+"""The parts of nested types, and one value for each class of equal nested values.
+
+A nested value is put together anew from the representatives of its parts. A value that is
+read more than once is bound by a lambda, so that text grows with the type and not with its
+depth's power.
+"""
+
+from collections.abc import Callable
+
+from streams.plan.scalar import Call, Form, Literal, Parameter, Scalar
+from streams.plan.typenames import struct_type
+from streams.trace.kernel.types import Parts, parts
+
+Representative = Callable[[Scalar], Scalar]
+
+
+def rebuilt(scalar: Scalar, representative: Representative, depth: int = 0) -> Scalar:
+    """The nested value with every part in it that is not nested replaced by `representative`.
+
+    Args:
+        scalar: the value; NULL stays NULL.
+        representative: of a part that is not nested.
+        depth: how many lambdas are around it.
+    """
+    made = parts(scalar.type)
+    if made is None:
+        return representative(scalar)
+    match made.kind:
+        case "LIST":
+            return _each(scalar, made.types[0], representative, depth)
+        case "ARRAY":
+            kind = f"{made.types[0]}[]"
+            listed = Call(Form.CAST, "cast", (scalar,), kind)
+            found = _each(listed, made.types[0], representative, depth)
+            return Call(Form.CAST, "cast", (found,), scalar.type)
+        case "MAP":
+            entry = struct_type(zip(("key", "value"), made.types, strict=True))
+            entries = _function("map_entries", (scalar,), f"{entry}[]")
+            found = _each(entries, entry, representative, depth)
+            return _function("map_from_entries", (found,), scalar.type)
+        case _:
+            variable = Parameter(f"value@r{depth}", scalar.type)
+            whole = _whole(variable, made, representative, depth + 1)
+            return bound(scalar, variable, whole)
+
+
+def _each(scalar: Scalar, type_: str, representative: Representative, depth: int) -> Scalar:
+    variable = Parameter(f"value@r{depth}", type_)
+    body = rebuilt(variable, representative, depth + 1)
+    return _transformed(scalar, variable, body)
+
+
+def _transformed(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
+    over = Call(Form.LAMBDA, "lambda", (body,), "LAMBDA", (variable.name,))
+    return _function("list_transform", (scalar, over), f"{body.type}[]")
+
+
+def bound(scalar: Scalar, variable: Parameter, body: Scalar) -> Scalar:
+    """The body with the variable for the value."""
+    alone = _function("list_value", (scalar,), f"{scalar.type}[]")
+    first = Literal("CAST('1' AS BIGINT)", "BIGINT", "1")
+    return _function("array_extract", (_transformed(alone, variable, body), first), scalar.type)
+
+
+def _whole(value: Parameter, made: Parts, representative: Representative, depth: int) -> Scalar:
+    """A struct or tuple that is not NULL, put together anew."""
+    null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
+    is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
+    places = range(len(made.types))
+    found = [rebuilt(_part(value, made, place), representative, depth) for place in places]
+    packed = (
+        Call(Form.FUNCTION, "struct_pack", tuple(found), value.type, made.names)
+        if made.kind == "STRUCT"
+        else _function("row", tuple(found), value.type)
+    )
+    return Call(Form.CASE, "case", (is_null, null, packed), value.type)
+
+
+def _part(value: Parameter, made: Parts, place: int) -> Scalar:
+    type_ = made.types[place]
+    if made.kind == "TUPLE":
+        at = Literal(f"CAST('{place + 1}' AS BIGINT)", "BIGINT", str(place + 1))
+        return _function("struct_extract_at", (value, at), type_)
+    return _function("struct_extract", (value, _text(made.names[place])), type_)
+
+
+def _text(text: str) -> Literal:
+    quoted = "'" + text.replace("'", "''") + "'"
+    return Literal(quoted, "VARCHAR", quoted)
+
+
+def _function(name: str, arguments: tuple[Scalar, ...], type_: str) -> Call:
+    return Call(Form.FUNCTION, name, arguments, type_)

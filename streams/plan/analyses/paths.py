@@ -1,0 +1,174 @@
+"""The paths of a delta join: for each input, how its changes find the rows of the others.
+
+    d(A x B x C) = dA x B x C  +  A' x dB x C  +  A' x B' x dC
+
+On its path a change looks up the other inputs one after the other, each in an arrangement by
+the columns that connect it with those before. Of an input behind its own in the order it sees
+what there is up to its time, of one before it what there was earlier (A', B'): so every
+combination of changes comes out once, on the path of the latest, or of those at one time that
+of the first input. What is there at birth thus takes the first path.
+
+Inputs that read the same *share*: one arrangement by the same columns serves them all, as the
+edges of a graph by source and by target do on paths of any length.
+
+Source: F. McSherry, "Delta Joins", Materialize's documentation of its optimizer; K. Ammar,
+F. McSherry, S. Salihoglu, M. Joglekar, Distributed Evaluation of Subgraph Queries Using
+Worst-case Optimal Low-Memory Dataflows, VLDB 2018, section 3.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from streams.plan.analyses.fallible import can_fail
+from streams.plan.ir import DeltaJoin, Project, Relational, columns
+from streams.plan.scalar import Equality, Ref, Scalar, equality, substitute
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What an input reads, in common with others, and where its columns are there."""
+
+    node: Relational
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """An arrangement: what is kept, by which columns, and in which of these NULL is a value."""
+
+    node: Relational
+    keys: tuple[int, ...]
+    null_equal: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """An input that a path looks up, in which arrangement, and by what.
+
+    `known` are the columns of the row of all inputs that hold the keys; `settled` the
+    predicates of which the lookup makes sure.
+    """
+
+    input: int
+    arranged: Arranged
+    known: tuple[int, ...]
+    settled: frozenset[Scalar]
+
+
+@dataclass(frozen=True, slots=True)
+class Equal:
+    """A predicate that equates columns of two inputs, seen from one of them.
+
+    `column` is its own, `other` that of the input numbered `to`, in the row of all.
+    """
+
+    predicate: Scalar
+    column: int
+    to: int
+    other: int
+    null_equal: bool
+
+
+def starts(inputs: Sequence[Relational]) -> list[int]:
+    """The first column of each input in the row of all, and the number of columns."""
+    found = [0]
+    for part in inputs:
+        found.append(found[-1] + len(columns(part)))
+    return found
+
+
+def equals(node: DeltaJoin) -> tuple[tuple[Equal, ...], ...]:
+    """For each input the predicates that connect it."""
+    cuts = starts(node.inputs)
+    homes = [n for n, part in enumerate(node.inputs) for _ in columns(part)]
+    found: list[list[Equal]] = [[] for _ in cuts[1:]]
+    for predicate in node.predicates:
+        match equality(predicate):
+            case Equality(Ref(index=one), Ref(index=other), null_equal):
+                for a, b in ((one, other), (other, one)):
+                    if homes[a] != homes[b]:
+                        found[homes[a]].append(Equal(predicate, a, homes[b], b, null_equal))
+            case _:
+                pass
+    return tuple(map(tuple, found))
+
+
+def shared(inputs: Sequence[Relational]) -> tuple[Shared, ...]:
+    """What each input reads: of those that compute columns of one relation, all columns."""
+    opened = [_opened(part) for part in inputs]
+    wanted: dict[Relational, dict[Scalar, None]] = {}
+    for base, outputs in opened:
+        wanted.setdefault(base, {}).update(dict.fromkeys(outputs))
+    nodes = {base: _projected(base, tuple(outputs)) for base, outputs in wanted.items()}
+    places = {base: list(outputs) for base, outputs in wanted.items()}
+    return tuple(
+        Shared(nodes[base], tuple(map(places[base].index, outputs))) for base, outputs in opened
+    )
+
+
+def _projected(base: Relational, outputs: tuple[Scalar, ...]) -> Relational:
+    if outputs == _refs(base):
+        return base
+    names = (output.name if isinstance(output, Ref) else "key" for output in outputs)
+    return Project(base, outputs, tuple(names))
+
+
+def _opened(node: Relational) -> tuple[Relational, tuple[Scalar, ...]]:
+    """What the node computes columns of, and these, unless one can fail for the others."""
+    if isinstance(node, Project) and not any(map(can_fail, node.outputs)):
+        base, inside = _opened(node.input)
+        return base, tuple(substitute(output, inside) for output in node.outputs)
+    return node, _refs(node)
+
+
+def _refs(node: Relational) -> tuple[Ref, ...]:
+    return tuple(Ref(i, c.type, c.name) for i, c in enumerate(columns(node)))
+
+
+def paths(node: DeltaJoin) -> tuple[tuple[Visit, ...], ...] | None:
+    """The path of each input; None if predicates do not connect them all.
+
+    A path goes on with an arrangement that there is already, if there is one, in the order of
+    the inputs.
+    """
+    made: dict[Arranged, None] = {}
+    found = [tuple(_path(node, first, made)) for first in range(len(node.inputs))]
+    complete = all(len(path) == len(node.inputs) - 1 for path in found)
+    return tuple(found) if complete else None
+
+
+def _path(node: DeltaJoin, first: int, made: dict[Arranged, None]) -> Iterator[Visit]:
+    connected, reads, cuts = equals(node), shared(node.inputs), starts(node.inputs)
+    known = {first}
+    while True:
+        nexts = [
+            visit
+            for number in range(len(node.inputs))
+            if number not in known
+            and (visit := _visit(number, reads[number], cuts[number], connected[number], known))
+        ]
+        if not nexts:
+            return
+        chosen = min(nexts, key=lambda visit: visit.arranged not in made)
+        made[chosen.arranged] = None
+        known.add(chosen.input)
+        yield chosen
+
+
+def _visit(
+    number: int, read: Shared, start: int, connected: Sequence[Equal], known: set[int]
+) -> Visit | None:
+    """The lookup of an input from those that are known, if anything connects it with them."""
+    by: dict[int, Equal] = {}
+    for equal in connected:
+        if equal.to in known:
+            by.setdefault(read.places[equal.column - start], equal)
+    if not by:
+        return None
+    keys = tuple(sorted(by))
+    return Visit(
+        number,
+        Arranged(read.node, keys, tuple(by[key].null_equal for key in keys)),
+        tuple(by[key].other for key in keys),
+        frozenset(equal.predicate for equal in by.values()),
+    )

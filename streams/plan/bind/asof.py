@@ -1,0 +1,146 @@
+"""ASOF joins: each row on the left beside the nearest row on the right.
+
+Right's rows of equal keys stand in the order of what the inequality compares, those that are
+nearest to its end first, and among equals in that of the whole row. Each is the nearest one of
+all that lies between its own value and that of the row before it. So the window function `lag`
+gives a row the end of its range; ranges of a key do not overlap, and of rows with one value all
+but the first have an empty one. The inequality is then a predicate of a pair (`Form.NEAREST`),
+and the rest is a join.
+
+Where DuckDB is given conditions beyond keys and an inequality, the nearest row of those that
+meet them all is meant, which may be another one for each row on the left: the first row of a
+sort of all pairs.
+"""
+
+from dataclasses import dataclass
+
+from streams.plan.bind.joins import comparison, condition, handed, identified, is_true
+from streams.plan.ir import (
+    Distinct,
+    Kind,
+    Match,
+    Order,
+    Product,
+    Relational,
+    TopK,
+    Window,
+    WindowCall,
+    columns,
+    shared,
+)
+from streams.plan.passes.groups import with_columns
+from streams.plan.passes.prune import pick
+from streams.plan.record import Record
+from streams.plan.scalar import (
+    EQUALS,
+    Call,
+    Form,
+    Literal,
+    Ref,
+    Scalar,
+    conjunction,
+    conjuncts,
+    refs,
+    remap,
+    shift,
+)
+
+_KINDS = {
+    "INNER": Kind.INNER,
+    "LEFT": Kind.LEFT,
+    "RIGHT": Kind.RIGHT,
+    "FULL": Kind.FULL,
+    "OUTER": Kind.FULL,
+}
+_INEQUALITIES = frozenset({">=", ">", "<=", "<"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Conditions:
+    """What a pair must satisfy; all over the row of both sides, left's columns first."""
+
+    keys: tuple[Call, ...]
+    inequality: Call
+    others: tuple[Scalar, ...]
+
+
+def asof(record: Record, left: Relational, right: Relational) -> Relational:
+    """An ASOF join of a bound plan.
+
+    Errors: InvalidStatement for a kind of join that we do not know.
+    """
+    kind = _KINDS.get(record.text("join_type"))
+    if kind is None:  # whether a row has a match is not a matter of the nearest
+        return comparison(record, left, right)
+    asked = _conditions(record, left, right)
+    ours = frozenset(range(len(columns(left))))
+    by_ranges = all(refs(each) <= ours for each in asked.others)
+    found = (_nearest if by_ranges else _first_of_all)(left, right, kind, asked)
+    return handed(found, record, left, right)
+
+
+def _conditions(record: Record, left: Relational, right: Relational) -> _Conditions:
+    keys, inequalities, others = list[Call](), list[Call](), list[Scalar]()
+    for each in record.records("conditions"):
+        found = condition(each, left, right)
+        if not each.has("right") or not isinstance(found, Call):
+            others += (part for part in conjuncts(found) if not is_true(part))
+        elif found.name in EQUALS.values():
+            keys.append(found)
+        elif found.name in _INEQUALITIES:
+            inequalities.append(found)
+        else:
+            others.append(found)
+    (inequality,) = inequalities  # DuckDB takes one
+    return _Conditions(tuple(keys), inequality, tuple(others))
+
+
+def _nearest(left: Relational, right: Relational, kind: Kind, asked: _Conditions) -> Relational:
+    """The join of left's points with right's ranges."""
+    start, (point, beginning) = len(columns(left)), asked.inequality.arguments
+    if asked.others:  # about left's row alone: without a point nothing is near it
+        nothing = Literal(f"CAST(NULL AS {point.type})", point.type, "NULL")
+        given = conjunction(asked.others)
+        point = Call(Form.CASE, Form.CASE.value, (given, point, nothing), point.type)
+    mine = [key.arguments[0] for key in asked.keys]
+    theirs = [shift(key.arguments[1], -start) for key in asked.keys]
+    beginning = shift(beginning, -start)
+    one, at_left = with_columns(left, (*mine, point))
+    other, at_right = with_columns(right, (*theirs, beginning))
+    order = Order(at_right(beginning), _descends(asked), nulls_first=True)
+    end = WindowCall("lag", (order.scalar,), order.scalar.type, (order,), None)
+    ranged = Window(other, tuple(map(at_right, theirs)), (end,), ("end",))
+    width = len(columns(one))
+    places = (order.scalar, Ref(len(columns(other)), end.type, "end"))
+    sought = (at_left(point), *(shift(each, width) for each in places))
+    predicates = [
+        Call(Form.INFIX, key.name, (at_left(ours), shift(at_right(its), width)), "BOOLEAN")
+        for key, ours, its in zip(asked.keys, mine, theirs, strict=True)
+    ]
+    predicates.append(Call(Form.NEAREST, asked.inequality.name, sought, "BOOLEAN"))
+    made = Match(one, ranged, kind, tuple(predicates))
+    return pick(made, [*range(start), *range(width, width + len(columns(right)))])
+
+
+def _first_of_all(
+    left: Relational, right: Relational, kind: Kind, asked: _Conditions
+) -> Relational:
+    """The nearest of all pairs that meet the conditions, for each different row on the left."""
+    start, marked = len(columns(left)), identified(shared(left))
+    row = Ref(start, columns(marked)[start].type, "row")
+    behind = {i: i + (i >= start) for i in range(start + len(columns(right)))}
+    every = (*asked.keys, asked.inequality, *asked.others)
+    both = Product((Distinct(marked), right), tuple(remap(each, behind) for each in every))
+    by = remap(asked.inequality.arguments[1], behind)
+    order = Order(by, _descends(asked), nulls_first=True)
+    found = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
+    same = (row, Ref(start + 1, row.type, "row"))
+    equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
+    inner = kind is Kind.INNER
+    made = Product((marked, found), equal) if inner else Match(marked, found, kind, equal)
+    return pick(made, [*range(start), *range(start + 2, len(columns(made)))])
+
+
+def _descends(asked: _Conditions) -> bool:
+    """Whether the nearest of right's rows is the one with the greatest value."""
+    return asked.inequality.name in {">=", ">"}

@@ -1,0 +1,1 @@
+"""From the logical plan to stages: operators, their state, and where data must move."""

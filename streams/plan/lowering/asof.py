@@ -1,0 +1,38 @@
+"""How a join to the nearest row looks for it: the physical operator behind `Form.NEAREST`."""
+
+from streams.plan import ir, physical
+from streams.plan.lowering import grouped
+from streams.plan.scalar import Ref, nearest
+
+Sides = tuple[physical.NodeId, physical.NodeId, tuple[int, ...], tuple[int, ...]]
+"""The inputs of a join, and the positions of its keys on either side."""
+
+
+def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.Asof | None:
+    """The operator for a join whose one predicate is that a row is the nearest; else None."""
+    sought = nearest(node.residual)
+    if sought is None:
+        return None
+    assert len(node.residual) == 1, "what else is asked of a pair is asked of its sides"
+    width = len(ir.columns(node.left))
+    point, start, end = (each for each in sought.arguments if isinstance(each, Ref))
+    descends = sought.name in {"<=", "<"}  # from start to end values fall then
+    left = ir.Order(point, descends)
+    right = ir.Order(Ref(start.index - width, start.type, start.name), descends)
+    last = ir.Order(Ref(end.index - width, end.type, end.name), descends)
+    rows = grouped.whole_row(node.left), grouped.whole_row(node.right)
+    return physical.Asof(
+        *sides,
+        null_equal,
+        point.index,
+        start.index - width,
+        end.index - width,
+        (_key(left), _key(right), _key(last)),
+        (grouped.sort_key([left], rows[0]), grouped.sort_key([right], rows[1])),
+        sought.name in {">=", "<="},
+    )
+
+
+def _key(order: ir.Order) -> str:
+    """A sort key of one value with an empty text behind it, which makes a BLOB of any."""
+    return f"create_sort_key({grouped.sort_key([order], [])}, '', 'ASC NULLS LAST')"

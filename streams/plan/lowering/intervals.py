@@ -1,0 +1,62 @@
+"""Intervals that leave DuckDB, by rows or not at all.
+
+An interval is months, days and a part below a day. DuckDB counts that part in microseconds,
+Arrow in nanoseconds of 64 bits: beyond 292 years DuckDB's export is another interval, and says
+nothing. So what an expression computes for a column fails where it does not fit; what is inside
+of expressions alone may be of any size.
+"""
+
+from streams.plan.analyses.nested import bound, rebuilt
+from streams.plan.physical import Expression
+from streams.plan.render import label, sql
+from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
+from streams.plan.typenames import contains
+
+MOST_HOURS = 2_562_046
+"""Whole hours below a day's part of which every nanosecond has a number of 64 bits."""
+
+_TOO_FAR = "an interval below 292 years in its part below a day"
+_DAY_OR_LESS = "normalized_interval"
+
+
+def as_column(scalar: Scalar) -> Expression:
+    """The expression as a column of rows; it fails where its value has none in Arrow."""
+    return Expression(sql(carriable(scalar)), scalar.type, label(scalar))
+
+
+def carriable(scalar: Scalar) -> Scalar:
+    """The value, or a failure where an interval in it is larger than Arrow's.
+
+    Columns have come through Arrow, so they are returned as they are.
+    """
+    is_new = contains(scalar.type, "INTERVAL") and not _fits(scalar)
+    return rebuilt(scalar, _fitting) if is_new else scalar
+
+
+def _fits(scalar: Scalar) -> bool:
+    """Whether it is known that the intervals of a value fit."""
+    match scalar:
+        case Call(name=name):
+            return name == _DAY_OR_LESS
+        case _:
+            return isinstance(scalar, Ref)
+
+
+def _fitting(scalar: Scalar) -> Scalar:
+    if scalar.type != "INTERVAL":
+        return scalar
+    variable = Parameter("value@i", "INTERVAL")
+    return bound(scalar, variable, _judged(variable))
+
+
+def _judged(value: Parameter) -> Scalar:
+    """The interval, if it fits; NULL fits."""
+    part = Literal("'hour'", "VARCHAR", "'hour'")
+    hours = Call(Form.FUNCTION, "date_part", (part, value), "BIGINT")
+    most = Literal(f"CAST('{MOST_HOURS}' AS BIGINT)", "BIGINT", str(MOST_HOURS))
+    above = Call(
+        Form.INFIX, ">", (Call(Form.FUNCTION, "abs", (hours,), "BIGINT"), most), "BOOLEAN"
+    )
+    text = Literal(f"'{_TOO_FAR}'", "VARCHAR", "")
+    failure = Call(Form.CAST, "cast", (text,), "INTERVAL")
+    return Call(Form.CASE, "case", (above, failure, value), "INTERVAL")

@@ -1,0 +1,433 @@
+"""The statements a user may send, and their grammar, one table entry each.
+
+The SELECT inside a statement is DuckDB's language, not ours: it is handed on as the exact
+text between our words, and judged when it is compiled.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from streams.errors import InvalidStatement
+from streams.ids import Timestamp
+from streams.plan.physical import Column
+from streams.plan.sql.durations import milliseconds
+from streams.plan.sql.limits import check_statements, check_text
+from streams.plan.sql.tokens import Cursor, split, tokenize
+
+
+class Kind(Enum):
+    """The kinds of objects, by the words that name them."""
+
+    SOURCE = "SOURCE"
+    VIEW = "MATERIALIZED VIEW"
+    SINK = "SINK"
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """How much history is kept: as old as `ms` by the clock, or behind the newest time."""
+
+    ms: int
+    behind_upper: bool
+
+
+class Envelope(Enum):
+    """How a source's messages become updates."""
+
+    NONE = "none"
+    UPSERT = "upsert"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSource:
+    """Read a Kafka topic as a collection. Types are as the user wrote them."""
+
+    name: str
+    topic: str
+    options: Mapping[str, str]  # the others, by upper-case name
+    columns: tuple[Column, ...]
+    envelope: Envelope
+    keys: tuple[str, ...]  # of UPSERT, spelled like the columns
+    if_not_exists: bool
+    retain: "Retain | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateMaterializedView:
+    """Maintain a query."""
+
+    name: str
+    query: str
+    if_not_exists: bool
+    retain: "Retain | None" = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSink:
+    """Write a collection's changes to a topic."""
+
+    name: str
+    relation: str
+    topic: str
+    options: Mapping[str, str]
+    keys: tuple[str, ...]
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateFunction:
+    """Let queries call a function in Python. Types are as the user wrote them."""
+
+    name: str
+    parameters: tuple[Column, ...]
+    returns: str
+    body: str
+    if_not_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DropFunction:
+    """Remove a function."""
+
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShowFunctions:
+    """List the functions that users have created."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Read once, at `as_of` or as fresh as may be."""
+
+    query: str
+    as_of: Timestamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """Read a collection and then its changes."""
+
+    name: str
+    as_of: Timestamp | None
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """List the objects of a kind."""
+
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Keep another amount of an object's history; None: what the environment keeps."""
+
+    kind: Kind
+    name: str
+    retain: Retain | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Remove an object."""
+
+    kind: Kind
+    name: str
+    if_exists: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """Show how a query would be maintained, as a tree in text or as a picture."""
+
+    query: str
+    picture: bool = False
+
+
+Statement = (
+    CreateSource
+    | CreateMaterializedView
+    | CreateSink
+    | CreateFunction
+    | DropFunction
+    | ShowFunctions
+    | Select
+    | Subscribe
+    | Show
+    | Alter
+    | Drop
+    | Explain
+)
+
+_SOURCE_USAGE = (
+    "CREATE SOURCE [IF NOT EXISTS] name FROM KAFKA (TOPIC '...') (column type, ...)"
+    " FORMAT JSON [ENVELOPE NONE | UPSERT (KEY (columns))]"
+    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')]"
+)
+_VIEW_USAGE = (
+    "CREATE MATERIALIZED VIEW [IF NOT EXISTS] name"
+    " [WITH (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...')] AS SELECT ..."
+)
+_SINK_USAGE = (
+    "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"
+)
+_FUNCTION_USAGE = (
+    "CREATE FUNCTION [IF NOT EXISTS] name (argument type, ...) RETURNS type"
+    " LANGUAGE PYTHON AS $$ source that defines name $$"
+)
+_SELECT_USAGE = "SELECT ... [AS OF time]"
+_SUBSCRIBE_USAGE = "SUBSCRIBE name [AS OF time]"
+_SHOW_USAGE = "SHOW SOURCES | MATERIALIZED VIEWS | SINKS | FUNCTIONS"
+_ALTER_USAGE = (
+    "ALTER SOURCE | MATERIALIZED VIEW name"
+    " SET (RETAIN HISTORY FOR '...' | LAG BEHIND UPPER '...') | RESET (RETAIN HISTORY)"
+)
+_DROP_USAGE = "DROP SOURCE | MATERIALIZED VIEW | SINK | FUNCTION [IF EXISTS] name"
+_EXPLAIN_USAGE = "EXPLAIN [AS SVG] SELECT ..."
+
+_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "(")
+_PLURALS = {f"{kind.value}S": kind for kind in Kind}
+_KINDS = {kind.value: kind for kind in Kind}
+
+
+def parse(text: str) -> tuple[Statement, ...]:
+    """The statements of the text, which semicolons separate.
+
+    Errors: InvalidStatement with line and column, what was expected and what was found.
+    """
+    check_text(text)
+    statements = split(tokenize(text))
+    check_statements(text, statements)
+    return tuple(_statement(Cursor(text, tokens)) for tokens in statements)
+
+
+def _statement(cursor: Cursor) -> Statement:
+    if any(cursor.at(word) for word in _QUERY_WORDS):
+        return _select(cursor)
+    for words, (usage, read) in _GRAMMAR.items():
+        if cursor.accept(*words.split()):
+            cursor.usage = usage
+            statement = read(cursor)
+            cursor.end()
+            return statement
+    first = dict.fromkeys(words.split()[0] for words in _GRAMMAR)
+    if cursor.accept("CREATE"):
+        raise cursor.refused("SOURCE, MATERIALIZED VIEW, SINK or FUNCTION")
+    raise cursor.refused(f"one of SELECT, {', '.join(first)}")
+
+
+def _create_source(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a source name")
+    cursor.expect("FROM", "KAFKA")
+    topic, options = _kafka(cursor)
+    columns = _columns(cursor)
+    cursor.expect("FORMAT", "JSON")
+    envelope, keys = _envelope(cursor, columns)
+    retain = _retain(cursor) if cursor.accept("WITH") else None
+    return CreateSource(
+        name=name,
+        topic=topic,
+        options=options,
+        columns=columns,
+        envelope=envelope,
+        keys=keys,
+        if_not_exists=if_not_exists,
+        retain=retain,
+    )
+
+
+def _retain(cursor: Cursor) -> Retain:
+    """`(RETAIN HISTORY FOR '...')` or `(LAG BEHIND UPPER '...')`."""
+    cursor.expect("(")
+    behind_upper = cursor.choose(("RETAIN HISTORY", "LAG BEHIND")) == "LAG BEHIND"
+    cursor.expect("UPPER" if behind_upper else "FOR")
+    ms = milliseconds(cursor.string("a duration in quotes, as '1 hour'"))
+    cursor.expect(")")
+    return Retain(ms, behind_upper)
+
+
+def _kafka(cursor: Cursor) -> tuple[str, dict[str, str]]:
+    """The topic and the other options between parentheses, by upper-case name."""
+    options: dict[str, str] = {}
+    cursor.expect("(")
+    while True:
+        name = cursor.name("an option").upper()
+        if name in options:
+            raise InvalidStatement(f"option {name} appears twice")
+        cursor.accept("=")
+        options[name] = _value(cursor, name)
+        if not cursor.accept(","):
+            break
+    cursor.expect(")")
+    if "TOPIC" not in options:
+        raise InvalidStatement(
+            "option TOPIC is missing", hint=f"the statement is {cursor.usage}"
+        )
+    return options.pop("TOPIC"), options
+
+
+def _value(cursor: Cursor, option: str) -> str:
+    token = cursor.current
+    if token is None or token.text in {",", ")"}:
+        raise cursor.refused(f"a value of option {option}")
+    return (
+        cursor.string(f"option {option} in quotes") if option == "TOPIC" else cursor.take().text
+    )
+
+
+def _columns(cursor: Cursor) -> tuple[Column, ...]:
+    cursor.expect("(")
+    columns = [_column(cursor)]
+    while cursor.accept(","):
+        columns.append(_column(cursor))
+    cursor.expect(")")
+    seen = set()
+    for column in columns:
+        if column.name.lower() in seen:
+            raise InvalidStatement(
+                f"column {column.name} appears twice", "column names are compared without case"
+            )
+        seen.add(column.name.lower())
+    return tuple(columns)
+
+
+def _column(cursor: Cursor) -> Column:
+    name = cursor.name("a column name")
+    type_ = cursor.until((",", ")", *_CONSTRAINTS))
+    if any(cursor.at(word) for word in _CONSTRAINTS):
+        raise cursor.refused(f"only a name and a type for column {name}")
+    return Column(name, type_)
+
+
+_CONSTRAINTS = ("NOT", "NULL", "PRIMARY", "DEFAULT", "UNIQUE", "CHECK", "REFERENCES", "COLLATE")
+
+
+def _envelope(cursor: Cursor, columns: tuple[Column, ...]) -> tuple[Envelope, tuple[str, ...]]:
+    if not cursor.accept("ENVELOPE") or cursor.accept("NONE"):
+        return Envelope.NONE, ()
+    if not cursor.accept("UPSERT"):
+        raise cursor.refused("NONE or UPSERT")
+    cursor.expect("(", "KEY")
+    keys = cursor.names("a key column")
+    cursor.expect(")")
+    spelled = {column.name.lower(): column.name for column in columns}
+    for key in keys:
+        if key.lower() not in spelled:
+            known = ", ".join(column.name for column in columns)
+            raise InvalidStatement(f"key column {key} does not exist", f"columns are {known}")
+    return Envelope.UPSERT, tuple(spelled[key.lower()] for key in keys)
+
+
+def _create_view(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a view name")
+    retain = _retain(cursor) if cursor.accept("WITH") else None
+    cursor.expect("AS")
+    return CreateMaterializedView(name, _query(cursor), if_not_exists, retain)
+
+
+def _query(cursor: Cursor) -> str:
+    if not any(cursor.at(word) for word in _QUERY_WORDS):
+        raise cursor.refused("SELECT")
+    return cursor.rest()
+
+
+def _explain(cursor: Cursor) -> Statement:
+    picture = cursor.accept("AS", "SVG")
+    return Explain(_query(cursor), picture)
+
+
+def _create_sink(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a sink name")
+    cursor.expect("FROM")
+    relation = cursor.name("the name of a view or source")
+    cursor.expect("INTO", "KAFKA")
+    topic, options = _kafka(cursor)
+    cursor.expect("KEY")
+    return CreateSink(
+        name=name,
+        relation=relation,
+        topic=topic,
+        options=options,
+        keys=cursor.names("a key column"),
+        if_not_exists=if_not_exists,
+    )
+
+
+def _create_function(cursor: Cursor) -> Statement:
+    if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
+    name = cursor.name("a function name")
+    parameters = _columns(cursor)
+    cursor.expect("RETURNS")
+    returns = cursor.until(("LANGUAGE",))
+    cursor.expect("LANGUAGE", "PYTHON", "AS")
+    return CreateFunction(
+        name=name,
+        parameters=parameters,
+        returns=returns,
+        body=cursor.string("Python source between $$ and $$"),
+        if_not_exists=if_not_exists,
+    )
+
+
+def _select(cursor: Cursor) -> Statement:
+    """A query, of which the last three words may be `AS OF time`.
+
+    An alias `of` is no obstacle: nothing in a SELECT puts a number right behind an alias.
+    """
+    cursor.usage = _SELECT_USAGE
+    tail = Cursor(cursor.source, cursor.tokens, _SELECT_USAGE, max(len(cursor.tokens) - 3, 0))
+    if tail.accept("AS", "OF") and tail.current and tail.current.text.isdigit():
+        query = cursor.source[cursor.tokens[0].start : cursor.tokens[-4].end]
+        return Select(query, Timestamp(tail.integer("a time")))
+    return Select(cursor.rest(), None)
+
+
+def _subscribe(cursor: Cursor) -> Statement:
+    name = cursor.name("the name of a view or source")
+    if not cursor.accept("AS"):
+        return Subscribe(name, None)
+    cursor.expect("OF")
+    return Subscribe(name, Timestamp(cursor.integer("a time in milliseconds")))
+
+
+def _show(cursor: Cursor) -> Statement:
+    chosen = cursor.choose((*_PLURALS, "FUNCTIONS"))
+    return Show(_PLURALS[chosen]) if chosen in _PLURALS else ShowFunctions()
+
+
+def _alter(cursor: Cursor) -> Statement:
+    kind = _KINDS[cursor.choose((Kind.SOURCE.value, Kind.VIEW.value))]
+    name = cursor.name("a name")
+    if cursor.choose(("SET", "RESET")) == "SET":
+        return Alter(kind, name, _retain(cursor))
+    cursor.expect("(", "RETAIN", "HISTORY", ")")
+    return Alter(kind, name, None)
+
+
+def _drop(cursor: Cursor) -> Statement:
+    chosen = cursor.choose((*_KINDS, "FUNCTION"))
+    if_exists = cursor.accept("IF", "EXISTS")
+    name = cursor.name("a name")
+    if chosen == "FUNCTION":
+        return DropFunction(name, if_exists)
+    return Drop(_KINDS[chosen], name, if_exists)
+
+
+_GRAMMAR: Mapping[str, tuple[str, Callable[[Cursor], Statement]]] = {
+    "CREATE SOURCE": (_SOURCE_USAGE, _create_source),
+    "CREATE MATERIALIZED VIEW": (_VIEW_USAGE, _create_view),
+    "CREATE SINK": (_SINK_USAGE, _create_sink),
+    "CREATE FUNCTION": (_FUNCTION_USAGE, _create_function),
+    "SUBSCRIBE": (_SUBSCRIBE_USAGE, _subscribe),
+    "SHOW": (_SHOW_USAGE, _show),
+    "ALTER": (_ALTER_USAGE, _alter),
+    "DROP": (_DROP_USAGE, _drop),
+    "EXPLAIN": (_EXPLAIN_USAGE, _explain),
+}

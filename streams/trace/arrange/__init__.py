@@ -1,0 +1,1 @@
+"""Arrangements: what operators remember, in sorted runs."""

@@ -1,0 +1,255 @@
+"""Run files: what an operator remembers, in immutable files sorted by key hash.
+
+A run is an Arrow IPC stream of record batches, uncompressed, so that it is memory-mapped and
+its pages are the host's page cache, shared by all workers. Its first column `h` is the 64-bit
+hash of the row's key, ascending; what the other columns mean is the arrangement's business. An
+arrangement is a list of runs, oldest first.
+
+A run of more than `PIECE` bytes has several batches, its pieces, since it was merged so
+(`trace.merging`). The order of its rows goes on from piece to piece, and each is read as if it
+were a run of its own; what merges with what is a matter of whole runs.
+
+Runs are written once under names that were never used before and never change. Nobody here
+deletes one: an older checkpoint may still name it (rule 19). To make a file costs a hundred
+times as much as to add to one, so the small runs of a task share files: a run's name is that
+of its file, and where it begins there. A file is needed as long as one run in it is, so it is
+not added to when it has reached `SHARED_FILE` bytes, nor by another task.
+
+Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
+a new run is added, every newer run that is less than twice its size is merged into it: so
+sizes at least double from the newest to the oldest, there are at most log2 n runs, and a row
+is rewritten at most log2 n times. (Runs stop growing at `LARGEST_MERGE` bytes.) A merge holds a
+piece in memory, in a few copies, or the rows of one key if they are more.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from streams.trace.arrange.merging import gathered
+from streams.trace.arrange.room import claim
+from streams.trace.columns import Ints, Words, ascending, is_ascending, spans, uint64
+
+LARGEST_MERGE = 1 << 30
+"""The most bytes merged at once: it bounds the time that one step may take."""
+
+PIECE = 1 << 24
+"""The most bytes of a merge that are in memory at a time, but for rows of one key."""
+
+SMALL_RUN = 1 << 18
+"""Bytes up to which a new run shares a file, and stays in the memory of its worker."""
+
+SHARED_FILE = 1 << 18
+"""Bytes from which on a file is not added to."""
+
+RunName = list[str | int]
+"""A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows.
+
+What is pending has its next time behind these (`trace.pending`).
+"""
+
+_LARGE = 1 << 12
+_ALIGNMENT = 64
+_OPTIONS = pa.ipc.IpcWriteOptions()
+"""Arrow's own; without any, pyarrow asks the environment at every stream."""
+
+
+def file_of(name: str) -> str:
+    """The name of the file that a run lies in."""
+    return name.partition(".")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An open run, or a piece of one: its rows, and its hashes as numpy sees them."""
+
+    rows: pa.RecordBatch
+    hashes: Words
+
+
+@dataclass(slots=True)
+class RunCache:
+    """The open runs of a worker; the least recently used go first.
+
+    At most `limit` runs; of those that were just written and are still in this process's own
+    memory, at most `held_bytes`.
+    """
+
+    limit: int = 4096
+    held_bytes: int = 64 << 20
+    _open: OrderedDict[str, tuple[Run, ...]] = field(default_factory=OrderedDict)
+    _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
+    _holding: int = 0
+
+    def get(self, path: str) -> tuple[Run, ...]:
+        """The pieces of the run at this path, opened at most once while it is in use."""
+        run = self._open.get(path)
+        if run is None:
+            run = self._open[path] = _opened(path)
+            if len(self._open) > self.limit:
+                self._drop(next(iter(self._open)))
+        else:
+            self._open.move_to_end(path)
+        return run
+
+    def put(self, path: str, rows: pa.RecordBatch, size: int) -> None:
+        """A run of so many bytes that was just written here need not be opened."""
+        self._open[path] = (Run(rows, uint64(rows.column(0))),)
+        self._held[path] = size
+        self._holding += size
+        while self._holding > self.held_bytes or len(self._open) > self.limit:
+            self._drop(next(iter(self._held or self._open)))
+
+    def _drop(self, path: str) -> None:
+        del self._open[path]
+        self._holding -= self._held.pop(path, 0)
+
+
+def _opened(path: str) -> tuple[Run, ...]:
+    directory, _, name = path.rpartition("/")
+    file, _, offset = name.partition(".")
+    source = pa.memory_map(f"{directory}/{file}")
+    source.seek(int(offset))
+    return tuple(Run(rows, uint64(rows.column(0))) for rows in pa.ipc.open_stream(source))
+
+
+@dataclass(slots=True)
+class SharedFile:
+    """The file that the small runs of a task are added to, one after the other."""
+
+    name: str = ""
+    size: int = SHARED_FILE
+
+    def add(self, directory: Path, content: pa.Buffer, new_name: Callable[[], str]) -> str:
+        """Add a run; its name."""
+        if self.size >= SHARED_FILE:
+            self.name = new_name()
+        with Path(f"{directory}/{self.name}").open("ab") as file:
+            # Asked of the file: a write that failed half way has left a part of itself.
+            offset = file.tell()
+            padding = -offset % _ALIGNMENT
+            file.write(bytes(padding))
+            file.write(content)
+        self.size = offset + padding + content.size
+        return f"{self.name}.{offset + padding}"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFiles:
+    """The directory of a dataflow's runs, and how new ones are named."""
+
+    directory: Path
+    new_name: Callable[[], str]
+    cache: RunCache = field(default_factory=RunCache)
+    merge_factor: int = 2
+    shared: SharedFile = field(default_factory=SharedFile)
+    piece: int = PIECE
+
+    def open(self, names: Sequence[RunName]) -> list[Run]:
+        """The pieces of the runs of an arrangement, in the order given."""
+        return [piece for name, *_ in names for piece in self.cache.get(self.path(name))]
+
+    def path(self, name: str | int) -> str:
+        """Where a run lies. Text, since this is asked for at every turn."""
+        return f"{self.directory}/{name}"
+
+    def write(self, pieces: Iterable[pa.RecordBatch]) -> list[RunName]:
+        """A new run of these rows, sorted from piece to piece; no run when there are none.
+
+        Errors: OSError when the disk is full to its reserve (`streams.trace.arrange.room`).
+        """
+        found = gathered(pieces, self.piece)
+        first = next(found, None)
+        if first is None:
+            return []
+        size = first.get_total_buffer_size()
+        second = next(found, None) if size <= SMALL_RUN else None
+        if second is None and size <= SMALL_RUN:
+            # Kept as well: to open it again costs more than all its bytes.
+            name = self.shared.add(self.directory, _content(first), self.new_name)
+            self.cache.put(self.path(name), first, size)
+            return [[name, first.num_rows]]
+        file = self.new_name()
+        begun = [first] if second is None else [first, second]
+        pieces = self._claimed(chain(begun, found))
+        try:
+            with pa.OSFile(self.path(file), "wb") as sink:
+                rows = _write(sink, first.schema, pieces)
+        except OSError:
+            Path(self.path(file)).unlink(missing_ok=True)  # others need the room now
+            raise
+        return [[f"{file}.0", rows]]
+
+    def _claimed(self, pieces: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The pieces of a large run, each when there is room for it."""
+        for piece in pieces:
+            claim(self.directory, piece.get_total_buffer_size())
+            yield piece
+
+    def victims(self, names: Sequence[RunName], new: pa.RecordBatch) -> int:
+        """How many of the newest runs a new run of these rows is to be merged with."""
+        count, rows, size = 0, new.num_rows, new.get_total_buffer_size()
+        for name, more, *_ in reversed(names):
+            if int(more) >= self.merge_factor * rows:
+                break
+            size += sum(piece.rows.get_total_buffer_size() for piece in self.open([[name]]))
+            if size > LARGEST_MERGE:
+                break
+            rows += int(more)
+            count += 1
+        return count
+
+
+def _write(sink: pa.NativeFile, schema: pa.Schema, pieces: Iterable[pa.RecordBatch]) -> int:
+    """Write a run; how many rows it has."""
+    rows = 0
+    with pa.ipc.new_stream(sink, schema, options=_OPTIONS) as writer:
+        for piece in pieces:
+            writer.write_batch(piece)
+            rows += piece.num_rows
+    return rows
+
+
+def _content(rows: pa.RecordBatch) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    _write(sink, rows.schema, [rows])
+    return sink.getvalue()
+
+
+def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
+    """For every row of the run whose hash is asked for: which of `hashes`, and where it is."""
+    starts = np.searchsorted(run.hashes, hashes, "left")
+    counts = np.searchsorted(run.hashes, hashes, "right") - starts
+    return np.repeat(np.arange(len(hashes)), counts), spans(starts, counts)
+
+
+def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
+    """The hashes of the rows one after the other, and the order that sorts them, stably."""
+    hashes = np.concatenate([uint64(each.column(0)) for each in rows])
+    return hashes, ascending(hashes)
+
+
+def in_order(parts: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, Words]:
+    """The rows of these parts in the order of their hashes, and these.
+
+    What is sorted already is not copied, unless it is small: it may be a slice of much more.
+    """
+    hashes, order = by_hash(parts)
+    everything = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    if len(order) >= _LARGE and is_ascending(hashes):
+        return everything, hashes
+    return everything.take(pa.array(order)), hashes[order]
+
+
+def repeated(sorted_hashes: Words) -> Ints:
+    """The places of a sorted array whose value occurs more than once."""
+    same = sorted_hashes[1:] == sorted_hashes[:-1]
+    both = np.zeros(len(sorted_hashes), np.bool_)
+    both[1:] |= same
+    both[:-1] |= same
+    return np.flatnonzero(both)

@@ -1,0 +1,1 @@
+"""Exact sums and products: of diffs, integers, decimals and doubles."""

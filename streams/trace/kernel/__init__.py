@@ -1,0 +1,1 @@
+"""The door to DuckDB: one connection a worker, its types, its functions."""
