@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -68,6 +68,54 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
 }
 EVERYBODY = {"streams.ids", "streams.errors", "streams.files", "streams.values"}
+
+# The rooms of a package: who may import whom within it.
+ROOMS: dict[str, set[str]] = {
+    "streams.trace.kernel": set(),
+    "streams.trace.exact": {"streams.trace.kernel"},
+    "streams.trace.arrange": {"streams.trace.exact", "streams.trace.kernel"},
+    "streams.kafka.client": set(),
+    "streams.kafka.embedded": set(),
+    "streams.kafka.memory": {"streams.kafka.client"},
+    "streams.storage.log": set(),
+    "streams.storage.client": {"streams.storage.log"},
+    "streams.storage.read": {"streams.storage.client", "streams.storage.log"},
+    "streams.storage.write": {
+        "streams.storage.client",
+        "streams.storage.log",
+        "streams.storage.read",
+    },
+    "streams.storage.sinks": {
+        "streams.storage.client",
+        "streams.storage.log",
+        "streams.storage.read",
+    },
+    "streams.storage.commands": {
+        "streams.storage.client",
+        "streams.storage.log",
+        "streams.storage.read",
+        "streams.storage.write",
+    },
+    "streams.plan.sql": set(),
+    "streams.plan.analyses": set(),
+    "streams.plan.passes": {"streams.plan.analyses"},
+    "streams.plan.lowering": {"streams.plan.analyses", "streams.plan.passes"},
+    "streams.plan.bind": {
+        "streams.plan.analyses",
+        "streams.plan.lowering",
+        "streams.plan.passes",
+        "streams.plan.sql",
+    },
+    "streams.plan.display": {"streams.plan.analyses", "streams.plan.lowering"},
+    "streams.replica.ingest": set(),
+    "streams.replica.tasks": {"streams.replica.ingest"},
+    "streams.replica.spark": {"streams.replica.tasks"},
+    "streams.replica.driver": {
+        "streams.replica.ingest",
+        "streams.replica.spark",
+        "streams.replica.tasks",
+    },
+}
 
 # A dependency and the places that may name it; everything else goes through them.
 DOORS: dict[str, set[str]] = {
@@ -199,6 +247,61 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+HOUSES = sorted({room.rpartition(".")[0] for room in ROOMS})
+
+
+def room_of(module: str) -> str:
+    """The room of a module of a package that has rooms; the module itself outside of them."""
+    room = ".".join(module.split(".")[:3])
+    return room if room in ROOMS else module
+
+
+def room_imports(house: str) -> dict[str, set[str]]:
+    """For each room, and each module outside of them, what it imports of the package."""
+    names = {module for module, _, _ in modules()}
+    graph: dict[str, set[str]] = {}
+    for module, _, facts in modules():
+        if not within(module, house) or module == house:
+            continue
+        own = {name for name in facts.imports if name in names and within(name, house)}
+        room = room_of(module)
+        graph.setdefault(room, set()).update(map(room_of, own))
+        graph[room] -= {room, house}
+    return graph
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_one_way(room: str) -> None:
+    imported = room_imports(room.rpartition(".")[0])[room] & ROOMS.keys()
+    assert imported <= ROOMS[room], f"{room} imports {sorted(imported - ROOMS[room])}"
+
+
+def cycle(graph: Mapping[str, set[str]]) -> tuple[str, ...]:
+    """Names on a cycle of a graph, with those that depend on one; none if there is no cycle."""
+    left = {name: set(others) for name, others in graph.items()}
+    while free := [name for name, others in left.items() if not others & left.keys()]:
+        for name in free:
+            del left[name]
+    return tuple(sorted(left))
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_rooms_and_the_modules_beside_them_have_no_cycle(house: str) -> None:
+    assert not cycle(room_imports(house))
+
+
+def test_a_cycle_is_found() -> None:
+    assert not cycle({"a": {"b"}, "b": {"c"}, "c": set()})
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("house", HOUSES)
+def test_every_directory_of_a_house_is_a_room(house: str) -> None:
+    directory = ROOT.joinpath(*house.split("."))
+    found = {f"{house}.{path.parent.name}" for path in directory.glob("*/__init__.py")}
+    assert found == {room for room in ROOMS if within(room, house)}
+
+
 @pytest.mark.parametrize("dependency", DOORS)
 def test_each_dependency_has_one_door(dependency: str) -> None:
     wrong = [
@@ -231,7 +334,7 @@ def test_inheritance_only_from_the_allowed_bases() -> None:
 # Each stands between Spark and what it starts, of which Spark takes word in no other way: one
 # hands the whole environment on unread, one sets a single variable of PySpark's workers, one
 # reads and sets JAVA_HOME alone.
-BESIDE_SPARK = {"streams.replica.launcher", "streams.replica.daemon", "streams.java"}
+BESIDE_SPARK = {"streams.replica.launcher", "streams.replica.spark.daemon", "streams.java"}
 
 
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from streams.errors import InvalidStatement
 from streams.ids import Timestamp
-from streams.storage.soundness import alive
+from streams.storage.read.soundness import alive
 
 
 def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:

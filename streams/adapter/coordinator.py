@@ -57,9 +57,9 @@ from streams.plan.physical import Column
 from streams.plan.sql import statements as sql
 from streams.plan.sql.limits import too_deep
 from streams.plan.sql.tokens import split, tokenize
+from streams.storage.client.shards import Shards
+from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper
-from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
 from streams.trace.kernel.functions import Function
 
 log = logging.getLogger(__name__)

@@ -23,11 +23,11 @@ from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.storage.events import Body, Downgrade
-from streams.storage.pauses import Pauses
+from streams.storage.client.pauses import Pauses
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Body, Downgrade
+from streams.storage.log.state import CollectionState
 from streams.storage.policy import RetainHistory, Retention, catalog_hold, downgrade, due_ms
-from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from streams.adapter.catalog import Item
 from streams.errors import InvalidUsage
 from streams.storage.description import Description, dumps, loads
-from streams.storage.state import CollectionState
+from streams.storage.log.state import CollectionState
 
 
 def described(item: Item, catalog: str) -> Description:

@@ -42,7 +42,9 @@ from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Timestamp
 from streams.plan.physical import Column
 from streams.progress import Antichain, frontier
-from streams.storage.read import (
+from streams.storage.client.shards import Shards
+from streams.storage.log.state import CollectionState
+from streams.storage.read.reader import (
     EVERYTHING,
     Loaded,
     Selecting,
@@ -53,9 +55,7 @@ from streams.storage.read import (
     snapshot,
     snapshot_pieces,
 )
-from streams.storage.shards import Shards
-from streams.storage.soundness import first_error
-from streams.storage.state import CollectionState
+from streams.storage.read.soundness import first_error
 from streams.trace.columns import int64
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import Kernel, arrow_schema

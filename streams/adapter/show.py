@@ -12,8 +12,8 @@ from streams.ids import CollectionId
 from streams.plan.physical import Column
 from streams.plan.sql.durations import spelled
 from streams.progress import Antichain, frontier
+from streams.storage.log.state import CollectionState
 from streams.storage.policy import LagBehindUpper, RetainHistory, Retention
-from streams.storage.state import CollectionState
 
 UNITS: Mapping[ItemKind, str] = {"source": "messages", "view": "rows", "sink": "rows"}
 """What a hydration counts."""

@@ -24,8 +24,8 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.memory.logs import MemoryBroker
+from streams.storage.client.shards import Shards
 from streams.storage.policy import LagBehindUpper, Policy, Until
-from streams.storage.shards import Shards
 
 
 def environment(directory: Path) -> Place:

@@ -16,7 +16,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 
 _LOOK_EVERY_S = 0.2

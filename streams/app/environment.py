@@ -28,7 +28,7 @@ from streams.kafka.settings import ClientSettings
 from streams.trace.arrange.room import is_full, says_full
 
 if TYPE_CHECKING:  # it loads DuckDB and Arrow, and the command line would wait for them
-    from streams.storage.shards import Shards
+    from streams.storage.client.shards import Shards
 
 log = logging.getLogger(__name__)
 

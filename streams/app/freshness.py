@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from streams.ids import CollectionId
 from streams.progress import Antichain
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from streams.app.signals import Stop
 from streams.compute.controller import command_topic, response_topic
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
-from streams.replica.spark import SparkSettings
+from streams.replica.spark.session import SparkSettings
 
 
 def run(service: Service, stopping: Stop) -> int:

@@ -36,10 +36,10 @@ from streams.kafka.client.raw import RawReader
 from streams.kafka.client.transactions import Fenced, Transactions
 from streams.kafka.settings import ClientSettings
 from streams.replica.crash import Crash
+from streams.storage.client.shards import Shards
 from streams.storage.commands.crew import Threads
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
-from streams.storage.shards import Shards
 
 log = logging.getLogger(__name__)
 

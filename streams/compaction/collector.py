@@ -28,11 +28,11 @@ from streams.ids import Offset, Topic
 from streams.kafka.client.positions import Position
 from streams.kafka.client.raw import OffsetRange
 from streams.kafka.log import KEY_ERRORS, ChunkRef
-from streams.storage import upkeep
-from streams.storage.events import Reclaim
-from streams.storage.outcomes import Reclaimed
-from streams.storage.shards import Shards
-from streams.storage.state import State
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Reclaim
+from streams.storage.log.outcomes import Reclaimed
+from streams.storage.log.state import State
 
 log = logging.getLogger(__name__)
 

@@ -43,7 +43,7 @@ from streams.java import java_for_spark, own_interrupt
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.log import ChunkRef
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.client.shards import Shards, fresh_uuid
 from streams.trace.kernel.kernel import Kernel
 
 LIMITS = Limits(bucket_bytes=64 << 20, fetch_bytes=4 << 20)

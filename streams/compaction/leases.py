@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from streams.ids import Offset
-from streams.storage.machine import MAX_TICK_MS
-from streams.storage.state import State
+from streams.storage.log.machine import MAX_TICK_MS
+from streams.storage.log.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ reference has its chunk's partition, so existing chunks stay where they are.
 """
 
 from streams.compaction import measure
-from streams.storage.state import State
+from streams.storage.log.state import State
 
 BYTES_OF_ONE = 1 << 30
 """Bytes in a data topic for each of its partitions."""

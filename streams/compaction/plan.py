@@ -40,8 +40,8 @@ from operator import attrgetter
 from streams.compaction import measure
 from streams.ids import Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.batches import Batch
-from streams.storage.state import CollectionState
+from streams.storage.log.batches import Batch
+from streams.storage.log.state import CollectionState
 
 SETTLED_FACTOR, EARLY_FACTOR, OPEN_FACTOR = 2, 1.3, 4
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from streams.ids import Timestamp
-from streams.storage.read import Loaded
+from streams.storage.read.reader import Loaded
 from streams.trace.kernel.kernel import Kernel
 from streams.trace.updates import advance, consolidate, flatten, hash_columns
 

@@ -8,14 +8,14 @@ stay permanently, and every client would follow them. They are deleted if
     the registry of ids gave each of them to this very log
 
 The registry records first that the ids were dropped, so that a lookup reports a dropped id, and
-not a lost log (`streams.storage.directory`). Collections that it does not know, such as the
-catalog's objects, are deleted by their creator. A group may be used again, by other ids. A
+not a lost log (`streams.storage.client.directory`). Collections that it does not know, such as
+the catalog's objects, are deleted by their creator. A group may be used again, by other ids. A
 concurrent Create of another id fails, and its id cannot be used any more.
 """
 
-from streams.storage.directory import REGISTRY, Directory, Entry
-from streams.storage.shards import Shards
-from streams.storage.state import State
+from streams.storage.client.directory import REGISTRY, Directory, Entry
+from streams.storage.client.shards import Shards
+from streams.storage.log.state import State
 
 QUIET_MS = 24 * 3_600_000
 """Time without records before a group's topics are deleted, so that readers have finished.

@@ -38,12 +38,13 @@ from streams.compaction.work import (
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.storage import policy, upkeep
-from streams.storage.events import Body, Reclaim, Right
-from streams.storage.outcomes import RolledUp
+from streams.storage import policy
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Body, Reclaim, Right
+from streams.storage.log.outcomes import RolledUp
+from streams.storage.log.state import CollectionState
 from streams.storage.policy import Policy, catalog_hold, downgrade
-from streams.storage.shards import Shards
-from streams.storage.state import CollectionState
 
 MOST_TURNS = 8
 """Maximum of planning passes in a round; races with other compactors may take some."""

@@ -22,10 +22,10 @@ from streams.errors import SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Topic
 from streams.kafka.log import ChunkRef, Logs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
-from streams.storage import outcomes, records
-from streams.storage.events import Body, Event, Stage
-from streams.storage.outcomes import Outcome
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
+from streams.storage.log import outcomes, records
+from streams.storage.log.events import Body, Event, Stage
+from streams.storage.log.outcomes import Outcome
 
 log = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from streams.compaction.reduce import Part, reduced
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
-from streams.storage import read
+from streams.storage.client.shards import Shards
 from streams.storage.description import loads
-from streams.storage.ranges import with_ranges
-from streams.storage.read import Loaded, Piece
-from streams.storage.shards import Shards
+from streams.storage.log.ranges import with_ranges
+from streams.storage.read import reader as read
+from streams.storage.read.reader import Loaded, Piece
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 FETCH_BYTES = 16 << 20

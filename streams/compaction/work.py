@@ -25,10 +25,10 @@ from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, Sl
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.storage import outcomes
-from streams.storage.events import Replace
-from streams.storage.outcomes import Outcome
-from streams.storage.shards import Shards, fresh_uuid
+from streams.storage.client.shards import Shards, fresh_uuid
+from streams.storage.log import outcomes
+from streams.storage.log.events import Replace
+from streams.storage.log.outcomes import Outcome
 from streams.trace.kernel.kernel import Kernel
 
 

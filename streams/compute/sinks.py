@@ -5,7 +5,7 @@ from streams.compute.protocol import Frontiers, Response, Status
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.progress import frontier
-from streams.storage.sink_runner import SinkSpec, SinkStatus
+from streams.storage.sinks.runner import SinkSpec, SinkStatus
 
 
 def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:

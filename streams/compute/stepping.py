@@ -30,7 +30,7 @@ from itertools import accumulate
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint, newest
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.progress import EMPTY, Antichain, frontier, meet_all
-from streams.storage.read import LAST
+from streams.storage.read.reader import LAST
 
 _END = frontier(LAST)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
-from streams.replica.spark import SparkSettings
+from streams.replica.spark.session import SparkSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class ReplicaConfig:
     to `timings.jsonl` there.
 
     `deadline_s` is the limit for the tasks of a micro-batch with almost no input; larger ones
-    have more time (`streams.replica.deadlines`).
+    have more time (`streams.replica.driver.deadlines`).
     """
 
     name: str

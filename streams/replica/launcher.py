@@ -4,9 +4,9 @@
 
 Spark starts a new Python for each of several small tasks of a query's source, ten of them
 before three lanes run, and gives each ten seconds. Importing PySpark takes a second of CPU
-every time. The nursery (`streams.replica.nursery`) has imported it once and forks; this program
-passes it our arguments, environment and standard files, and waits. Other modules it runs
-itself, as a plain Python.
+every time. The nursery (`streams.replica.spark.nursery`) has imported it once and forks; this
+program passes it our arguments, environment and standard files, and waits. Other modules it
+runs itself, as a plain Python.
 
 It is run by its path and without site packages, for speed: it imports only the standard
 library. It passes on the whole environment on purpose.
@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 
 DAEMON = "pyspark.daemon"
 NURSED = (
-    "streams.replica.daemon",
+    "streams.replica.spark.daemon",
     "pyspark.sql.streaming.python_streaming_source_runner",
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",

@@ -39,13 +39,13 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.topics import Topics
-from streams.replica.answers import Answers
-from streams.replica.causes import cause_of
-from streams.replica.checkpoints import Store
 from streams.replica.config import ReplicaConfig
-from streams.replica.machinery import Machinery, assemble
-from streams.replica.pulse import pulse
-from streams.replica.spark import spark_session
+from streams.replica.driver.answers import Answers
+from streams.replica.driver.causes import cause_of
+from streams.replica.driver.checkpoints import Store
+from streams.replica.driver.machinery import Machinery, assemble
+from streams.replica.driver.pulse import pulse
+from streams.replica.spark.session import spark_session
 
 log = logging.getLogger(__name__)
 

@@ -17,8 +17,8 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
-from streams.storage.asking import Asking
-from streams.storage.capabilities import (
+from streams.storage.client.asking import Asking
+from streams.storage.client.capabilities import (
     Held,
     NotForward,
     ReadCapability,
@@ -28,9 +28,20 @@ from streams.storage.capabilities import (
     useless_read,
     useless_write,
 )
+from streams.storage.client.directory import CATALOG_ID, Directory
+from streams.storage.client.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
+from streams.storage.client.sending import unread
+from streams.storage.client.shards import Shards
 from streams.storage.description import Description, check_columns, dumps, loads
-from streams.storage.directory import CATALOG_ID, Directory
-from streams.storage.events import (
+from streams.storage.limits import (
+    LARGEST_DESCRIPTION,
+    LONGEST_NAME,
+    LONGEST_STAGE,
+    MOST_CHUNKS,
+    MOST_COLUMNS,
+    check_size,
+)
+from streams.storage.log.events import (
     Body,
     Clone,
     Create,
@@ -41,16 +52,7 @@ from streams.storage.events import (
     Transfer,
     write_capability,
 )
-from streams.storage.lifecycle import AlreadyBound, Command, Phase, phase_of, refusal
-from streams.storage.limits import (
-    LARGEST_DESCRIPTION,
-    LONGEST_NAME,
-    LONGEST_STAGE,
-    MOST_CHUNKS,
-    MOST_COLUMNS,
-    check_size,
-)
-from streams.storage.outcomes import (
+from streams.storage.log.outcomes import (
     Appended,
     ChunksReclaimed,
     Cloned,
@@ -66,9 +68,7 @@ from streams.storage.outcomes import (
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.sending import unread
-from streams.storage.shards import Shards
-from streams.storage.writing import Checked, Write, Writing, bound, moved, renewal
+from streams.storage.write.writing import Checked, Write, Writing, bound, moved, renewal
 
 T = TypeVar("T")
 

@@ -11,8 +11,8 @@ from typing import assert_never
 
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.events import Downgrade, Right, system_capability
-from streams.storage.state import CollectionState
+from streams.storage.log.events import Downgrade, Right, system_capability
+from streams.storage.log.state import CollectionState
 
 
 @dataclass(frozen=True, slots=True)

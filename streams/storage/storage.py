@@ -11,9 +11,9 @@ passing its frontier. Any client that presents one may use it.
     acquire_capabilities   new capabilities at since and at upper
     clone, transfer, downgrade, drop, heartbeat
 
-The errors of each command in each state of an id are in `streams.storage.lifecycle`. A lost
-race is a returned value, misuse raises, and a command that raises has changed nothing, except
-with `Indeterminate`: then the command may have had its effect.
+The errors of each command in each state of an id are in `streams.storage.client.lifecycle`. A
+lost race is a returned value, misuse raises, and a command that raises has changed nothing,
+except with `Indeterminate`: then the command may have had its effect.
 
 Capabilities are leased unless they are created as critical. A lease ends by the append times of
 the group's log, not by a client's clock; every command but `subscribe_at` and `clone` that
@@ -38,13 +38,16 @@ from streams.kafka.log import ChunkRef, Unanswered
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
 from streams.progress import Antichain
-from streams.storage.asking import Asking
-from streams.storage.capabilities import (
+from streams.storage.client.asking import Asking
+from streams.storage.client.capabilities import (
     Held,
     ReadCapability,
     WriteCapability,
     check_lease,
 )
+from streams.storage.client.directory import Directory
+from streams.storage.client.shards import Shards, fresh_uuid
+from streams.storage.client.status import Status
 from streams.storage.conversations import (
     Conversation,
     Conversations,
@@ -53,13 +56,10 @@ from streams.storage.conversations import (
     converse,
 )
 from streams.storage.description import Description, loads
-from streams.storage.directory import Directory
-from streams.storage.options import Options
-from streams.storage.outcomes import UpperMismatch
-from streams.storage.shards import Shards, fresh_uuid
-from streams.storage.status import Status
-from streams.storage.subscription import Subscription
-from streams.storage.writing import Write, Writing, bound
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.read.options import Options
+from streams.storage.read.subscription import Subscription
+from streams.storage.write.writing import Write, Writing, bound
 from streams.trace.kernel.pool import KernelPool
 
 T = TypeVar("T")

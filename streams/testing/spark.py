@@ -28,10 +28,10 @@ from streams.operators import engine
 from streams.operators.context import Context, Emitted, Interval
 from streams.plan import json as plan_json
 from streams.plan.physical import Dataflow
-from streams.replica import report
-from streams.replica.descriptor import Runs
-from streams.replica.packed import SCHEMA, Head, Kind, Message, blobs, pack, rows, unpack
-from streams.replica.spark import SparkSettings, spark_session
+from streams.replica.spark.session import SparkSettings, spark_session
+from streams.replica.tasks import report
+from streams.replica.tasks.descriptor import Runs
+from streams.replica.tasks.packed import SCHEMA, Head, Kind, Message, blobs, pack, rows, unpack
 from streams.trace.kernel.kernel import Kernel
 
 BLOBS = "bucket int, blob binary"

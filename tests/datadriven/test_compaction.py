@@ -15,8 +15,8 @@ from streams.compaction.plan import Merge
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.batches import Batch, trace_of
-from streams.storage.state import Capabilities, CollectionState
+from streams.storage.log.batches import Batch, trace_of
+from streams.storage.log.state import Capabilities, CollectionState
 from tests.support import datadriven
 from tests.support.datadriven import Case
 

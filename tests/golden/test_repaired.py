@@ -14,12 +14,12 @@ import pytest
 
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
-from streams.storage import records, rollup, skipping
-from streams.storage.bootstrap import Past, folded
-from streams.storage.events import Advance, Event
-from streams.storage.group import Group, Names
-from streams.storage.skipping import Skip
-from streams.storage.state import State
+from streams.storage.client.bootstrap import Past, folded
+from streams.storage.client.group import Group, Names
+from streams.storage.log import records, rollup, skipping
+from streams.storage.log.events import Advance, Event
+from streams.storage.log.skipping import Skip
+from streams.storage.log.state import State
 from tests.golden.test_shard import CREATE
 from tests.stranger.fold import Fold
 from tests.stranger.reader import forward, reach, skipped

@@ -18,8 +18,8 @@ import pytest
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef, Range
 from streams.progress import EMPTY, frontier
-from streams.storage import records, rollup
-from streams.storage.events import (
+from streams.storage.log import records, rollup
+from streams.storage.log.events import (
     Acquire,
     Advance,
     Append,
@@ -39,9 +39,9 @@ from streams.storage.events import (
     Stage,
     Transfer,
 )
-from streams.storage.machine import step
-from streams.storage.state import State
-from streams.storage.window import COMMAND
+from streams.storage.log.machine import step
+from streams.storage.log.state import State
+from streams.storage.log.window import COMMAND
 from tests.support.shard_script import told
 
 FOLDER = Path(__file__).parent / "shard"

@@ -3,7 +3,7 @@
 from streams.compute.stepping import hold_at
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage.events import Acquire, Create, Downgrade, Right
+from streams.storage.log.events import Acquire, Create, Downgrade, Right
 from tests.model.mutations import Mutation
 from tests.model.world import CNT, SRC, TAB, Client, Disk, Process, World
 

@@ -3,10 +3,10 @@
 from collections import Counter
 
 from streams.ids import Offset, Timestamp
-from streams.storage import retention
-from streams.storage.batches import Batch
-from streams.storage.events import Reclaim, Replace, Rollup
-from streams.storage.outcomes import Reclaimed, RolledUp
+from streams.storage.log import retention
+from streams.storage.log.batches import Batch
+from streams.storage.log.events import Reclaim, Replace, Rollup
+from streams.storage.log.outcomes import Reclaimed, RolledUp
 from tests.model.mutations import Mutation
 from tests.model.truth import visible
 from tests.model.world import (

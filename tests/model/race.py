@@ -7,7 +7,7 @@ from itertools import accumulate
 from random import Random
 
 from streams.ids import CapabilityId, EventId, Offset, Timestamp
-from streams.storage.events import Create, Event
+from streams.storage.log.events import Create, Event
 from tests.model.holders import controller, creator
 from tests.model.keepers import collector, compactor, roller
 from tests.model.mutations import Mutation

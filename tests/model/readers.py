@@ -11,9 +11,9 @@ from collections.abc import Generator
 from streams.compute.stepping import hold_at
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.progress import frontier
-from streams.storage.events import Acquire, Downgrade, Drop, Right
-from streams.storage.outcomes import Acquired
-from streams.storage.state import CollectionState
+from streams.storage.log.events import Acquire, Downgrade, Drop, Right
+from streams.storage.log.outcomes import Acquired
+from streams.storage.log.state import CollectionState
 from tests.model.mutations import Mutation
 from tests.model.truth import Truth, visible
 from tests.model.world import (

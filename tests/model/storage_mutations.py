@@ -13,10 +13,12 @@ import pytest
 
 from streams.compaction import collector, plan
 from streams.progress import frontier
-from streams.storage import appends, machine, read, retention, rights, state, subscription
-from streams.storage.batches import Batch
-from streams.storage.events import Right
-from streams.storage.outcomes import Appended, Replaced
+from streams.storage.log import appends, machine, retention, rights, state
+from streams.storage.log.batches import Batch
+from streams.storage.log.events import Right
+from streams.storage.log.outcomes import Appended, Replaced
+from streams.storage.read import reader as read
+from streams.storage.read import subscription
 
 Patch = pytest.MonkeyPatch
 

@@ -14,7 +14,7 @@ from streams.compaction import plan
 from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, CollectionId, Topic
 from streams.progress import frontier
-from streams.storage.events import Acquire, Downgrade, Right
+from streams.storage.log.events import Acquire, Downgrade, Right
 from streams.trace.kernel.kernel import Kernel
 from tests.support import judging
 from tests.support.sparkless import Replica, World

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId
-from streams.replica import pace
-from streams.replica.answers import Answers, condition
 from streams.replica.config import Budgets
-from streams.replica.descriptor import ChunkLoad
-from streams.replica.flow import Build, Phase
-from streams.replica.skew import Skew
-from streams.replica.spread import size_of
+from streams.replica.driver import pace
+from streams.replica.driver.answers import Answers, condition
+from streams.replica.driver.flow import Build, Phase
+from streams.replica.driver.skew import Skew
+from streams.replica.driver.spread import size_of
+from streams.replica.tasks.descriptor import ChunkLoad
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica
 

@@ -1,6 +1,6 @@
 """Replicas, the idle path, compactors, a collector and zombies race: every time stays exact.
 
-The fold (`streams.storage.machine`) and the decisions (`streams.compute.stepping`,
+The fold (`streams.storage.log.machine`) and the decisions (`streams.compute.stepping`,
 `checkpoints`, `reclocking`) are the real ones; Kafka, disks and processes are a model
 (`tests.model.world`). Each run draws its own weather and interleaving from its seed; at random
 moments and at its end every collection is compared with the truth at every time in
@@ -20,7 +20,7 @@ from random import Random
 
 import pytest
 
-from streams.storage import retention, window
+from streams.storage.log import retention, window
 from tests.model.mutations import FOUND, WEATHER, Mutation
 from tests.model.race import Race
 from tests.model.world import WrongAnswer

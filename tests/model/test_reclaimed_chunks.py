@@ -13,11 +13,11 @@ from streams.compaction.collector import Collector
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import Antichain, frontier
-from streams.replica.commit import STAGE_LEASE_MS
 from streams.replica.config import Budgets
-from streams.replica.flow import Phase
-from streams.replica.scheduler import LANES
-from streams.storage.events import Acquire, Downgrade, Reclaim, Right
+from streams.replica.driver.commit import STAGE_LEASE_MS
+from streams.replica.driver.flow import Phase
+from streams.replica.driver.scheduler import LANES
+from streams.storage.log.events import Acquire, Downgrade, Reclaim, Right
 from tests.support.market import VIEWS, Market, settle
 from tests.support.sparkless import Dead, Replica, World
 

@@ -15,9 +15,9 @@ from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
-from streams.replica.holds import LEASE_MS
-from streams.replica.scheduler import LaneName
-from streams.storage.events import Acquire, Downgrade, Drop, Reclaim, Right
+from streams.replica.driver.holds import LEASE_MS
+from streams.replica.driver.scheduler import LaneName
+from streams.storage.log.events import Acquire, Downgrade, Drop, Reclaim, Right
 from streams.trace.kernel.kernel import Kernel
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica, World

@@ -8,8 +8,8 @@ import pytest
 
 from streams.ids import CollectionId
 from streams.replica.config import Budgets
-from streams.replica.flow import Phase
-from streams.replica.scheduler import LaneName
+from streams.replica.driver.flow import Phase
+from streams.replica.driver.scheduler import LaneName
 from tests.support import judging
 from tests.support.market import VIEWS, Market, settle
 from tests.support.racing import SEEDS, race_at_random

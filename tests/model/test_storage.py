@@ -19,19 +19,25 @@ from streams.kafka.client.patience import Patience, PatientChunks
 from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.progress import EMPTY, Antichain, frontier
 from streams.storage import Storage
-from streams.storage.capabilities import (
+from streams.storage.client.capabilities import (
     InvalidCapability,
     NotForward,
     ReadCapability,
     WriteCapability,
 )
-from streams.storage.events import Reclaim
-from streams.storage.lifecycle import AlreadyBound, Forgotten, NeverReused, Sealed, Unreadable
-from streams.storage.options import Options
-from streams.storage.outcomes import UpperMismatch
-from streams.storage.shards import Shards
-from streams.storage.subscription import Subscription
-from streams.storage.written import NegativeMultiplicity
+from streams.storage.client.lifecycle import (
+    AlreadyBound,
+    Forgotten,
+    NeverReused,
+    Sealed,
+    Unreadable,
+)
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Reclaim
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.read.options import Options
+from streams.storage.read.subscription import Subscription
+from streams.storage.write.written import NegativeMultiplicity
 from tests.model.storage_model import Model
 from tests.support.examples import examples
 from tests.support.storages import T1, TABLE, Place, contents, end, table

@@ -12,13 +12,14 @@ import pytest
 from streams.ids import CollectionId
 from streams.operators.engine import Emitted
 from streams.progress import frontier
-from streams.replica import work, worker, writing
-from streams.replica.flow import OwnState, Phase
-from streams.replica.inputs import View
-from streams.replica.scheduler import LANES
-from streams.replica.views import output_of
-from streams.storage.events import Append
-from streams.storage.outcomes import Appended
+from streams.replica.driver import work
+from streams.replica.driver.flow import OwnState, Phase
+from streams.replica.driver.inputs import View
+from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.views import output_of
+from streams.replica.tasks import worker, writing
+from streams.storage.log.events import Append
+from streams.storage.log.outcomes import Appended
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from tests.support import judging
 from tests.support.market import Market, settle

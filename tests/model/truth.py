@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from streams.ids import CollectionId
-from streams.storage.events import Append, Event, Offsets
-from streams.storage.outcomes import Appended, Outcome
+from streams.storage.log.events import Append, Event, Offsets
+from streams.storage.log.outcomes import Appended, Outcome
 from tests.model.counting import shown
 from tests.model.world import CNT, SRC, TAB, Row, Update, World, WrongAnswer, clipped, pieces
 

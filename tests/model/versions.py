@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streams.compute.stepping import Step, can_hydrate
 from streams.progress import Antichain, frontier
-from streams.storage.state import CollectionState
+from streams.storage.log.state import CollectionState
 from tests.model.counting import Contribution, State, contributions, shown
 from tests.model.holders import IMPORTS
 from tests.model.mutations import Mutation

@@ -31,9 +31,9 @@ from streams.compute.stepping import (
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.batches import Batch
-from streams.storage.events import Acquire, Append, Create, Part, Right, Stage
-from streams.storage.outcomes import (
+from streams.storage.log.batches import Batch
+from streams.storage.log.events import Acquire, Append, Create, Part, Right, Stage
+from streams.storage.log.outcomes import (
     Appended,
     ChunksReclaimed,
     Fenced,

@@ -24,11 +24,11 @@ from typing import Any
 from streams.compute.checkpoints import Checkpoint, HydrationCheckpoint
 from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import ChunkRef
-from streams.storage import machine
-from streams.storage.batches import Batch
-from streams.storage.events import Body, Event, Replace, Rollup
-from streams.storage.outcomes import BatchesChanged, Outcome, Replaced, Stale
-from streams.storage.state import CollectionState, State
+from streams.storage.log import machine
+from streams.storage.log.batches import Batch
+from streams.storage.log.events import Body, Event, Replace, Rollup
+from streams.storage.log.outcomes import BatchesChanged, Outcome, Replaced, Stale
+from streams.storage.log.state import CollectionState, State
 from tests.model.mutations import Mutation
 
 Row = tuple[int | None, ...]

@@ -18,8 +18,8 @@ from streams.compute.stepping import Step, clip
 from streams.ids import CapabilityId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
-from streams.storage.events import Append, Downgrade, Part
-from streams.storage.outcomes import Appended, Outcome, UpperMismatch
+from streams.storage.log.events import Append, Downgrade, Part
+from streams.storage.log.outcomes import Appended, Outcome, UpperMismatch
 from tests.model.mutations import Mutation
 from tests.model.world import (
     SRC,

@@ -11,7 +11,7 @@ from typing import Any
 
 from streams.ids import CollectionId
 from streams.kafka.client.transactions import Fenced
-from streams.storage.options import Options
+from streams.storage.read.options import Options
 from tests.support.commanding import DESCRIPTION, NAMES, Killed, World, stream
 from tests.support.datadriven import Case
 

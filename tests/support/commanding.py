@@ -10,10 +10,10 @@ import pyarrow as pa
 from schemas import codec
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryMarks, MemoryRawReader, MemoryTransactions
+from streams.storage.client.shards import Shards
 from streams.storage.commands.crew import Crew, Inline
 from streams.storage.commands.service import CommandService
 from streams.storage.commands.session import CommandTopics, Wiring
-from streams.storage.shards import Shards
 from streams.storage.storage import Storage
 
 NAMES = CommandTopics("sw")

@@ -13,7 +13,7 @@ from streams.ids import CollectionId, Topic
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 from tests.support.replica import FakeReplica
 
 NOW = 1_700_000_000_000

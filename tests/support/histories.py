@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.events import (
+from streams.storage.log.events import (
     Acquire,
     Advance,
     Append,
@@ -29,9 +29,9 @@ from streams.storage.events import (
     Transfer,
     write_capability,
 )
-from streams.storage.machine import step
-from streams.storage.outcomes import Outcome
-from streams.storage.state import CollectionState, State
+from streams.storage.log.machine import step
+from streams.storage.log.outcomes import Outcome
+from streams.storage.log.state import CollectionState, State
 
 COLLECTIONS = ("u1", "u2")
 CAPABILITIES = ("w", "x", "r", "s")

@@ -7,8 +7,8 @@ import pyarrow as pa
 
 from streams.ids import CollectionId, Timestamp
 from streams.plan.compile import Relation
-from streams.storage import read
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import arrow_schema
 from tests.support.logical_time import set_time
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from streams.storage import Storage
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.lifecycle import REFUSALS, Command, Phase
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.lifecycle import REFUSALS, Command, Phase
 from tests.support.storages import TABLE
 
 

@@ -16,9 +16,9 @@ from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Logs
 from streams.progress import EMPTY, frontier
-from streams.storage.events import Append, Part
-from streams.storage.outcomes import Appended
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Append, Part
+from streams.storage.log.outcomes import Appended
 from streams.trace.kernel.kernel import arrow_schema
 
 _names = itertools.count()

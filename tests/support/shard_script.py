@@ -12,8 +12,8 @@ from dataclasses import fields
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import read, records, rollup
-from streams.storage.events import (
+from streams.storage.log import records, rollup
+from streams.storage.log.events import (
     Acquire,
     Advance,
     Append,
@@ -33,9 +33,10 @@ from streams.storage.events import (
     Stage,
     Transfer,
 )
-from streams.storage.machine import step
-from streams.storage.outcomes import Outcome
-from streams.storage.state import CollectionState, State
+from streams.storage.log.machine import step
+from streams.storage.log.outcomes import Outcome
+from streams.storage.log.state import CollectionState, State
+from streams.storage.read import reader as read
 from tests.support.datadriven import Case
 
 

@@ -29,26 +29,27 @@ from streams.operators.engine import Context
 from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
-from streams.replica import report, scheduler, stage, worker
-from streams.replica.bell import Bell
-from streams.replica.checkpoints import Store
-from streams.replica.commit import Committer
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.crash import Crash
-from streams.replica.flow import Flow
+from streams.replica.driver import scheduler
+from streams.replica.driver.bell import Bell
+from streams.replica.driver.checkpoints import Store
+from streams.replica.driver.commit import Committer
+from streams.replica.driver.flow import Flow
+from streams.replica.driver.measuring import Measurer
+from streams.replica.driver.new_flow import new_flow
+from streams.replica.driver.recording import Recorder
+from streams.replica.driver.scheduler import LANES, LaneName, Scheduler
+from streams.replica.driver.starting import Starter
+from streams.replica.driver.upkeep import Idler, Keeper
 from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.source import Resources
-from streams.replica.measuring import Measurer
-from streams.replica.new_flow import new_flow
-from streams.replica.packed import SCHEMA, blobs, peek
-from streams.replica.recording import Recorder
-from streams.replica.report import Result
-from streams.replica.scheduler import LANES, LaneName, Scheduler
-from streams.replica.starting import Starter
-from streams.replica.upkeep import Idler, Keeper
+from streams.replica.tasks import report, stage, worker
+from streams.replica.tasks.packed import SCHEMA, blobs, peek
+from streams.replica.tasks.report import Result
+from streams.storage.client.shards import Shards
 from streams.storage.description import Description
-from streams.storage.events import Acquire, Right
-from streams.storage.shards import Shards
+from streams.storage.log.events import Acquire, Right
 from streams.trace.kernel.kernel import Kernel
 
 BUCKETS = 2

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.model.mutations import Mutation
-from tests.test_architecture import DOORS, MAY_IMPORT
+from tests.test_architecture import DOORS, MAY_IMPORT, ROOMS
 
 ROOT = Path(__file__).parent.parent.parent
 LAW = ROOT / "streams"
@@ -159,7 +159,7 @@ def test_every_test_that_a_decision_names_is_there() -> None:
     assert not gone, "\n".join(gone)
 
 
-@pytest.mark.parametrize("table", [MAY_IMPORT, DOORS], ids=["imports", "doors"])
+@pytest.mark.parametrize("table", [MAY_IMPORT, ROOMS, DOORS], ids=["imports", "rooms", "doors"])
 def test_the_design_has_the_tables_of_the_architecture(table: Mapping[str, set[str]]) -> None:
     rows = [
         f"| `{name}` | {', '.join(f'`{each}`' for each in sorted(places)) or 'nothing'} |"

@@ -17,7 +17,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.publish import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 
 PARTITIONS = 2
 PATIENCE_S = 300.0

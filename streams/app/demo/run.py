@@ -27,8 +27,9 @@ from streams.kafka.client.publish import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.storage import description, read
-from streams.storage.shards import Shards
+from streams.storage import description
+from streams.storage.client.shards import Shards
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel
 
 PARTITIONS = 2

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from streams.ids import CollectionId, Timestamp
-from streams.storage import description, read
-from streams.storage.shards import Shards
+from streams.storage import description
+from streams.storage.client.shards import Shards
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import as_batch, consolidate
 

@@ -23,9 +23,9 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import OffsetRange, RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Topics
-from streams.storage.directory import REGISTRY
-from streams.storage.shards import Shards
-from streams.storage.state import CollectionState, State
+from streams.storage.client.directory import REGISTRY
+from streams.storage.client.shards import Shards
+from streams.storage.log.state import CollectionState, State
 
 _AT_ONCE = 64
 """Records of a data topic in memory at a time: up to about 1 MiB each."""

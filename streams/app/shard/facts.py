@@ -13,9 +13,9 @@ from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain, frontier
 from streams.storage.description import Description, loads
-from streams.storage.events import Right
-from streams.storage.machine import clock_at
-from streams.storage.state import Capability, CollectionState, State
+from streams.storage.log.events import Right
+from streams.storage.log.machine import clock_at
+from streams.storage.log.state import Capability, CollectionState, State
 
 OPEN, SEALED, DROPPED = "open", "sealed", "dropped"
 
@@ -150,7 +150,7 @@ def holder(
 def held_back(collection: CollectionState, id_: CapabilityId) -> int | None:
     """By how much the frontier would move without one capability; None for the last one.
 
-    The rules are those of `streams.storage.state.settled`: a frontier is the meet of the
+    The rules are those of `streams.storage.log.state.settled`: a frontier is the meet of the
     capabilities of its kind, moves forward only, and since stays below upper.
     """
     mine = collection.capabilities[id_]

@@ -8,8 +8,8 @@ from streams.app.services import new_id
 from streams.app.shard.attach import Attached
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import EventId
-from streams.storage.group import Group
-from streams.storage.verifying import Flaw, Verdict, skip, verify
+from streams.storage.client.group import Group
+from streams.storage.client.verifying import Flaw, Verdict, skip, verify
 
 SHOWN_BYTES = 24
 

@@ -15,7 +15,7 @@ from itertools import accumulate
 
 from streams.app.shard.words import bytes_text
 from streams.progress import Antichain
-from streams.storage.batches import Batch
+from streams.storage.log.batches import Batch
 
 SHADES = ((1, "█"), (4, "▓"), (16, "▒"))
 MANY = "░"

@@ -26,7 +26,9 @@ from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.plan.physical import Column
 from streams.progress import frontier
-from streams.storage.read import (
+from streams.storage.client.shards import Shards
+from streams.storage.log.state import CollectionState
+from streams.storage.read.reader import (
     SinceViolation,
     advanced,
     check_readable,
@@ -34,9 +36,7 @@ from streams.storage.read import (
     is_complete,
     load_stable,
 )
-from streams.storage.shards import Shards
-from streams.storage.soundness import alive, summed
-from streams.storage.state import CollectionState
+from streams.storage.read.soundness import alive, summed
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 from streams.trace.updates import at, consolidate, flatten
 

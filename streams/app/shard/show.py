@@ -22,7 +22,7 @@ from streams.app.shard.words import (
     time_text,
 )
 from streams.progress import Antichain
-from streams.storage.events import Right
+from streams.storage.log.events import Right
 
 Json = Mapping[str, object]
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streams.app.shard.facts import Size, linked, size_of
 from streams.kafka.log import ChunkRef
-from streams.storage.state import State
+from streams.storage.log.state import State
 
 SCAN_SCHEMA = pa.schema(
     [

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
 from streams.progress import Antichain
-from streams.storage.read import LAST
+from streams.storage.read.reader import LAST
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024

@@ -10,8 +10,8 @@ from streams.app.torture.entries import Entry, Looked, Wrong, Wrote
 from streams.app.torture.seat import Seat, Target
 from streams.errors import SlackwaterError
 from streams.progress import frontier
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.outcomes import UpperMismatch
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.log.outcomes import UpperMismatch
 
 MOST_TRIES = 200
 

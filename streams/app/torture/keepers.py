@@ -7,11 +7,11 @@ from streams.app.torture.entries import Did, Wrong
 from streams.app.torture.seat import Seat, Target
 from streams.compaction.runner import Compaction, Round, Wish
 from streams.progress import frontier
-from streams.storage import upkeep
-from streams.storage.capabilities import NotForward, ReadCapability
-from streams.storage.events import Right
-from streams.storage.outcomes import RolledUp
-from streams.storage.state import CollectionState
+from streams.storage.client import upkeep
+from streams.storage.client.capabilities import NotForward, ReadCapability
+from streams.storage.log.events import Right
+from streams.storage.log.outcomes import RolledUp
+from streams.storage.log.state import CollectionState
 
 DAMAGE = (" is missing", " is a tombstone", "expected checksum", "expected key")
 """What a merge says of a chunk that is not what was written; nothing here damages any."""

@@ -13,9 +13,9 @@ from streams.app.torture.writers import refuse
 from streams.errors import Corrupt, Indeterminate, InvalidUsage
 from streams.ids import Timestamp
 from streams.progress import frontier
-from streams.storage.capabilities import ReadCapability
-from streams.storage.options import Comparison, Operator, Options
-from streams.storage.subscription import Delivery, Subscription
+from streams.storage.client.capabilities import ReadCapability
+from streams.storage.read.options import Comparison, Operator, Options
+from streams.storage.read.subscription import Delivery, Subscription
 
 LEASE_MS = 24 * 3_600_000
 """Longer than any reader lives."""

@@ -22,7 +22,7 @@ from streams.kafka.memory.faulty import Fault, FaultyBroker
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.storage import Storage
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 
 ROLES = ("writer", "writer", "writer", "guest", "guest", "reader", "reader", "reader")

@@ -14,9 +14,13 @@ from streams.app.torture.leases import Lease
 from streams.app.torture.seat import Seat, Target
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.progress import frontier
-from streams.storage.capabilities import InvalidCapability, ReadCapability, WriteCapability
-from streams.storage.outcomes import UpperMismatch
-from streams.storage.writing import Write
+from streams.storage.client.capabilities import (
+    InvalidCapability,
+    ReadCapability,
+    WriteCapability,
+)
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.write.writing import Write
 
 SCHEMA = pa.schema(
     [

@@ -2,7 +2,7 @@
 
 Only idempotent calls are retried: reads, chunks (under a fresh key each time, so a lost answer
 leaves an orphan), tombstones, truncation, topics. Appends to a log are not: their sender reads
-the log back to learn whether they counted (`streams.storage.sending`).
+the log back to learn whether they counted (`streams.storage.client.sending`).
 """
 
 import time

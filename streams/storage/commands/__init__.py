@@ -15,7 +15,7 @@ two services run at once:
    the one before (`transactional.id`), reads what was answered, and carries out the rest
    (`Ledger`). So there is no state beside the topics, and never a second answer.
 2. *An effect happens once.* The events of a command have names made of where it lies, and the
-   logs keep what became of the last `KEPT` such names (`streams.storage.window`). A command
+   logs keep what became of the last `KEPT` such names (`streams.storage.log.window`). A command
    that had its effect but not its answer is asked for again by the same names, and told what
    became of the first.
 3. *A zombie does nothing.* Before events are sent, the service notes how far it has folded

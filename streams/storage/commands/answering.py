@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset
 from streams.kafka.log import Truncated, Unanswered
-from streams.storage.asking import Asking
+from streams.storage.client.asking import Asking
+from streams.storage.client.directory import REGISTRY, Directory
+from streams.storage.client.sending import Attempt, Unread, unread
+from streams.storage.client.shards import Shards, fresh_uuid
 from streams.storage.commands.asked import Asked
 from streams.storage.commands.ledger import subjects
 from streams.storage.commands.wire import Create, Outcome, Request, Status
@@ -27,14 +30,11 @@ from streams.storage.conversations import (
     Submitted,
     Submitting,
 )
-from streams.storage.directory import REGISTRY, Directory
-from streams.storage.events import Body
-from streams.storage.outcomes import Outcome as Decided
-from streams.storage.outcomes import Stale
-from streams.storage.sending import Attempt, Unread, unread
-from streams.storage.shards import Shards, fresh_uuid
-from streams.storage.window import COMMAND
-from streams.storage.writing import Writing
+from streams.storage.log.events import Body
+from streams.storage.log.outcomes import Outcome as Decided
+from streams.storage.log.outcomes import Stale
+from streams.storage.log.window import COMMAND
+from streams.storage.write.writing import Writing
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from schemas import stream
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp
-from streams.storage.capabilities import (
+from streams.storage.client.capabilities import (
     Capability,
     InvalidCapability,
     ReadCapability,
@@ -39,7 +39,6 @@ from streams.storage.commands.wire import (
 )
 from streams.storage.conversations import Conversation, Conversations
 from streams.storage.description import loads
-from streams.storage.events import is_system
 from streams.storage.limits import (
     LARGEST_ROWS,
     MOST_CHUNKS,
@@ -48,12 +47,13 @@ from streams.storage.limits import (
     TooLarge,
     check_size,
 )
-from streams.storage.options import Comparison, Operator, Options, selection
-from streams.storage.outcomes import UpperMismatch
-from streams.storage.read import check_readable, end, is_complete, pieces
+from streams.storage.log.events import is_system
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.read.options import Comparison, Operator, Options, selection
+from streams.storage.read.reader import check_readable, end, is_complete, pieces
 from streams.storage.storage import LEASE_MS
-from streams.storage.writing import Write, Writing
-from streams.storage.written import WrongRows
+from streams.storage.write.writing import Write, Writing
+from streams.storage.write.written import WrongRows
 
 LONG = 1 << 20
 """Decoded bytes of an update's rows from which on the command counts as long."""

@@ -24,6 +24,8 @@ from streams.kafka.client.raw import OffsetRange
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.log import Entry, Logs, Tail
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.storage.client.directory import Directory
+from streams.storage.client.shards import Shards
 from streams.storage.commands.answering import Answering, failed
 from streams.storage.commands.crew import Crew, Done, Inline, Stuck
 from streams.storage.commands.desk import BATCH, BATCH_BYTES, Crowd, Desk, Item
@@ -47,8 +49,6 @@ from streams.storage.commands.wire import (
     decode,
     encode,
 )
-from streams.storage.directory import Directory
-from streams.storage.shards import Shards
 from streams.trace.kernel.pool import KernelPool
 
 log = logging.getLogger(__name__)

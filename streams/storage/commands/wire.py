@@ -15,10 +15,15 @@ from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
-from streams.storage.capabilities import Capability, ReadCapability, WriteCapability, right_of
-from streams.storage.options import Value
-from streams.storage.read import Piece
-from streams.storage.records import chunk_records, frontier_record, to_chunks, to_frontier
+from streams.storage.client.capabilities import (
+    Capability,
+    ReadCapability,
+    WriteCapability,
+    right_of,
+)
+from streams.storage.log.records import chunk_records, frontier_record, to_chunks, to_frontier
+from streams.storage.read.options import Value
+from streams.storage.read.reader import Piece
 
 LONGEST_ID = 100
 """Longest id of a command, in characters."""

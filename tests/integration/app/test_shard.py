@@ -28,9 +28,9 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import EMPTY, frontier
+from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
-from streams.storage.events import Append, Part
-from streams.storage.shards import Shards, write_capability
+from streams.storage.log.events import Append, Part
 from tests.integration.adapter.support import eventually, raw_topic
 from tests.support.processes import ignoring_ctrl_c
 

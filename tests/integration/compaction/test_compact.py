@@ -24,12 +24,12 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage import read
+from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
-from streams.storage.events import Append, Part
-from streams.storage.outcomes import Appended
+from streams.storage.log.events import Append, Part
+from streams.storage.log.outcomes import Appended
 from streams.storage.policy import catalog_hold
-from streams.storage.shards import Shards, write_capability
+from streams.storage.read import reader as read
 from tests.support.javaless import without_java
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from streams.kafka.embedded import EmbeddedBroker
 from streams.replica.config import ReplicaConfig
 from streams.replica.main import Replica
-from streams.replica.spark import SparkSettings, spark_session
+from streams.replica.spark.session import SparkSettings, spark_session
 from tests.integration.replica.support import Bench, open_bench
 
 

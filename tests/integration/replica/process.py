@@ -14,7 +14,7 @@ from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
 from streams.replica.config import Budgets, ReplicaConfig
 from streams.replica.main import Replica
-from streams.replica.spark import SparkSettings
+from streams.replica.spark.session import SparkSettings
 from tests.integration.replica.support import Bench
 from tests.support.processes import signal_group
 

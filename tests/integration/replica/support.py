@@ -30,10 +30,10 @@ from streams.plan import json as plan_json
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.progress import EMPTY
-from streams.storage import read
+from streams.storage.client.shards import Shards
 from streams.storage.description import Description
-from streams.storage.events import Acquire, Right
-from streams.storage.shards import Shards
+from streams.storage.log.events import Acquire, Right
+from streams.storage.read import reader as read
 from streams.trace.kernel.functions import Function
 from tests.support import judging
 

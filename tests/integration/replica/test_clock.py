@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from streams.kafka.embedded import EmbeddedBroker
-from streams.replica import machinery
+from streams.replica.driver import machinery
 from streams.replica.main import Replica
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench, now_ms

@@ -21,7 +21,7 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.replica.config import Budgets
 from streams.replica.main import Replica
-from streams.storage import read
+from streams.storage.read import reader as read
 from tests.integration.replica.conftest import config_of
 from tests.integration.replica.support import Bench
 

@@ -21,8 +21,8 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.storage import Storage
+from streams.storage.client.upkeep import roll_up
 from streams.storage.commands.session import CommandTopics
-from streams.storage.upkeep import roll_up
 from tests.stranger import chunk, wire
 from tests.stranger.client import Client, stream
 from tests.stranger.reader import Reader

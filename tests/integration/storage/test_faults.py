@@ -16,10 +16,11 @@ import pytest
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client import clients, lookout
 from streams.kafka.embedded import EmbeddedBroker
-from streams.storage import Storage, following
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.options import Options
-from streams.storage.status import Status
+from streams.storage import Storage
+from streams.storage.client import following
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.status import Status
+from streams.storage.read.options import Options
 from tests.support.processes import is_alive
 from tests.support.storages import TABLE, contents, write
 

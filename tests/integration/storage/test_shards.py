@@ -22,13 +22,15 @@ from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.log import Truncated, WronglyTimed
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage import read, records, rollup, upkeep
+from streams.storage.client import upkeep
+from streams.storage.client.group import Group
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.verifying import Verdict, skip, verify
 from streams.storage.description import Description
-from streams.storage.events import Advance, Append, Event, Part
-from streams.storage.group import Group
-from streams.storage.outcomes import Appended, RolledUp
-from streams.storage.shards import Shards, write_capability
-from streams.storage.verifying import Verdict, skip, verify
+from streams.storage.log import records, rollup
+from streams.storage.log.events import Advance, Append, Event, Part
+from streams.storage.log.outcomes import Appended, RolledUp
+from streams.storage.read import reader as read
 
 pytestmark = pytest.mark.integration
 

@@ -11,12 +11,16 @@ from streams.ids import CollectionId, Timestamp
 from streams.kafka.embedded import EmbeddedBroker
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.capabilities import FencedCapability, InvalidCapability, WriteCapability
-from streams.storage.directory import Directory
-from streams.storage.lifecycle import AlreadyBound, NeverReused, NotBound, Unreadable
-from streams.storage.options import Comparison, Operator, Options
-from streams.storage.subscription import Delivery
-from streams.storage.writing import Write
+from streams.storage.client.capabilities import (
+    FencedCapability,
+    InvalidCapability,
+    WriteCapability,
+)
+from streams.storage.client.directory import Directory
+from streams.storage.client.lifecycle import AlreadyBound, NeverReused, NotBound, Unreadable
+from streams.storage.read.options import Comparison, Operator, Options
+from streams.storage.read.subscription import Delivery
+from streams.storage.write.writing import Write
 from tests.support.storages import TABLE, contents, table, write
 
 pytestmark = pytest.mark.integration

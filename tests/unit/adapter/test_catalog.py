@@ -32,8 +32,8 @@ from streams.kafka.client.transactions import OutRecord
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryTransactions
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.storage import skipping
-from streams.storage.skipping import Skip
+from streams.storage.log import skipping
+from streams.storage.log.skipping import Skip
 from streams.trace.kernel.functions import Function
 from tests.unit.adapter.items import sink, source, view
 

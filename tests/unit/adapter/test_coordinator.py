@@ -11,7 +11,7 @@ from streams.compute.protocol import Hydration, Status
 from streams.ids import CollectionId
 from streams.progress import EMPTY
 from streams.storage import Storage
-from streams.storage.lifecycle import NotBound
+from streams.storage.client.lifecycle import NotBound
 from tests.support.coordinating import (
     NOW,
     ORDERS,

@@ -11,8 +11,8 @@ from streams.adapter.results import Complete, Failed
 from streams.ids import CapabilityId, CollectionId
 from streams.progress import frontier
 from streams.storage import policy
-from streams.storage.events import Downgrade
-from streams.storage.maps import Map
+from streams.storage.log.events import Downgrade
+from streams.storage.log.maps import Map
 from tests.support.coordinating import NOW, ORDERS, Environment, eventually, since, with_orders
 
 HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from streams.ids import CollectionId
 from streams.kafka.log import Entry
 from streams.progress import EMPTY, Antichain
 from streams.storage import Storage
-from streams.storage.events import Drop
+from streams.storage.log.events import Drop
 from tests.support.coordinating import NOW, TOTALS, Killed, eventually, with_orders
 
 

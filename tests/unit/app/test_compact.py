@@ -22,8 +22,8 @@ from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
+from streams.storage.client.shards import Shards
 from streams.storage.policy import LagBehindUpper, Until
-from streams.storage.shards import Shards
 
 DONE = Round(
     compacted=[

@@ -16,8 +16,8 @@ from streams.ids import Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import Topics
-from streams.storage import upkeep
-from streams.storage.shards import Shards
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
 

@@ -21,8 +21,8 @@ from streams.kafka.settings import ClientSettings
 from streams.plan.sql import statements
 from streams.plan.sql.statements import CreateSource
 from streams.progress import frontier
-from streams.storage.events import Downgrade
-from streams.storage.outcomes import Downgraded
+from streams.storage.log.events import Downgrade
+from streams.storage.log.outcomes import Downgraded
 from streams.trace.kernel.kernel import Kernel
 from tests.support.sparkless import World
 

@@ -22,7 +22,7 @@ from streams.app.signals import Stop, Stopped
 from streams.app.up import chosen_topics, client_settings
 from streams.errors import Determinate, InvalidUsage
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 from streams.trace.arrange import room
 
 SECRET = "hunter2"

@@ -17,10 +17,10 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryPositions, MemoryRawReader
 from streams.kafka.memory.store import Store
 from streams.progress import frontier
-from streams.storage import read
-from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right, Stage
-from streams.storage.outcomes import Appended, ChunksReclaimed
-from streams.storage.shards import Shards, write_capability
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Acquire, Append, Downgrade, Drop, Part, Right, Stage
+from streams.storage.log.outcomes import Appended, ChunksReclaimed
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 

@@ -17,11 +17,12 @@ from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import frontier
-from streams.storage import read, upkeep
-from streams.storage.events import Append, Part
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Append, Part
 from streams.storage.policy import LagBehindUpper
-from streams.storage.read import Piece
-from streams.storage.shards import Shards, write_capability
+from streams.storage.read import reader as read
+from streams.storage.read.reader import Piece
 from tests.support.shard_clients import U1, broker, client, names, rows
 from tests.unit.compaction.test_runner import U2, compaction, environment, fill
 

@@ -23,10 +23,11 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.settings import ClientSettings
 from streams.progress import frontier
-from streams.storage import read, upkeep
-from streams.storage.events import Downgrade
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Downgrade
 from streams.storage.policy import catalog_hold
-from streams.storage.shards import Shards
+from streams.storage.read import reader as read
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 NOWHERE = ClientSettings("nowhere:9092")

@@ -13,11 +13,11 @@ from streams.ids import Offset, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import EMPTY, frontier
-from streams.storage import read
-from streams.storage.capabilities import WriteCapability
-from streams.storage.lifecycle import Sealed
-from streams.storage.machine import MAX_TICK_MS
-from streams.storage.state import StagedChunks, State
+from streams.storage.client.capabilities import WriteCapability
+from streams.storage.client.lifecycle import Sealed
+from streams.storage.log.machine import MAX_TICK_MS
+from streams.storage.log.state import StagedChunks, State
+from streams.storage.read import reader as read
 from streams.storage.storage import LEASE_MS, Storage
 from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import T1, TABLE, given_up, write

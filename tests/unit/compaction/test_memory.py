@@ -15,9 +15,9 @@ from streams.compaction.work import Compacted, Worker
 from streams.ids import CapabilityId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks, ChunkWrite
 from streams.progress import frontier
-from streams.storage.events import Append, Downgrade
-from streams.storage.events import Part as Part_
-from streams.storage.shards import Shards, write_capability
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Append, Downgrade
+from streams.storage.log.events import Part as Part_
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 

@@ -12,9 +12,9 @@ from streams.compaction import plan
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import machine
-from streams.storage.batches import Batch, trace_of
-from streams.storage.events import (
+from streams.storage.log import machine
+from streams.storage.log.batches import Batch, trace_of
+from streams.storage.log.events import (
     Acquire,
     Append,
     Body,
@@ -26,8 +26,8 @@ from streams.storage.events import (
     Replace,
     Right,
 )
-from streams.storage.outcomes import Decision, Replaced
-from streams.storage.state import Capabilities, CollectionState, State
+from streams.storage.log.outcomes import Decision, Replaced
+from streams.storage.log.state import Capabilities, CollectionState, State
 from tests.support.examples import examples
 
 LAW = examples(150)

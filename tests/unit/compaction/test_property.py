@@ -27,10 +27,10 @@ from streams.kafka.log import ChunkRecord, ChunkRef, Chunks, ChunkWrite
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
-from streams.storage import read
-from streams.storage.events import Acquire, Append, Downgrade, Drop, Part, Right
-from streams.storage.outcomes import Acquired, Appended, ChunksReclaimed
-from streams.storage.shards import Shards, write_capability
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Acquire, Append, Downgrade, Drop, Part, Right
+from streams.storage.log.outcomes import Acquired, Appended, ChunksReclaimed
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel
 from tests.model.collection import Contents, Update, contents
 from tests.support.examples import examples

@@ -9,10 +9,10 @@ from streams.compaction.work import Worker
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
+from streams.storage.client.directory import REGISTRY
+from streams.storage.client.lifecycle import NeverReused
+from streams.storage.client.shards import Shards
 from streams.storage.description import Description
-from streams.storage.directory import REGISTRY
-from streams.storage.lifecycle import NeverReused
-from streams.storage.shards import Shards
 from streams.storage.storage import Storage
 from streams.trace.kernel.kernel import Kernel
 from tests.support.storages import given_up

@@ -18,11 +18,12 @@ from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
 from streams.kafka.topics import TopicInfo
 from streams.progress import frontier
-from streams.storage import read, upkeep
-from streams.storage.events import Acquire, Append, Part, Right
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Acquire, Append, Part, Right
+from streams.storage.log.state import State
 from streams.storage.policy import LagBehindUpper, Until, catalog_hold
-from streams.storage.shards import Shards, write_capability
-from streams.storage.state import State
+from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client, names, rows
 

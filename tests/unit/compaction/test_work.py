@@ -20,13 +20,14 @@ from streams.kafka.memory import store as memory_store
 from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
 from streams.progress import EMPTY, frontier
-from streams.storage import read, upkeep
-from streams.storage.capabilities import ReadCapability
-from streams.storage.events import Append, Downgrade, Part, Reclaim
-from streams.storage.options import Comparison, Operator, Options
-from streams.storage.ranges import LEAST_ROWS
-from streams.storage.shards import Shards, write_capability
-from streams.storage.subscription import Subscription
+from streams.storage.client import upkeep
+from streams.storage.client.capabilities import ReadCapability
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log.events import Append, Downgrade, Part, Reclaim
+from streams.storage.log.ranges import LEAST_ROWS
+from streams.storage.read import reader as read
+from streams.storage.read.options import Comparison, Operator, Options
+from streams.storage.read.subscription import Subscription
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 

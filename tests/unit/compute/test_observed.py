@@ -20,7 +20,7 @@ from streams.compute.writer import ResponseWriter
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
-from streams.storage import maps
+from streams.storage.log import maps
 
 U1 = CollectionId("u1")
 RUNNING = Status(U1, "running")

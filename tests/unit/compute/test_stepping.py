@@ -22,7 +22,7 @@ from streams.compute.stepping import (
 )
 from streams.ids import CollectionId, Timestamp
 from streams.progress import EMPTY, frontier
-from streams.storage.read import LAST
+from streams.storage.read.reader import LAST
 
 
 def batch(lower: int, upper: int, size: int = 1) -> InputBatch:

@@ -14,7 +14,7 @@ from streams.kafka.client.seats import FEW
 from streams.kafka.client.tail import KafkaTail
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
-from streams.storage import following
+from streams.storage.client import following
 
 LOG = Topic("sw.u1.log")
 

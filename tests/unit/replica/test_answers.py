@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from streams.compute.protocol import Alive, Reconciled, Response
 from streams.errors import Indeterminate
 from streams.ids import CollectionId
-from streams.replica import pulse
-from streams.replica.answers import ALIVE_EVERY_S, Answers
+from streams.replica.driver import pulse
+from streams.replica.driver.answers import ALIVE_EVERY_S, Answers
 
 
 class Written:

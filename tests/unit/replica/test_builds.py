@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from streams.ids import Timestamp
-from streams.replica.builds import resumed
-from streams.replica.flow import Build
+from streams.replica.driver.builds import resumed
+from streams.replica.driver.flow import Build
 
 STORED = Build(
     incarnation="i", lower=Timestamp(5), upper=Timestamp(6), as_of=True, writes=True,

@@ -6,8 +6,14 @@ import os
 import pytest
 
 from streams.errors import Determinate
-from streams.replica.causes import LONGEST, cause_of, failure_in, failure_of, is_cancelled
-from streams.replica.trouble import Kind
+from streams.replica.driver.causes import (
+    LONGEST,
+    cause_of,
+    failure_in,
+    failure_of,
+    is_cancelled,
+)
+from streams.replica.driver.trouble import Kind
 
 SPARK = "org.apache.spark.SparkException: "
 JOB = f"An error occurred while calling o77.collectToPython.\n: {SPARK}"

@@ -16,12 +16,12 @@ from streams.compute.stepping import Idle, Input, InputBatch
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.plan.physical import Dataflow, Source, Temporal
 from streams.progress import Antichain, frontier
-from streams.replica import chain
-from streams.replica.chain import Chain
-from streams.replica.descriptor import ChunkLoad, Output
-from streams.replica.flow import Flow, OwnState, Phase
-from streams.replica.inputs import View
-from streams.replica.work import Interval, Quiet, Unit, share
+from streams.replica.driver import chain
+from streams.replica.driver.chain import Chain
+from streams.replica.driver.flow import Flow, OwnState, Phase
+from streams.replica.driver.inputs import View
+from streams.replica.driver.work import Interval, Quiet, Unit, share
+from streams.replica.tasks.descriptor import ChunkLoad, Output
 
 NOW, THEN = 50, 90
 """Where everything stands, and where the micro-batch takes it."""
@@ -84,7 +84,7 @@ class Shards:
 @pytest.fixture(autouse=True)
 def _no_topics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "streams.replica.views.output_of", lambda *_: Output(Topic("t"), (), {})
+        "streams.replica.driver.views.output_of", lambda *_: Output(Topic("t"), (), {})
     )
 
 

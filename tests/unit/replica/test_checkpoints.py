@@ -10,9 +10,9 @@ import pytest
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
-from streams.replica import checkpoints
-from streams.replica.checkpoints import Store, hydration_of, record_of
-from streams.replica.flow import Build, OwnState, run_names
+from streams.replica.driver import checkpoints
+from streams.replica.driver.checkpoints import Store, hydration_of, record_of
+from streams.replica.driver.flow import Build, OwnState, run_names
 
 VIEW = CollectionId("u1")
 

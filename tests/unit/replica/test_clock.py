@@ -7,11 +7,11 @@ import pytest
 
 from streams.compute.protocol import Response, Status
 from streams.ids import CollectionId
-from streams.replica import measuring
-from streams.replica.answers import Answers
-from streams.replica.measuring import Measurer
-from streams.replica.skew import FORGET_MS
-from streams.storage.outcomes import Unavailable
+from streams.replica.driver import measuring
+from streams.replica.driver.answers import Answers
+from streams.replica.driver.measuring import Measurer
+from streams.replica.driver.skew import FORGET_MS
+from streams.storage.log.outcomes import Unavailable
 from tests.support.market import Market, settle
 from tests.support.sparkless import Replica
 

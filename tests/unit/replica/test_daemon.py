@@ -7,7 +7,7 @@ import pytest
 
 SCRIPT = """
 import importlib, os, socket, sys
-from streams.replica import daemon
+from streams.replica.spark import daemon
 
 module = importlib.import_module("pyspark.daemon")
 module.manager = lambda: None

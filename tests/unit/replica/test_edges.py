@@ -12,14 +12,14 @@ from streams.compute.description import DataflowDescription
 from streams.ids import CollectionId, Timestamp
 from streams.plan.physical import Dataflow
 from streams.progress import frontier
-from streams.replica.answers import condition
-from streams.replica.bell import Bell
 from streams.replica.crash import Crash
-from streams.replica.door import Door, _connection, ask
-from streams.replica.flow import Flow, OwnState, Phase
+from streams.replica.driver.answers import condition
+from streams.replica.driver.bell import Bell
+from streams.replica.driver.flow import Flow, OwnState, Phase
+from streams.replica.driver.skew import FORGET_MS, Skew
+from streams.replica.driver.trouble import Trouble
 from streams.replica.launcher import STARTED_BY
-from streams.replica.skew import FORGET_MS, Skew
-from streams.replica.trouble import Trouble
+from streams.replica.spark.door import Door, _connection, ask
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from streams.ids import CollectionId, Topic
-from streams.replica.answers import condition
-from streams.replica.scheduler import LANES
-from streams.replica.skew import Skew
+from streams.replica.driver.answers import condition
+from streams.replica.driver.scheduler import LANES
+from streams.replica.driver.skew import Skew
 from streams.trace.arrange import room
 from tests.support.sparkless import START_MS, Replica, World
 

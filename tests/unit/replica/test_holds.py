@@ -7,7 +7,7 @@ import pytest
 from streams.errors import Corrupt, SlackwaterError
 from streams.ids import CollectionId, Topic
 from streams.kafka.log import Truncated
-from streams.replica.holds import Holder
+from streams.replica.driver.holds import Holder
 from tests.support.sparkless import Replica, World
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from streams.ids import CollectionId, Offset
 from streams.kafka.log import ChunkRef, Range
 from streams.plan.physical import Column, Dataflow, Distinct, Import, Source
-from streams.replica import report
-from streams.replica.descriptor import Runs
-from streams.replica.packed import Head
-from streams.replica.report import Report, gather, merge
+from streams.replica.tasks import report
+from streams.replica.tasks.descriptor import Runs
+from streams.replica.tasks.packed import Head
+from streams.replica.tasks.report import Report, gather, merge
 
 REF = ChunkRef(partition=1, offset=Offset(7), key="k", checksum=9, rows=2, size=30)
 PLAN = Dataflow(

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from streams.compute.description import IngestionDescription
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
-from streams.replica.descriptor import ChunkLoad, RawLoad, Replay
+from streams.replica.driver.spread import LITTLE_BYTES, spread
 from streams.replica.ingest.ranges import Slice
-from streams.replica.spread import LITTLE_BYTES, spread
-from streams.storage.read import Piece
+from streams.replica.tasks.descriptor import ChunkLoad, RawLoad, Replay
+from streams.storage.read.reader import Piece
 
 SOURCE = IngestionDescription(topic=Topic("raw"), topic_id="i", envelope="none")
 

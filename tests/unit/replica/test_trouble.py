@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from streams.ids import CollectionId, Offset, Timestamp
-from streams.replica import trouble
-from streams.replica.deadlines import Deadline, deadline
-from streams.replica.descriptor import RawLoad
+from streams.replica.driver import trouble
+from streams.replica.driver.deadlines import Deadline, deadline
+from streams.replica.driver.trouble import Failure, Isolation, Kind, Trouble
 from streams.replica.ingest.ranges import Slice
-from streams.replica.trouble import Failure, Isolation, Kind, Trouble
+from streams.replica.tasks.descriptor import RawLoad
 
 ALONE = Failure("boom", Kind.LOST)
 SHARED = Failure("boom", Kind.LOST, dataflows=9)

@@ -17,9 +17,9 @@ from streams.ids import Timestamp, Topic
 from streams.kafka.client.transactions import OutRecord
 from streams.operators.context import ERRORS
 from streams.storage.description import Description
-from streams.storage.sink import NO_KEYS
-from streams.storage.sink_progress import LIMIT
-from streams.storage.sink_records import TIME_HEADER, Recorder
+from streams.storage.sinks.progress import LIMIT
+from streams.storage.sinks.records import TIME_HEADER, Recorder
+from streams.storage.sinks.sink import NO_KEYS
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 PAGE = (Path(__file__).parents[3] / "schemas" / "OUTPUT.md").read_text(encoding="utf-8")

@@ -6,8 +6,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streams.storage.accepted import Misfit, accepted, unpacked_bytes
 from streams.storage.limits import TooLarge
+from streams.storage.write.accepted import Misfit, accepted, unpacked_bytes
 from streams.trace.kernel.kernel import Kernel, arrow_type
 
 KIND_A = pa.struct([("a", pa.int8()), ("b", pa.large_utf8())])

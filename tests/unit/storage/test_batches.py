@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from streams.ids import Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
-from streams.storage.batches import BLOCK, Batch, Trace, trace_of
+from streams.storage.log.batches import BLOCK, Batch, Trace, trace_of
 from tests.support.examples import examples
 
 LAW = examples(60)

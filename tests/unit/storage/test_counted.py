@@ -7,10 +7,10 @@ import pytest
 
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.progress import frontier
-from streams.storage import rollup
-from streams.storage.capabilities import WriteCapability
-from streams.storage.events import Replace
-from streams.storage.outcomes import Replaced
+from streams.storage.client.capabilities import WriteCapability
+from streams.storage.log import rollup
+from streams.storage.log.events import Replace
+from streams.storage.log.outcomes import Replaced
 from streams.storage.storage import Storage
 from tests.support.commanding import DESCRIPTION, SCHEMA, World, update
 

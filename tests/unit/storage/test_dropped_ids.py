@@ -10,12 +10,12 @@ from streams.kafka.log import Stored
 from streams.kafka.memory.faulty import Fault, FaultyLogs, Records
 from streams.progress import EMPTY, frontier
 from streams.storage import Storage
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.directory import REGISTRY, Directory, made_entry
-from streams.storage.events import write_capability
-from streams.storage.group import is_lost
-from streams.storage.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
-from streams.storage.shards import Shards
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.directory import REGISTRY, Directory, made_entry
+from streams.storage.client.group import is_lost
+from streams.storage.client.lifecycle import Forgotten, NeverReused, NotBound, Unreadable
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import write_capability
 from tests.support.storages import T1, T2, TABLE, Place, end, write
 
 U1 = CollectionId("u1")

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
 from streams.progress import Antichain, frontier
-from streams.storage import read, records, rollup
-from streams.storage.events import Acquire, Append, Clone, Transfer
-from streams.storage.machine import step
-from streams.storage.outcomes import Acquired, Appended, Cloned, Transferred
-from streams.storage.state import State
+from streams.storage.log import records, rollup
+from streams.storage.log.events import Acquire, Append, Clone, Transfer
+from streams.storage.log.machine import step
+from streams.storage.log.outcomes import Acquired, Appended, Cloned, Transferred
+from streams.storage.log.state import State
+from streams.storage.read import reader as read
 from tests.support.examples import examples
 from tests.support.histories import History, histories
 

@@ -12,12 +12,13 @@ from streams.errors import Corrupt, Determinate, SlackwaterError
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry, Tail, Truncated
 from streams.kafka.memory.logs import MemoryBroker, MemoryLogs
-from streams.storage import following, healing, records, rollup, upkeep
-from streams.storage.events import Advance, Event
-from streams.storage.group import Group
-from streams.storage.healing import Found, Healer
-from streams.storage.outcomes import Advanced, Unavailable
-from streams.storage.shards import Shards
+from streams.storage.client import following, healing, upkeep
+from streams.storage.client.group import Group
+from streams.storage.client.healing import Found, Healer
+from streams.storage.client.shards import Shards
+from streams.storage.log import records, rollup
+from streams.storage.log.events import Advance, Event
+from streams.storage.log.outcomes import Advanced, Unavailable
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow
 
 LOG = Topic("sw.u1.log")

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import rollup
-from streams.storage.events import (
+from streams.storage.log import rollup
+from streams.storage.log.events import (
     Acquire,
     Append,
     Body,
@@ -20,8 +20,8 @@ from streams.storage.events import (
     Right,
     Stage,
 )
-from streams.storage.machine import MAX_TICK_MS, step
-from streams.storage.state import State
+from streams.storage.log.machine import MAX_TICK_MS, step
+from streams.storage.log.state import State
 from tests.support.examples import examples
 
 LAW = examples(60)

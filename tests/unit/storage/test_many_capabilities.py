@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.progress import frontier
-from streams.storage.events import (
+from streams.storage.log.events import (
     Acquire,
     Append,
     Body,
@@ -19,10 +19,10 @@ from streams.storage.events import (
     Right,
     write_capability,
 )
-from streams.storage.machine import step
-from streams.storage.maps import SMALL, Map
-from streams.storage.outcomes import Appended, Decision
-from streams.storage.state import Capabilities, Capability, State
+from streams.storage.log.machine import step
+from streams.storage.log.maps import SMALL, Map
+from streams.storage.log.outcomes import Appended, Decision
+from streams.storage.log.state import Capabilities, Capability, State
 from tests.support.examples import examples
 
 NAMES = st.integers(0, 2 * SMALL).map(lambda number: CapabilityId(f"c{number}"))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from schemas import codec
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.progress import frontier
-from streams.storage import records, rollup
-from streams.storage.events import (
+from streams.storage.log import records, rollup
+from streams.storage.log.events import (
     Acquire,
     Append,
     Body,
@@ -28,8 +28,8 @@ from streams.storage.events import (
     Right,
     Stage,
 )
-from streams.storage.machine import step
-from streams.storage.state import State
+from streams.storage.log.machine import step
+from streams.storage.log.state import State
 from tests.support.examples import examples
 
 U1, W, R = CollectionId("u1"), CapabilityId("u1.write"), CapabilityId("r")

@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.batches import Trace
-from streams.storage.events import Event, Right
-from streams.storage.machine import step
+from streams.storage.log.batches import Trace
+from streams.storage.log.events import Event, Right
+from streams.storage.log.machine import step
+from streams.storage.log.state import (
+    Capabilities,
+    Capability,
+    CollectionState,
+    State,
+    collections_of,
+)
 from streams.storage.policy import (
     LagBehindUpper,
     Policy,
@@ -19,13 +26,6 @@ from streams.storage.policy import (
     downgrade,
     due_ms,
     wish,
-)
-from streams.storage.state import (
-    Capabilities,
-    Capability,
-    CollectionState,
-    State,
-    collections_of,
 )
 
 HOLD, READER = CapabilityId("u1.catalog"), CapabilityId("reader")

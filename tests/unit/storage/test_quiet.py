@@ -10,13 +10,14 @@ import pytest
 from streams.errors import Corrupt
 from streams.ids import EventId, Offset, Timestamp, Topic
 from streams.kafka.log import Entry
-from streams.storage import packing, quiet, records, rollup
-from streams.storage.events import Advance, Event, Reclaim, Rollup
-from streams.storage.group import Group, names_of
-from streams.storage.outcomes import RolledUp, Stale
-from streams.storage.quiet import QUIET_S, Quiet
-from streams.storage.shards import Shards
-from streams.storage.window import COMMAND, WINDOW
+from streams.storage.client import quiet
+from streams.storage.client.group import Group, names_of
+from streams.storage.client.quiet import QUIET_S, Quiet
+from streams.storage.client.shards import Shards
+from streams.storage.log import packing, records, rollup
+from streams.storage.log.events import Advance, Event, Reclaim, Rollup
+from streams.storage.log.outcomes import RolledUp, Stale
+from streams.storage.log.window import COMMAND, WINDOW
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
 
 APPENDS = 1_800

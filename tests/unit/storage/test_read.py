@@ -14,11 +14,12 @@ from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Range
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
-from streams.storage import read, upkeep
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
-from streams.storage.events import Append, Downgrade, Part, Replace
-from streams.storage.outcomes import Downgraded, Replaced
-from streams.storage.shards import Shards, write_capability
+from streams.storage.log.events import Append, Downgrade, Part, Replace
+from streams.storage.log.outcomes import Downgraded, Replaced
+from streams.storage.read import reader as read
 from tests.support.examples import examples
 
 U1 = CollectionId("u1")

@@ -10,10 +10,10 @@ from streams.kafka.log import Entry
 from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryTail
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
-from streams.storage.events import Advance, Body, Drop
-from streams.storage.following import Following
-from streams.storage.outcomes import Advanced, Outcome, Unavailable
-from streams.storage.shards import Shards
+from streams.storage.client.following import Following
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Advance, Body, Drop
+from streams.storage.log.outcomes import Advanced, Outcome, Unavailable
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client
 
 NEXT = Advance(Timestamp(0), Timestamp(1))

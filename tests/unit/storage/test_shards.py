@@ -12,17 +12,18 @@ from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
-from streams.storage import read, records
-from streams.storage.events import Append, Body, Drop, Event, Part, Reclaim
-from streams.storage.outcomes import (
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.log import records
+from streams.storage.log.events import Append, Body, Drop, Event, Part, Reclaim
+from streams.storage.log.outcomes import (
     Appended,
     Dropped,
     Refused,
     Unavailable,
     UpperMismatch,
 )
-from streams.storage.shards import Shards, write_capability
-from streams.storage.window import WINDOW
+from streams.storage.log.window import WINDOW
+from streams.storage.read import reader as read
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, names, rows
 
 

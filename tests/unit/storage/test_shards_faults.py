@@ -16,11 +16,12 @@ from streams.ids import CollectionId, Timestamp
 from streams.kafka.memory.faulty import Fault, FaultyLogs
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
-from streams.storage import read, rollup
+from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
-from streams.storage.events import Append, Part
-from streams.storage.outcomes import Appended
-from streams.storage.shards import Shards, write_capability
+from streams.storage.log import rollup
+from streams.storage.log.events import Append, Part
+from streams.storage.log.outcomes import Appended
+from streams.storage.read import reader as read
 from tests.support.examples import examples
 
 U1 = CollectionId("u1")

@@ -7,7 +7,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.storage.sink import NO_KEYS, Changes, Errors, Impossible, Settled, changes, settle
+from streams.storage.sinks.sink import (
+    NO_KEYS,
+    Changes,
+    Errors,
+    Impossible,
+    Settled,
+    changes,
+    settle,
+)
 
 Row = tuple[int, str]
 Update = tuple[Row, int, int]  # row, time, diff

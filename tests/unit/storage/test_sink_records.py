@@ -7,8 +7,8 @@ from schemas.rows import decode_row
 from streams.ids import Timestamp, Topic
 from streams.operators.context import ERRORS
 from streams.storage.description import Description
-from streams.storage.sink import NO_KEYS
-from streams.storage.sink_records import Recorder
+from streams.storage.sinks.records import Recorder
+from streams.storage.sinks.sink import NO_KEYS
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 
 

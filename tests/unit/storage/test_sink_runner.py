@@ -13,12 +13,12 @@ from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.client.transactions import Fenced, OutRecord
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
+from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
-from streams.storage.events import Acquire, Append, Part, Right
-from streams.storage.outcomes import Appended
-from streams.storage.shards import Shards, write_capability
-from streams.storage.sink_progress import Progress, decode, encode, transactions
-from streams.storage.sink_runner import SinkRunner, SinkSpec, SinkStatus
+from streams.storage.log.events import Acquire, Append, Part, Right
+from streams.storage.log.outcomes import Appended
+from streams.storage.sinks.progress import Progress, decode, encode, transactions
+from streams.storage.sinks.runner import SinkRunner, SinkSpec, SinkStatus
 
 U1 = CollectionId("u1")
 SPEC = SinkSpec(
@@ -197,7 +197,7 @@ def test_the_hold_stays_below_the_committed_progress(world) -> None:
 @pytest.mark.parametrize("failure", [Determinate("refused"), Indeterminate("timeout")])
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_nothing_is_lost_or_doubled_whatever_a_commit_says(world, monkeypatch, failure, at):
-    monkeypatch.setattr("streams.storage.sink_runner.RETRY_S", 0.01)
+    monkeypatch.setattr("streams.storage.sinks.runner.RETRY_S", 0.01)
     world.output.failures = [None] * at + [failure]
     world.append(20, [(1, 5, 10, 1)])
     world.run()
@@ -208,7 +208,7 @@ def test_nothing_is_lost_or_doubled_whatever_a_commit_says(world, monkeypatch, f
 
 
 def test_a_defect_is_said_and_the_sink_goes_on_when_it_is_gone(world, monkeypatch) -> None:
-    monkeypatch.setattr("streams.storage.pauses.FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("streams.storage.client.pauses.FIRST_PAUSE_S", 0.01)
     met: list[int] = []
 
     def damaged(*_: object, **__: object) -> None:
@@ -217,7 +217,7 @@ def test_a_defect_is_said_and_the_sink_goes_on_when_it_is_gone(world, monkeypatc
 
     world.append(20, [(1, 5, 10, 1)])
     with monkeypatch.context() as defect:
-        defect.setattr("streams.storage.sink_runner.Recorder.decide", damaged)
+        defect.setattr("streams.storage.sinks.runner.Recorder.decide", damaged)
         runner = world.run()
         eventually(lambda: len(met) >= 3)
         eventually(lambda: runner.status.state == "failed")
@@ -236,9 +236,9 @@ def test_pauses_grow_while_a_sink_stands_at_one_frontier(world) -> None:
 
 
 def test_a_long_interval_goes_on_where_the_last_session_stopped(world, monkeypatch) -> None:
-    monkeypatch.setattr("streams.storage.sink_runner.RETRY_S", 0.01)
+    monkeypatch.setattr("streams.storage.sinks.runner.RETRY_S", 0.01)
     monkeypatch.setattr(
-        "streams.storage.sink_runner.transactions",
+        "streams.storage.sinks.runner.transactions",
         lambda before, upper, records: transactions(before, upper, records, 3),
     )
     # the schema, two transactions of the snapshot, and then nobody knows

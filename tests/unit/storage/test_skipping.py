@@ -10,12 +10,13 @@ from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.log import WronglyTimed
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import frontier
-from streams.storage import healing, rollup, skipping, upkeep
-from streams.storage.events import Rollup
-from streams.storage.group import Group
-from streams.storage.shards import Shards
-from streams.storage.skipping import Skip
-from streams.storage.verifying import Verdict, skip, verify
+from streams.storage.client import healing, upkeep
+from streams.storage.client.group import Group
+from streams.storage.client.shards import Shards
+from streams.storage.client.verifying import Verdict, skip, verify
+from streams.storage.log import rollup, skipping
+from streams.storage.log.events import Rollup
+from streams.storage.log.skipping import Skip
 from tests.support.shard_clients import DESCRIPTION, U1, broker, client, grow
 
 LOG = Topic("sw.u1.log")

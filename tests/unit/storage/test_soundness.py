@@ -5,7 +5,7 @@ import pytest
 
 from streams.ids import Timestamp
 from streams.operators.context import ERRORS
-from streams.storage.soundness import alive, first_error
+from streams.storage.read.soundness import alive, first_error
 from streams.trace.exact.diffs import DiffOverflow
 
 HALF = 1 << 62

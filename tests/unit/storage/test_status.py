@@ -13,9 +13,10 @@ from streams.ids import Offset, Topic
 from streams.kafka.client.patience import Patience, PatientChunks, PatientLogs, PatientTopics
 from streams.kafka.log import Entry, Tail, Truncated, Unanswered
 from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyChunks
-from streams.storage import Storage, following, telling
-from streams.storage.shards import Shards
-from streams.storage.status import Status
+from streams.storage import Storage
+from streams.storage.client import following, telling
+from streams.storage.client.shards import Shards
+from streams.storage.client.status import Status
 from tests.support.storages import T1, T2, TABLE, Place, contents, write
 
 IMPATIENT = Patience(limit_ms=0, pause_ms=0)

@@ -17,12 +17,12 @@ from streams.kafka.memory.faulty import Fault, FaultyBroker, FaultyLogs
 from streams.kafka.memory.records import MemoryRawReader
 from streams.progress import frontier
 from streams.storage import Storage
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.events import Reclaim
-from streams.storage.lifecycle import Forgotten
-from streams.storage.options import Options
-from streams.storage.outcomes import UpperMismatch
-from streams.storage.shards import Shards
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.lifecycle import Forgotten
+from streams.storage.client.shards import Shards
+from streams.storage.log.events import Reclaim
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.read.options import Options
 from tests.support.examples import examples
 from tests.support.storages import T1, T2, TABLE, Place, contents, end, table, write
 

@@ -12,18 +12,20 @@ from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage import Storage, rollup, upkeep
-from streams.storage.capabilities import (
+from streams.storage import Storage
+from streams.storage.client import upkeep
+from streams.storage.client.capabilities import (
     FencedCapability,
     InvalidCapability,
     ReadCapability,
     WriteCapability,
 )
-from streams.storage.lifecycle import Unreadable
-from streams.storage.options import Comparison, Operator, Options
-from streams.storage.read import Loaded
-from streams.storage.state import State
-from streams.storage.subscription import Delivery, Subscription
+from streams.storage.client.lifecycle import Unreadable
+from streams.storage.log import rollup
+from streams.storage.log.state import State
+from streams.storage.read.options import Comparison, Operator, Options
+from streams.storage.read.reader import Loaded
+from streams.storage.read.subscription import Delivery, Subscription
 from tests.support.storages import T1, TABLE, Place, contents, end, write
 
 

@@ -7,14 +7,16 @@ import pytest
 
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Offset, Timestamp, Topic
-from streams.storage import read, rollup, upkeep
-from streams.storage.events import Advance, Replace, Rollup
-from streams.storage.outcomes import (
+from streams.storage.client import upkeep
+from streams.storage.client.shards import Shards
+from streams.storage.log import rollup
+from streams.storage.log.events import Advance, Replace, Rollup
+from streams.storage.log.outcomes import (
     RolledUp,
     Unavailable,
 )
-from streams.storage.shards import Shards
-from streams.storage.state import State
+from streams.storage.log.state import State
+from streams.storage.read import reader as read
 from tests.support.shard_clients import (
     DESCRIPTION,
     U1,

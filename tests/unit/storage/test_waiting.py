@@ -7,9 +7,9 @@ import pytest
 
 from streams.ids import CollectionId, Timestamp
 from streams.progress import frontier
-from streams.storage.events import Append, Part
-from streams.storage.shards import Shards, write_capability
-from streams.storage.waiting import Callbacks, Waiters
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.waiting import Callbacks, Waiters
+from streams.storage.log.events import Append, Part
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client
 
 U2 = CollectionId("u2")

@@ -4,12 +4,12 @@ import pytest
 
 from schemas.codec import Record
 from streams.ids import EventId, Offset
-from streams.storage import decided, rollup
-from streams.storage.events import Event, Reclaim
-from streams.storage.machine import step
-from streams.storage.outcomes import Created, Decision, Dropped, Reclaimed
-from streams.storage.state import State
-from streams.storage.window import (
+from streams.storage.log import decided, rollup
+from streams.storage.log.events import Event, Reclaim
+from streams.storage.log.machine import step
+from streams.storage.log.outcomes import Created, Decision, Dropped, Reclaimed
+from streams.storage.log.state import State
+from streams.storage.log.window import (
     COMMAND,
     KEPT,
     QUICK_LOOKS,

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import Offset, Timestamp
-from streams.storage import machine, read, records, rollup
-from streams.storage.events import Event
-from streams.storage.outcomes import Decision
-from streams.storage.state import State
+from streams.storage.log import machine, records, rollup
+from streams.storage.log.events import Event
+from streams.storage.log.outcomes import Decision
+from streams.storage.log.state import State
+from streams.storage.read import reader as read
 from tests.stranger import wire
 from tests.stranger.fold import KEPT, WINDOW, Fold
 from tests.stranger.reader import Missing, begin, pieces

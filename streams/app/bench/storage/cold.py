@@ -24,8 +24,8 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
-from streams.storage.events import Append, Body, Part, write_capability
-from streams.storage.outcomes import Appended
+from streams.storage.log.events import Append, Body, Part, write_capability
+from streams.storage.log.outcomes import Appended
 from streams.storage.policy import LagBehindUpper, catalog_hold
 
 OLD = CollectionId("old")

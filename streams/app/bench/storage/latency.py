@@ -17,9 +17,9 @@ from streams.app.bench.storage.rows import DESCRIPTION, rows
 from streams.app.freshness import percentile
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
-from streams.storage.capabilities import ReadCapability, WriteCapability
-from streams.storage.options import Options
-from streams.storage.subscription import Subscription
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
+from streams.storage.read.options import Options
+from streams.storage.read.subscription import Subscription
 
 ROWS = 10
 WARM_UP = 50

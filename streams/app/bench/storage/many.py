@@ -39,9 +39,9 @@ from streams.ids import CollectionId, Timestamp
 from streams.kafka.choices import DEFAULT_DATA_PARTITIONS
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
+from streams.storage.client.group import names_of
 from streams.storage.description import dumps
-from streams.storage.events import Append, Body, Create, Part, write_capability
-from streams.storage.group import names_of
+from streams.storage.log.events import Append, Body, Create, Part, write_capability
 
 COLLECTIONS = 1_000
 AT_ONCE = 50

@@ -23,7 +23,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.storage import Storage
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 
 NAMESPACE = "bench"
 Step = Callable[[int], None]

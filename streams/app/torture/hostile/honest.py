@@ -22,7 +22,7 @@ from streams.ids import CapabilityId, CollectionId, Topic
 from streams.kafka.client.publish import Publisher
 from streams.progress import frontier
 from streams.storage import Storage
-from streams.storage.capabilities import ReadCapability
+from streams.storage.client.capabilities import ReadCapability
 
 COLLECTION = CollectionId("honest")
 SOURCE = "honest_source"

@@ -7,8 +7,8 @@ from streams.app.reaching import expect_answer
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.topics import TopicKind, TopicSpec
-from streams.storage import upkeep
-from streams.storage.events import Drop
+from streams.storage.client import upkeep
+from streams.storage.log.events import Drop
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, grow, rows
 from tests.support.shard_looks import look
 

@@ -23,7 +23,7 @@ from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.settings import ClientSettings
-from streams.storage.shards import Shards
+from streams.storage.client.shards import Shards
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 from tests.support.shard_looks import look
 

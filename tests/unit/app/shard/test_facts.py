@@ -18,10 +18,10 @@ from streams.app.shard.facts import (
 from streams.ids import CapabilityId, CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.progress import EMPTY, Antichain, frontier
-from streams.storage.batches import Batch, Trace, trace_of
 from streams.storage.description import Description, dumps
-from streams.storage.events import Right
-from streams.storage.state import (
+from streams.storage.log.batches import Batch, Trace, trace_of
+from streams.storage.log.events import Right
+from streams.storage.log.state import (
     Capabilities,
     Capability,
     CollectionState,

@@ -15,9 +15,9 @@ from streams.ids import Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
 from streams.progress import EMPTY, frontier
-from streams.storage.events import Append, Create, Downgrade, Drop, Part, Replace
-from streams.storage.shards import Shards, write_capability
-from streams.storage.status import Status
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.client.status import Status
+from streams.storage.log.events import Append, Create, Downgrade, Drop, Part, Replace
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import DESCRIPTION, U1, append, broker, client, rows
 from tests.support.shard_looks import look

@@ -8,9 +8,9 @@ from streams.app.shard.facts import Size
 from streams.app.shard.space import SCAN_SCHEMA, space_of, with_scan
 from streams.ids import Offset
 from streams.kafka.log import ChunkRef
-from streams.storage.batches import trace_of
-from streams.storage.events import Rollup
-from streams.storage.state import StagedChunks, State, Superseded, collections_of
+from streams.storage.log.batches import trace_of
+from streams.storage.log.events import Rollup
+from streams.storage.log.state import StagedChunks, State, Superseded, collections_of
 from tests.unit.app.shard.test_facts import batch, collection, ref
 
 Scanned = tuple[int, int, str, int | None]

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.progress import EMPTY, frontier
-from streams.storage.capabilities import ReadCapability, WriteCapability
+from streams.storage.client.capabilities import ReadCapability, WriteCapability
 from streams.storage.commands import wire
 from streams.storage.commands.answering import NAMED
 from streams.storage.commands.desk import BATCH, CREATIONS, Crowd, Desk, Home, Room
 from streams.storage.commands.ledger import Report
-from streams.storage.window import KEPT, WINDOW
+from streams.storage.log.window import KEPT, WINDOW
 
 
 def about(command: wire.Command, offset: int, id_: str = "") -> wire.Request:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schemas import codec
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.progress import frontier
-from streams.storage.capabilities import ReadCapability
+from streams.storage.client.capabilities import ReadCapability
 from streams.storage.commands import wire
 from streams.storage.commands.answering import NAMED
 from streams.storage.commands.desk import BATCH
@@ -24,7 +24,7 @@ from streams.storage.commands.ledger import (
     read_answer,
     sort,
 )
-from streams.storage.window import KEPT, WINDOW
+from streams.storage.log.window import KEPT, WINDOW
 
 HERE = "topic"
 

@@ -4,7 +4,7 @@ import pytest
 
 from streams.adapter.objects import hold_of, reading_hold
 from streams.ids import CollectionId, Timestamp
-from streams.storage.events import Acquire, Right
+from streams.storage.log.events import Acquire, Right
 from streams.storage.policy import catalog_hold
 from tests.support.commanding import DESCRIPTION, Record, World, code, made, update
 

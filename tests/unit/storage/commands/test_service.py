@@ -13,8 +13,9 @@ from streams.kafka.client.transactions import Fenced
 from streams.kafka.log import ChunkWrite
 from streams.kafka.memory.faulty import Fault, FaultyChunks, FaultyLogs
 from streams.progress import frontier
-from streams.storage import conversations, limits, sending
-from streams.storage.capabilities import WriteCapability
+from streams.storage import conversations, limits
+from streams.storage.client import sending
+from streams.storage.client.capabilities import WriteCapability
 from streams.storage.commands import asked
 from streams.storage.commands import session as session_module
 from streams.storage.commands.session import TRIES, readable
@@ -447,7 +448,7 @@ def test_a_row_that_fits_no_chunk_is_refused_and_its_neighbours_are_written(
     for name in ("t", "o"):
         _, write = world.ask("create", collection=name, description=DESCRIPTION)["capabilities"]
         held.append(write)
-    monkeypatch.setattr("streams.storage.shards.MAXIMUM_BODY_BYTES", 2_000)
+    monkeypatch.setattr("streams.storage.client.shards.MAXIMUM_BODY_BYTES", 2_000)
     wide = "".join(map(str, range(3_000)))
     sent = [
         world.send("update_and_downgrade", **update(write, 5, (text, 1, 0, 1)))

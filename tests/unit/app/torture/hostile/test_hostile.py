@@ -20,11 +20,11 @@ from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
 from streams.progress import frontier
-from streams.storage.capabilities import WriteCapability
+from streams.storage.client.capabilities import WriteCapability
 from streams.storage.commands.asked import table
 from streams.storage.description import loads
-from streams.storage.foreign import rows_of
-from streams.storage.written import conform
+from streams.storage.write.foreign import rows_of
+from streams.storage.write.written import conform
 
 
 def victim(name: str = "victim1") -> Victim:

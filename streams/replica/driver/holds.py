@@ -1,0 +1,160 @@
+"""This replica's holds on the imports of its dataflows: times and chunks (rules 10, 17, 21).
+
+Each import of a dataflow has two holds. The dataflow's own is critical, and all replicas move
+it. A replica's own keeps the times that its oldest checkpoint needs, and has a *plan*, the
+oldest log offset whose chunks its reads need: chunks that a merge removes at or after it stay
+until the plan is beyond. It is leased, because a replica may never return.
+
+The plan is the offset of the folded state at which the current micro-batch was planned, or the
+present offset, because later decisions see that state or a later one. During a build the plan
+stays at the offset at which its slices were chosen.
+
+A move is a record in the log, so it is made only if it releases something, or if half of the
+lease is over.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streams.compute.description import ImportDescription
+from streams.compute.stepping import holds
+from streams.errors import SlackwaterError
+from streams.ids import MINIMUM_TIME, CapabilityId, Offset
+from streams.progress import Antichain, frontier
+from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.scheduler import Scheduler
+from streams.storage.log.events import Acquire, Body, Downgrade, Right
+from streams.storage.log.state import Capability, State
+
+LEASE_MS = 900_000
+"""Lease of a replica's holds."""
+
+GroupState = Callable[[str], State]
+
+
+@dataclass(slots=True)
+class Holder:
+    """Moves the holds of all flows; one thread."""
+
+    scheduler: Scheduler
+
+    def move(self) -> None:
+        """Release what no restart and no read needs any more. Errors: as `Shards.submit`."""
+        scheduler = self.scheduler
+        with scheduler.lock:
+            events = [
+                event
+                for flow in scheduler.flows.values()
+                for event in moves(flow, self._wish(flow), self._states(flow))
+            ]
+        if events:
+            scheduler.shards.submit(events)
+
+    def _states(self, flow: Flow) -> Mapping[str, State]:
+        """Return the states of its imports' groups, as far as they can be followed."""
+        found = {}
+        for each in flow.description.imports:
+            try:
+                found[each.group] = self.scheduler.shards.group_state(each.group)
+            except (
+                SlackwaterError
+            ):  # this flow fails by itself; the leases of others are renewed
+                continue
+        return found
+
+    def _wish(self, flow: Flow) -> Antichain | None:
+        """The earliest time that a restart could need (rule 17); None: leave the holds."""
+        if flow.own is None or flow.phase is Phase.STARTING or flow.build is not None:
+            return None  # holds do not move before a hydration is done
+        upper = self.scheduler.upper(flow)
+        if upper is None:
+            return None
+        return holds([each.checkpoint for each in flow.records], upper)
+
+
+def moves(
+    flow: Flow, wish: Antichain | None, groups: Mapping[str, State]
+) -> list[tuple[str, Body]]:
+    """Return the events for the flow's holds on its imports."""
+    events: list[tuple[str, Body]] = []
+    for each in flow.description.imports:
+        group = groups.get(each.group)
+        if group is None or each.collection not in group.collections:
+            continue
+        body = own_move(flow, each, wish, group)
+        if body is not None:
+            events.append((each.group, body))
+        shared = group.collections[each.collection].capabilities.get(each.hold)
+        if shared is not None and wish is not None and gains(shared, wish):
+            events.append((each.group, downgrade(each, each.hold, wish)))
+    return events
+
+
+def own_move(
+    flow: Flow, read: ImportDescription, wish: Antichain | None, group: State
+) -> Acquire | Downgrade | None:
+    """The move of this replica's hold on an import; None while there is little to gain."""
+    name = flow.holds[read.collection]
+    held = group.collections[read.collection].capabilities.get(name)
+    if held is None:
+        return acquire(flow, read, group.upto, wish)
+    plan = later(held, plan_of(flow, read, group))
+    moved = wish is not None and gains(held, wish)
+    if not (moved or frees(held, plan, group) or is_due(held, group)):
+        return None
+    return downgrade(read, name, wish or frontier(MINIMUM_TIME), plan)
+
+
+def downgrade(
+    read: ImportDescription, hold: CapabilityId, to: Antichain, plan: Offset | None = None
+) -> Downgrade:
+    """Return a downgrade of a hold on an import."""
+    return Downgrade(collection=read.collection, capability=hold, frontier=to, plan=plan)
+
+
+def acquire(
+    flow: Flow, read: ImportDescription, plan: Offset, wish: Antichain | None = None
+) -> Acquire:
+    """Return the event that acquires this replica's hold on an import."""
+    return Acquire(
+        collection=read.collection,
+        capability=flow.holds[read.collection],
+        right=Right.READ,
+        frontier=None if wish is None else wish.time,
+        lease_ms=LEASE_MS,
+        plan=plan,
+    )
+
+
+def plan_of(flow: Flow, read: ImportDescription, group: State) -> Offset | None:
+    """Return the oldest offset that the flow's reads need; None: leave it unchanged."""
+    if flow.build is not None or flow.phase is Phase.STARTING:
+        return None
+    return flow.read_from.get(read.collection) if flow.busy else group.upto
+
+
+def later(held: Capability, plan: Offset | None) -> Offset | None:
+    """Return the plan after a move, which only goes forward."""
+    known = [each for each in (held.plan, plan) if each is not None]
+    return max(known, default=None)
+
+
+def gains(held: Capability, wish: Antichain) -> bool:
+    """Whether the move releases times."""
+    return held.frontier.strictly_precedes(wish)
+
+
+def frees(held: Capability, plan: Offset | None, group: State) -> bool:
+    """Whether the move releases chunks that a merge removed."""
+    if plan is None:
+        return False
+    return held.plan is None or any(
+        held.plan <= each.offset < plan for each in group.superseded
+    )
+
+
+def is_due(held: Capability, group: State) -> bool:
+    """Whether half of the lease is over."""
+    if held.expires_ms is None or held.lease_ms is None:
+        return False
+    return held.expires_ms - group.clock_ms < held.lease_ms // 2

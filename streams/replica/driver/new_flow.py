@@ -1,0 +1,34 @@
+"""Creates a flow from a dataflow's description."""
+
+from streams.compute.description import DataflowDescription
+from streams.ids import CapabilityId
+from streams.plan import json as plan_json
+from streams.replica.driver.fingerprint import fingerprint, plan_name
+from streams.replica.driver.flow import Flow
+from streams.replica.ingest import plan as ingest_plan
+
+
+def new_flow(description: DataflowDescription, replica: str, buckets: int) -> Flow:
+    """Return the flow, of which nothing is stored yet.
+
+    `replica` names this replica's own holds on the imports, beside those of the dataflow.
+
+    Errors: InvalidUsage if the plan or the source's keys are not understood.
+    """
+    source = description.source
+    plan = (
+        plan_json.loads(description.plan)
+        if source is None
+        else ingest_plan.dataflow(source, description.columns)
+    )
+    text = plan_json.dumps(plan)
+    return Flow(
+        description=description,
+        plan=plan,
+        plan_name=plan_name(text),
+        fingerprint=fingerprint(text, buckets),
+        holds={
+            each.collection: CapabilityId(f"{each.hold}@{replica}")
+            for each in description.imports
+        },
+    )

@@ -1,0 +1,385 @@
+"""The scheduler: the table of this replica's flows, and the micro-batch of each lane.
+
+Four lanes: `ingest` steps sources and the views near them (`streams.replica.driver.chain`),
+`steady` the other views, `hydrate` runs builds, and `apart` (quarantine) steps one at a time of
+those that may kill workers or never end (`streams.replica.driver.trouble`). A lane asks for its
+next micro-batch when Spark asks its source for the latest offset; the decision is made at that
+moment, written as a descriptor, and is valid until `finish` or `abandon`. A micro-batch that
+was given out and not finished is given out again, so that a restarted query does the same work.
+
+All flows are changed under one lock, held for decisions and never while waiting for Kafka,
+Spark or a file of a task.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from streams.errors import Determinate, SlackwaterError
+from streams.ids import CollectionId, Topic
+from streams.kafka.topics import TopicInfo
+from streams.progress import Antichain
+from streams.replica.config import ReplicaConfig
+from streams.replica.crash import Crash
+from streams.replica.driver import builds, chain, sources, spread, trouble, views
+from streams.replica.driver.bell import Bell
+from streams.replica.driver.causes import failure_of
+from streams.replica.driver.checkpoints import Store
+from streams.replica.driver.deadlines import Deadline, deadline
+from streams.replica.driver.flow import Flow, Phase
+from streams.replica.driver.inputs import View
+from streams.replica.driver.skew import Skew
+from streams.replica.driver.trouble import Failure, Kind
+from streams.replica.driver.work import Quiet, Unit
+from streams.replica.ingest.ranges import Told
+from streams.replica.spark.door import Question
+from streams.replica.tasks import descriptor
+from streams.replica.tasks.descriptor import Descriptor, Load
+from streams.storage.client.shards import Shards
+
+log = logging.getLogger(__name__)
+
+LaneName = Literal["ingest", "steady", "hydrate", "apart"]
+LANES: tuple[LaneName, ...] = ("ingest", "steady", "hydrate", "apart")
+
+LONG_POLL_MS = 100
+"""How long `latestOffset` waits for work: 20 ms costs 6.3 % of an idle core, 100 ms 1.9 %."""
+
+
+@dataclass(slots=True)
+class MicroBatch:
+    """A micro-batch of a lane, from decision to commit. Times are of the monotonic clock."""
+
+    lane: LaneName
+    seq: int
+    units: tuple[Unit, ...]
+    quiet: tuple[Quiet, ...]
+    tasks: int
+    asked: float
+    decided: float
+    deadline: Deadline
+    began_at: float
+    """System time in seconds: none of its run files is older."""
+    step: str
+    """Its name, and its descriptor's: never reused, because workers cache what they read."""
+
+    def flows(self) -> list[Flow]:
+        """Return the dataflows that it moves."""
+        return [unit.flow for unit in self.units] + [each.flow for each in self.quiet]
+
+    @property
+    def depth(self) -> int:
+        """Return the number of rounds after round 0."""
+        return max((unit.share.base + unit.flow.plan.depth for unit in self.units), default=0)
+
+
+@dataclass(slots=True)
+class LanePlace:
+    """The state of a lane: the number of its last micro-batch, and the current one, if any.
+
+    `questions` counts the requests of its source.
+    """
+
+    name: LaneName
+    seq: int = 0
+    current: MicroBatch | None = None
+    questions: int = 0
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """The flows of a replica, and its lanes."""
+
+    config: ReplicaConfig
+    shards: Shards
+    store: Store
+    bell: Bell
+    crash: Crash
+    buckets: int
+    now_ms: Callable[[], int]
+    ends: Callable[[], Mapping[Topic, Told]]
+    describe: Callable[[Topic], TopicInfo | None]
+    flows: dict[CollectionId, Flow] = field(default_factory=dict)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    stopping: bool = False
+    defect: Exception | None = None
+    """The internal error of a thread after which this process cannot continue."""
+    near: chain.Near = field(default_factory=chain.Near)
+    is_open: bool = False
+    """Whether lanes get work: not before all have started, because a start takes all cores."""
+    skew: Skew = field(default_factory=Skew)
+    lanes: dict[LaneName, LanePlace] = field(
+        default_factory=lambda: {name: LanePlace(name) for name in LANES}
+    )
+
+    @property
+    def broken(self) -> Exception | None:
+        """The reason why only a new process helps, if any."""
+        return self.defect or self.shards.defect
+
+    def answer(self, question: Question) -> object:
+        """Answer a request of a lane's source (`streams.replica.spark.door`)."""
+        lane = self.lanes[question["lane"]]
+        lane.questions += 1
+        if question["ask"] == "latest":
+            return self._latest(lane, question["start"])
+        with self.lock:
+            batch = lane.current
+            known = batch is not None and batch.seq == question["seq"]
+            return [batch.step, batch.tasks] if batch is not None and known else ["", 0]
+
+    def _latest(self, lane: LanePlace, start: object) -> object:
+        asked = time.monotonic()
+        heard = self.bell.count
+        while True:
+            with self.lock:
+                batch = lane.current or self._begin(lane, asked)
+            if batch is not None:
+                return offset_of(batch)
+            left_ms = LONG_POLL_MS - (time.monotonic() - asked) * 1000
+            if left_ms <= 0 or self.stopping:
+                return start
+            heard = self.bell.wait(heard, left_ms)
+
+    def _begin(self, lane: LanePlace, asked: float) -> MicroBatch | None:
+        if self.stopping or not self.is_open:
+            return None
+        view = View(self.shards)
+        units, quiet = self._choose(lane.name, view)
+        if not units:
+            return None
+        lane.seq += 1
+        loads = [load for unit in units for load in unit.loads]
+        tasks = spread.spread(loads, self.buckets) or ((),)
+        batch = MicroBatch(
+            lane=lane.name,
+            seq=lane.seq,
+            units=units,
+            quiet=quiet,
+            tasks=len(tasks),
+            asked=asked,
+            decided=time.monotonic(),
+            deadline=deadline(units, self.config.deadline_s),
+            began_at=time.time(),
+            step=f"{lane.name}-{lane.seq}-{uuid.uuid4().hex[:8]}",
+        )
+        try:
+            descriptor.write(self.store.directory, self._describe(batch, tasks))
+        except Determinate as full:
+            for unit in units:
+                self.fail(unit.flow, failure_of(full))
+            return None
+        for flow in batch.flows():
+            flow.busy, flow.read_from = True, view.read_from(flow)
+            if lane.name == "apart":
+                flow.tried = lane.seq
+        lane.current = batch
+        return batch
+
+    def _describe(self, batch: MicroBatch, tasks: tuple[tuple[Load, ...], ...]) -> Descriptor:
+        return Descriptor(
+            step=batch.step,
+            buckets=self.buckets,
+            kafka=self.config.kafka,
+            shares={unit.flow.id: unit.share for unit in batch.units},
+            tasks=tasks,
+            crash=self.crash,
+        )
+
+    def _choose(self, lane: LaneName, view: View) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        budgets, now_ms = self.config.budgets, self.now_ms()
+        match lane:
+            case "steady":
+                _, far = self._divided()
+                return self._plan_views(far, view, now_ms), ()
+            case "hydrate":
+                return builds.plan(self._trusted(), view, now_ms, budgets.slice_bytes), ()
+            case "apart":
+                return self._alone(self._suspects(), view, now_ms), ()
+            case "ingest":
+                return self._plan_near(view, now_ms)
+
+    def _divided(self) -> tuple[list[Flow], list[Flow]]:
+        """Split views into those near their sources, and all others."""
+        trusted = self._trusted()
+        near = self.near.of(trusted, time.monotonic())
+        flows = [flow for flow in trusted if not flow.is_source]
+        return (
+            [flow for flow in flows if flow.id in near],
+            [flow for flow in flows if flow.id not in near],
+        )
+
+    def _plan_near(self, view: View, now_ms: int) -> tuple[tuple[Unit, ...], tuple[Quiet, ...]]:
+        """Plan new messages, the views they reach, and near views that are behind."""
+        found = self.plan_sources(view, now_ms)
+        near, _ = self._divided()
+        if not found.units:
+            return self._plan_views(near, view, now_ms), ()
+        batch = chain.Chain(
+            view=view,
+            now_ms=now_ms,
+            budget=self.config.budgets.step_bytes,
+            units=list(found.units),
+            quiet=list(found.quiet),
+        )
+        batch.follow(near)
+        behind = [flow for flow in near if flow.id not in batch.reached]
+        return (*batch.units, *self._plan_views(behind, view, now_ms)), tuple(batch.quiet)
+
+    def _trusted(self) -> list[Flow]:
+        return [flow for flow in self.sound() if not flow.isolation.steps]
+
+    def is_needed(self, lane: LaneName) -> bool:
+        """Whether a lane may have work: `apart` usually has none, and is not free."""
+        with self.lock:
+            flows = self.flows.values()
+            return lane != "apart" or any(flow.isolation.steps for flow in flows)
+
+    def sound(self) -> list[Flow]:
+        """The flows whose shards can all be followed; record a failure for the others."""
+        followed = frozenset(self.shards.groups())
+        sound = []
+        for flow in self.flows.values():
+            if flow.groups <= followed:
+                sound.append(flow)
+            elif flow.phase in {Phase.RUNNING, Phase.BUILDING} and not flow.busy:
+                lost = ", ".join(sorted(flow.groups - followed))
+                reason = f"shards that cannot be followed: {lost}"
+                self.fail(flow, Failure(reason, Kind.UNREACHABLE))
+                self.restart([flow])
+        return sound
+
+    def upper(self, flow: Flow) -> Antichain | None:
+        """The upper of a flow's shard as folded so far; None if it cannot be followed."""
+        try:
+            return self.shards.state(flow.id).upper
+        except SlackwaterError:
+            return None
+
+    def is_in_the_way(self, batch: MicroBatch) -> bool:
+        """Whether this batch blocks a flow with fewer convictions that could be stepped.
+
+        The flow's plan is checked: one that has to wait, perhaps for this very batch, gains
+        nothing.
+        """
+        with self.lock:
+            convictions = min(unit.flow.isolation.convictions for unit in batch.units)
+            waiting = [
+                flow for flow in self._suspects() if flow.isolation.convictions < convictions
+            ]
+            return bool(waiting and self._alone(waiting, View(self.shards), self.now_ms()))
+
+    def _suspects(self) -> list[Flow]:
+        return [flow for flow in self.sound() if flow.isolation.steps]
+
+    def _alone(self, suspects: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
+        """Plan a micro-batch for one flow that may kill workers or never end.
+
+        Flows with fewer convictions come first: a guilty one may take long.
+        """
+        for flow in sorted(suspects, key=lambda flow: (flow.isolation.convictions, flow.tried)):
+            units = (
+                builds.plan([flow], view, now_ms, self.config.budgets.slice_bytes)
+                or self._plan_views([flow], view, now_ms)
+                or self.plan_sources(view, now_ms, [flow]).units
+            )
+            if units:
+                return units
+        return ()
+
+    def _plan_views(self, flows: Sequence[Flow], view: View, now_ms: int) -> tuple[Unit, ...]:
+        plan = views.plan(flows, view, now_ms, self.config.budgets.step_bytes)
+        self.restart(each.flow for each in plan.lost)
+        for waiting in plan.waiting:
+            waiting.flow.blocked_by = waiting.imports
+        return plan.units
+
+    def plan_sources(
+        self, view: View, now_ms: int, flows: Sequence[Flow] | None = None
+    ) -> sources.SourcePlan:
+        """Plan the sources, and move those that need no work."""
+        limits = sources.Limits(
+            messages=self.config.budgets.messages,
+            slice_bytes=self.config.budgets.slice_bytes,
+            tick_ms=self.config.tick_ms,
+            skew_ms=self.skew.known(now_ms),
+        )
+        wanted = self._trusted() if flows is None else flows
+        plan = sources.plan(wanted, view, self.ends(), now_ms, limits)
+        for stuck in plan.stuck:
+            self.fail(stuck.flow, Failure(stuck.reason, Kind.UNREACHABLE))
+        for moved in plan.moved:
+            moved.flow.own = moved.own
+        for began in plan.began:
+            began.flow.build, began.flow.phase = began.build, Phase.BUILDING
+        if plan.began or plan.moved:
+            self.bell.ring()
+        return plan
+
+    def restart(self, flows: Iterable[Flow]) -> None:
+        """Look up the flows' state again, as after a restart of the process."""
+        for flow in flows:
+            log.warning("restarting dataflow from its checkpoint", extra={"dataflow": flow.id})
+            flow.phase, flow.own, flow.build = Phase.STARTING, None, None
+            self.bell.ring()
+
+    def fail(self, flow: Flow, failure: Failure, *, for_good: bool = False) -> None:
+        """Record a failure of a flow; it is retried after a growing pause.
+
+        After a few failures in a row its state is dropped if it may be the cause.
+        """
+        found = flow.trouble = trouble.after(flow.trouble, failure, flow.place, self.now_ms())
+        log.warning("dataflow failed", extra={"dataflow": flow.id, "reason": found.message})
+        if for_good:
+            flow.phase = Phase.FAILED
+        elif flow.is_source:
+            if found.attempts % trouble.ATTEMPTS_BEFORE_REBUILD == 0 and flow.build is not None:
+                flow.build, flow.phase = None, Phase.RUNNING  # its input may be gone
+        elif trouble.wants_rebuild(found, failure):
+            flow.trouble = replace(found, rebuilt=True)
+            flow.records = ()
+            self.store.forget(flow.id)
+            self.restart([flow])
+
+    def current(self, lane: LaneName) -> MicroBatch | None:
+        """Return the micro-batch that a lane's query has to run now."""
+        with self.lock:
+            return self.lanes[lane].current
+
+    def finish(self, batch: MicroBatch) -> None:
+        """End a micro-batch that is committed, or no longer needed."""
+        with self.lock:
+            for flow in batch.flows():
+                flow.busy = False
+            lane = self.lanes[batch.lane]
+            if lane.current is batch:
+                lane.current = None
+        descriptor.path_of(self.store.directory, batch.step).unlink(missing_ok=True)
+        self.bell.ring()
+
+    def abandon(self, lane: LaneName, failure: Failure | None) -> None:
+        """Give up a lane's micro-batch; without a failure it is no longer needed.
+
+        Its flows are retried later, or alone if one of them may be the cause.
+        """
+        batch = self.current(lane)
+        if batch is None:
+            return
+        if failure is not None:
+            failure = replace(failure, dataflows=len(batch.units))
+            with self.lock:
+                for flow in (unit.flow for unit in batch.units):
+                    attempts = 1 + (flow.trouble.attempts if flow.trouble else 0)
+                    flow.isolation = flow.isolation.after(failure, attempts)
+                    self.fail(flow, failure)
+        self.finish(batch)
+
+
+def offset_of(batch: MicroBatch) -> dict[str, object]:
+    """Return the offset of a micro-batch."""
+    steps = {unit.flow.id: [unit.share.lower, unit.share.upper] for unit in batch.units}
+    return {"seq": batch.seq, "steps": steps}

@@ -1,0 +1,123 @@
+"""One dataflow's work in a micro-batch, and its description for the tasks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from streams.compute import checkpoints
+from streams.compute.reclocking import Ingest, Tick
+from streams.compute.stepping import Idle, Step
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.log import ChunkRef
+from streams.progress import Antichain
+from streams.replica.driver.flow import Flow
+from streams.replica.tasks.descriptor import ChunkLoad, Load, Output, Runs, Share
+from streams.storage.log.events import Offsets, Part
+from streams.storage.read.reader import Piece
+
+T = TypeVar("T")
+
+Kind = Literal["step", "ingest", "slice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """One dataflow's work in a micro-batch.
+
+    A `step` of a view and an `ingest` of a source cover their whole interval; a `slice` is a
+    part of the flow's build. `ingest` has the offsets to read. `awaits` names the dataflows of
+    the micro-batch whose Appends must have counted before this one's.
+    """
+
+    kind: Kind
+    flow: Flow
+    share: Share
+    loads: tuple[Load, ...]
+    ingest: Ingest | None = None
+    awaits: frozenset[CollectionId] = frozenset()
+
+    @property
+    def step(self) -> Step:
+        """The interval."""
+        return Step(Antichain((self.share.lower,)), Antichain((self.share.upper,)))
+
+
+@dataclass(frozen=True, slots=True)
+class Quiet:
+    """An idle interval of a dataflow: only time moves.
+
+    `awaits` is as in a `Unit`.
+    """
+
+    flow: Flow
+    move: Idle | Tick
+    awaits: frozenset[CollectionId] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The times [lower, upper) of a share; `as_of` is set if the dataflow is born in it."""
+
+    lower: Timestamp
+    upper: Timestamp
+    as_of: bool = False
+
+
+def share(
+    flow: Flow, interval: Interval, runs: Mapping[int, Runs], output: Output | None
+) -> Share:
+    """Return the share of a dataflow in a micro-batch."""
+    return Share(
+        dataflow=flow.id,
+        plan=flow.plan_name,
+        lower=interval.lower,
+        upper=interval.upper,
+        as_of=interval.as_of,
+        runs=runs,
+        output=output,
+    )
+
+
+def part(
+    flow: Flow,
+    bounds: tuple[Antichain, Antichain],
+    chunks: tuple[ChunkRef, ...] = (),
+    offsets: tuple[Offsets, Offsets] | None = None,
+    stages: tuple[str, ...] = (),
+) -> Part:
+    """Return the part of an Append for a dataflow."""
+    return Part(
+        collection=flow.id,
+        capability=flow.description.capability,
+        lower=bounds[0],
+        upper=bounds[1],
+        chunks=chunks,
+        stages=stages,
+        from_offsets=None if offsets is None else offsets[0],
+        to_offsets=None if offsets is None else offsets[1],
+        fingerprint=flow.fingerprint,
+    )
+
+
+def after(time: Timestamp) -> Antichain:
+    """Return the frontier of the times after `time`."""
+    return Antichain((Timestamp(time + 1),))
+
+
+def slices_of(
+    items: Sequence[T], sizes: Sequence[int], budget: int
+) -> tuple[tuple[T, ...], ...]:
+    """Cut items in order into slices of at most `budget`; one slice for no items."""
+    return tuple(
+        tuple(items[index] for index in part) for part in checkpoints.slices(sizes, budget)
+    )
+
+
+def joined(loads: Sequence[ChunkLoad]) -> tuple[ChunkLoad, ...]:
+    """Merge the loads so that each import has one."""
+    pieces: dict[int, tuple[Piece, ...]] = {}
+    first: dict[int, ChunkLoad] = {}
+    for load in loads:
+        pieces[load.index] = (*pieces.get(load.index, ()), *load.pieces)
+        first.setdefault(load.index, load)
+    return tuple(replace(load, pieces=pieces[index]) for index, load in first.items())

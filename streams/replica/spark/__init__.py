@@ -1,0 +1,1 @@
+"""What Spark is given: a session, a data source, and processes for its Python workers."""

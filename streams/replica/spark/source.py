@@ -1,0 +1,88 @@
+"""The Spark data source `slackwater`: gives a lane's streaming query its work.
+
+An offset is `{seq, steps: {dataflow: [lower, upper]}}`: the number of a micro-batch and the
+dataflows stepped in it. The scheduler in the driver makes all decisions; the process in which
+Spark runs the reader only forwards requests. `read` runs in the tasks and is round 0.
+
+Invariants: `latestOffset` returns `start` unchanged if there is no work; the work of a
+micro-batch follows from the end offset alone, and is in a descriptor that is written before the
+offset is returned. `commit` is ignored: it arrives only with the next trigger.
+
+Spark imports this module in several short-lived processes whenever a query starts, and gives
+each ten seconds to start: it must import nothing heavy, so what tasks need is imported in the
+tasks only.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+from streams.replica.spark.door import ask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Offset = dict[str, Any]  # type: ignore[explicit-any]  # JSON, as Spark wants it
+
+SCHEMA = StructType([StructField("bucket", IntegerType()), StructField("blob", BinaryType())])
+NAME = "slackwater"
+
+
+@dataclass
+class TaskPartition(InputPartition):  # type: ignore[misc,explicit-any]  # Spark's class has no types
+    """One task's share of a micro-batch: the descriptor, and the index in it."""
+
+    state: str
+    step: str
+    index: int
+
+
+class SlackwaterSource(DataSource):  # type: ignore[misc]  # Spark's class has no types
+    """Options: `socket` (the scheduler's), `lane` and `state` (the state directory)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `spark.readStream.format`."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """Packed rows."""
+        return SCHEMA
+
+    def streamReader(self, schema: StructType) -> "LaneReader":  # noqa: ARG002, N802  Spark's
+        """Return the reader of one lane."""
+        options = self.options
+        return LaneReader(options["socket"], options["lane"], options["state"])
+
+
+class LaneReader(DataSourceStreamReader):  # type: ignore[misc]  # Spark's class has no types
+    """Forwards Spark's requests to the scheduler."""
+
+    def __init__(self, socket: str, lane: str, state: str) -> None:
+        self._socket, self._lane, self._state = socket, lane, state
+
+    def initialOffset(self) -> Offset:  # noqa: N802  Spark's
+        """Return the offset before the first micro-batch."""
+        return {"seq": 0, "steps": {}}
+
+    def latestOffset(self, start: Offset, limit: object) -> Offset:  # noqa: ARG002, N802  Spark's
+        """Return the next offset; after a timeout without work, `start`."""
+        found = ask(self._socket, {"ask": "latest", "lane": self._lane, "start": start})
+        assert isinstance(found, dict)
+        return found
+
+    def partitions(self, start: Offset, end: Offset) -> list[TaskPartition]:  # noqa: ARG002  Spark's
+        """Return the tasks of the micro-batch that `end` names; none if it is gone."""
+        found = ask(self._socket, {"ask": "tasks", "lane": self._lane, "seq": end["seq"]})
+        assert isinstance(found, list)
+        step, tasks = found
+        return [TaskPartition(self._state, step, index) for index in range(tasks)]
+
+    def read(self, partition: TaskPartition) -> Iterator["pa.RecordBatch"]:
+        """Run round 0, in a task."""
+        from streams.replica.tasks.stage import start_round  # noqa: PLC0415  see the module's header
+
+        return start_round(partition.state, partition.step, partition.index)

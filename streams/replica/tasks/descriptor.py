@@ -1,0 +1,165 @@
+"""The descriptor of a micro-batch: the instructions for its tasks, as a file.
+
+The scheduler writes one file for each micro-batch before it returns the offset; each worker
+reads it once. So blobs carry names only, the functions given to Spark depend only on the state
+directory, and a replayed task does the same again.
+
+Driver and tasks share the directory and the version, so the files are pickled. They are deleted
+when the micro-batch is done.
+"""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streams.compute.description import IngestionDescription
+from streams.errors import Determinate
+from streams.files import write_whole
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic
+from streams.kafka.settings import ClientSettings
+from streams.operators.engine import RunsByOperator
+from streams.plan.physical import Column
+from streams.replica.crash import Crash
+from streams.replica.ingest.ranges import Slice
+from streams.storage.read.reader import Piece
+
+Runs = RunsByOperator
+"""The runs of one bucket."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A source's own updates as messages of its envelope."""
+
+    source: IngestionDescription
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkLoad:
+    """Updates of one import of a dataflow, to be read from a shard.
+
+    With `as_of` they are part of a snapshot: all of them happen then. With `replay` they are
+    the history of an ingestion's own shard, to be read as messages of its envelope.
+    """
+
+    dataflow: CollectionId
+    index: int
+    topic: Topic
+    pieces: tuple[Piece, ...]
+    as_of: Timestamp | None = None
+    replay: Replay | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawLoad:
+    """Messages of a raw topic, to be decoded, all at `time`."""
+
+    dataflow: CollectionId
+    source: IngestionDescription
+    columns: tuple[Column, ...]
+    slices: tuple[Slice, ...]
+    time: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The export's former contents, to be retracted at `time` by an upgrade."""
+
+    dataflow: CollectionId
+    topic: Topic
+    pieces: tuple[Piece, ...]
+    time: Timestamp
+
+
+Load = ChunkLoad | RawLoad | Undo
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The destination of a dataflow's output: data topic, column names, headers.
+
+    Updates before `floor` are in the shard already and are not written again.
+    """
+
+    topic: Topic
+    names: tuple[str, ...]
+    headers: Mapping[str, bytes]
+    floor: Timestamp = MINIMUM_TIME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """A dataflow's share of a micro-batch: one interval, or a slice of a snapshot.
+
+    `plan` names the plan's file. `runs` is the state at `lower` by bucket. With `as_of` this is
+    the dataflow's birth, and every bucket is advanced. Without an `output` only state is
+    produced: the updates are in the shard already.
+
+    `in_hand` names the imports that the micro-batch itself produces, with their index: their
+    updates reach this dataflow in the tasks that produce them, up to round `base`. Its own
+    level k is round `base + k`.
+    """
+
+    dataflow: CollectionId
+    plan: str
+    lower: Timestamp
+    upper: Timestamp
+    as_of: bool
+    runs: Mapping[int, Runs]
+    output: Output | None
+    base: int = 0
+    in_hand: Mapping[CollectionId, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptor:
+    """A micro-batch: its dataflows, and the loads of each task of round 0."""
+
+    step: str
+    buckets: int
+    kafka: ClientSettings
+    shares: Mapping[CollectionId, Share]
+    tasks: tuple[tuple[Load, ...], ...]
+    crash: Crash
+
+
+def path_of(state: Path, step: str) -> Path:
+    """Return the path of a micro-batch's descriptor."""
+    return state / "steps" / f"{step}.pickle"
+
+
+def write(state: Path, descriptor: Descriptor) -> None:
+    """Write the descriptor atomically."""
+    path = path_of(state, descriptor.step)
+    write_state(path, pickle.dumps(descriptor, protocol=pickle.HIGHEST_PROTOCOL))
+
+
+def read(state: Path, step: str) -> Descriptor:
+    """Read the descriptor of a micro-batch."""
+    found = pickle.loads(path_of(state, step).read_bytes())  # noqa: S301  our own driver's
+    assert isinstance(found, Descriptor)
+    return found
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder of the state directory, unless it exists.
+
+    Errors: Determinate if the disk is full.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as cause:
+        raise Determinate(f"state folder {path}: {cause}") from cause
+
+
+def write_state(path: Path, content: bytes) -> None:
+    """Write a file of the state directory atomically.
+
+    Errors: Determinate if the disk is full.
+    """
+    try:
+        write_whole(path, content)
+    except OSError as cause:
+        raise Determinate(f"state file {path}: {cause}") from cause

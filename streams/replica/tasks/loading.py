@@ -1,0 +1,81 @@
+"""Loads the inputs of a task of round 0: each chunk once, for all dataflows that read it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import pyarrow as pa
+
+from streams.ids import CollectionId, Timestamp, Topic
+from streams.kafka.log import Chunks
+from streams.replica.ingest import source
+from streams.replica.ingest.source import Resources
+from streams.replica.tasks.descriptor import ChunkLoad, Load, RawLoad, Undo
+from streams.storage.read import reader as read
+from streams.storage.read.reader import Piece
+from streams.trace.columns import combined, int64
+from streams.trace.exact.diffs import negated
+
+Loaded = tuple[pa.Table, pa.Table]
+"""Updates c0 .. cn, time, diff; and errors error, time, diff."""
+
+
+@dataclass(slots=True)
+class Loader:
+    """Loads for one task, with a cache until the task ends."""
+
+    chunks: Chunks
+    resources: Resources
+    loaded: dict[tuple[Topic, tuple[Piece, ...]], Loaded] = field(default_factory=dict)
+
+    def load(self, load: Load) -> Loaded:
+        """Return the updates of one load. Errors: Corrupt; Determinate if Kafka fails."""
+        match load:
+            case ChunkLoad(topic=topic, pieces=pieces):
+                found = self._fetch(topic, pieces)
+                if load.as_of is not None:
+                    found = _at(found, load.as_of)
+                if load.replay is None:
+                    return found
+                replay = load.replay
+                return source.replay(replay.source, replay.columns, found, self.resources)
+            case Undo(topic=topic, pieces=pieces, time=time):
+                updates, errors = _at(self._fetch(topic, pieces), time)
+                return _negated(updates), _negated(errors)
+            case RawLoad():
+                return source.load(
+                    load.source, load.columns, load.slices, load.time, self.resources
+                )
+            case _:
+                assert_never(load)
+
+    def _fetch(self, topic: Topic, pieces: tuple[Piece, ...]) -> Loaded:
+        found = self.loaded.get((topic, pieces))
+        if found is None:
+            updates, errors = read.load(self.chunks, topic, pieces)
+            found = updates.combine_chunks(), errors  # once, not for each dataflow
+            self.loaded[topic, pieces] = found
+        return found
+
+
+def _at(loaded: Loaded, time: Timestamp) -> Loaded:
+    return read.advanced(loaded[0], time), read.advanced(loaded[1], time)
+
+
+def _negated(table: pa.Table) -> pa.Table:
+    index = table.schema.get_field_index("diff")
+    diffs = pa.array(negated(int64(combined(table.column("diff")))))
+    return table.set_column(index, "diff", diffs)
+
+
+def by_dataflow(loads: Iterable[Load]) -> Mapping[CollectionId, Sequence[Load]]:
+    """Return the loads of a task, by dataflow."""
+    result: dict[CollectionId, list[Load]] = {}
+    for load in loads:
+        result.setdefault(load.dataflow, []).append(load)
+    return result
+
+
+def index_of(load: Load) -> int:
+    """Return the index of the import that a load is for; an ingestion has one import."""
+    return load.index if isinstance(load, ChunkLoad) else 0

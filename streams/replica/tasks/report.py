@@ -1,0 +1,119 @@
+"""Reports of tasks to the driver: for each dataflow, its result or its failure.
+
+A report has names, never data: run files and chunks were written before it. The driver uses all
+reports of a dataflow or, if one of its tasks failed, none.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from streams.ids import CollectionId, Offset
+from streams.kafka.log import ChunkRef, Limit, Range
+from streams.plan.physical import Dataflow
+from streams.replica.tasks.descriptor import Runs
+from streams.replica.tasks.packed import Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The work of one task for a dataflow in one round.
+
+    `runs` is the whole state of the bucket afterwards, None if it did not change.
+    """
+
+    level: int
+    bucket: int
+    runs: Runs | None
+    chunks: tuple[ChunkRef, ...]
+    rows_in: int
+    milliseconds: float
+
+
+@dataclass(slots=True)
+class Result:
+    """The result of a micro-batch for one dataflow."""
+
+    runs: dict[tuple[int, int], Runs] = field(default_factory=dict)
+    """By (bucket, level): each is the whole state of that level's operators there."""
+    chunks: list[ChunkRef] = field(default_factory=list)
+    rows_in: int = 0
+    milliseconds: float = 0.0
+    failure: str | None = None
+
+
+def dumps(report: Report) -> str:
+    """Encode a report."""
+    chunks = [
+        [ref.partition, ref.offset, ref.key, ref.checksum, ref.rows, ref.size,
+         [bounds and [bounds.low, bounds.high] for bounds in ref.ranges]]
+        for ref in report.chunks
+    ]  # fmt: skip
+    return json.dumps(
+        {
+            "level": report.level,
+            "runs": report.runs,
+            "chunks": chunks,
+            "rows": report.rows_in,
+            "ms": report.milliseconds,
+        }
+    )
+
+
+def loads(bucket: int, text: str) -> Report:
+    """Decode a report."""
+    facts = json.loads(text)
+    chunks = tuple(
+        ChunkRef(partition, Offset(offset), key, checksum, rows, size, _ranges(ranges))
+        for partition, offset, key, checksum, rows, size, ranges in facts["chunks"]
+    )
+    return Report(
+        level=facts["level"],
+        bucket=bucket,
+        runs=facts["runs"],
+        chunks=chunks,
+        rows_in=facts["rows"],
+        milliseconds=facts["ms"],
+    )
+
+
+def _ranges(bounds: list[list[Limit] | None]) -> tuple[Range | None, ...]:
+    return tuple(None if each is None else Range(*each) for each in bounds)
+
+
+def gather(heads: Iterable[Head]) -> Mapping[CollectionId, Result]:
+    """Return the results by dataflow; if any task failed, only `failure` is meaningful."""
+    results: dict[CollectionId, Result] = {}
+    for head in heads:
+        result = results.setdefault(head.dataflow, Result())
+        if head.kind == "failure":
+            result.failure = head.body
+        elif head.kind == "report":
+            _add(result, loads(head.bucket, head.body))
+    return results
+
+
+def merge(plan: Dataflow, before: Mapping[int, Runs], result: Result) -> Mapping[int, Runs]:
+    """Return the state after a micro-batch: buckets without a report stay unchanged."""
+    after = dict(before)
+    for (bucket, level), runs in result.runs.items():
+        others = {each for each in plan.levels if each != level}
+        after[bucket] = {**of_levels(plan, after.get(bucket, {}), others), **runs}
+    return after
+
+
+def of_levels(plan: Dataflow, runs: Runs, wanted: Collection[int]) -> Runs:
+    """Return the runs of the operators at the given levels; their names begin with the node."""
+    return {
+        name: each
+        for name, each in runs.items()
+        if plan.levels[int(name.split(".")[0])] in wanted
+    }
+
+
+def _add(result: Result, report: Report) -> None:
+    if report.runs is not None:
+        result.runs[report.bucket, report.level] = report.runs
+    result.chunks.extend(report.chunks)
+    result.rows_in += report.rows_in
+    result.milliseconds += report.milliseconds

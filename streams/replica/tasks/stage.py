@@ -1,0 +1,312 @@
+"""The rounds of a micro-batch, as functions that Spark runs in its workers.
+
+    start_round    round 0, in the source's `read`: load, run level 0, split by bucket
+    advance_round  round k, in `mapInArrow`: advance every dataflow that has something to do in
+                   this bucket in round k; everything else passes through
+
+A dataflow's level k is round `base + k`. Its output is the input of fused dataflows in the task
+and round that produced it: level 0 works on any part of the updates.
+
+These are module-level functions, given to Spark as `functools.partial`: a closure is pickled
+by value with the globals it touches, and finds every cache empty in every task.
+
+An exception of a dataflow affects only that dataflow: it goes to the driver as a message and
+the others continue. Only if Kafka cannot be reached does the task itself fail, so that Spark
+retries it. Tasks may run twice or partially: they write under fresh names, and only files and
+chunks that a finished task reports are used.
+"""
+
+import logging
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from streams.errors import Determinate, Indeterminate
+from streams.ids import CollectionId
+from streams.operators import engine
+from streams.operators.engine import Context, Emitted, Interval
+from streams.operators.linear import Computed
+from streams.replica.tasks import loading, report, sharing, worker, writing
+from streams.replica.tasks.descriptor import Descriptor, Load, Runs, Share, Undo
+from streams.replica.tasks.loading import Loader
+from streams.replica.tasks.packed import Head, Kind, Message, blobs, pack, rows, unpack
+from streams.replica.tasks.sharing import Sharing
+from streams.trace.kernel.kernel import arrow_schema
+from streams.trace.updates import flatten
+
+log = logging.getLogger(__name__)
+
+Loads = Mapping[CollectionId, Sequence[Load]]
+"""The loads of a task, by dataflow."""
+
+
+@dataclass(slots=True)
+class Done:
+    """The result of one dataflow in one task, before its output is written."""
+
+    share: Share
+    types: tuple[str, ...]
+    level: int
+    bucket: int
+    emitted: Emitted
+    runs: Runs | None
+    rows_in: int
+    milliseconds: float
+
+
+@dataclass(slots=True)
+class Task:
+    """A running task: the results of its dataflows, and the blobs to send on."""
+
+    state: str
+    batch: Descriptor
+    context: Context
+    sharing: Sharing
+    done: list[Done] = field(default_factory=list)
+    out: list[tuple[int, bytes]] = field(default_factory=list)
+    handed: dict[CollectionId, pa.Table] = field(default_factory=dict)
+    """Output of dataflows in this task for others that await it."""
+
+    @staticmethod
+    def of(state: str, batch: Descriptor, loads: Loads = MappingProxyType({})) -> "Task":
+        """Return a new task."""
+        context = worker.context(state).of_task()
+        readers = sharing.readers(batch.shares, loads)
+        means = Sharing(context.kernel, readers, partial(worker.wanted, state))
+        return Task(state, batch, context, means)
+
+    def attempt(self, dataflow: CollectionId, work: Callable[[], Done]) -> None:
+        """Run a dataflow's work; any exception becomes that dataflow's failure."""
+        try:
+            self.done.append(work())
+        except (Determinate, Indeterminate):
+            raise
+        except Exception as cause:  # a plan may fail in any way; others continue
+            log.debug("a dataflow failed", extra={"dataflow": dataflow}, exc_info=True)
+            text = "".join(traceback.format_exception(cause, limit=-3))
+            self.say(0, self.head("failure", dataflow, 0, body=text))
+
+    def head(
+        self, kind: Kind, dataflow: CollectionId, bucket: int, level: int = 0, body: str = ""
+    ) -> Head:
+        """Return the head of a message without updates."""
+        return Head(
+            kind=kind, step=self.batch.step, dataflow=dataflow,
+            bucket=bucket, level=level, body=body,
+        )  # fmt: skip
+
+    def say(self, bucket: int, head: Head) -> None:
+        """Send a message without updates."""
+        self.out.append((bucket, pack(head)))
+
+    def chain(self) -> None:
+        """Start the fused dataflows of this task, each after its imports."""
+        for share in self.batch.shares.values():
+            handed = [done for done in self.done if done.share.dataflow in share.in_hand]
+            if handed:
+                self.attempt(share.dataflow, partial(_take, self, share, handed))
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Write every output, report, and return all blobs to Spark."""
+        self.chain()
+        wanted = [
+            writing.encode(done.emitted, done.share.output, done.types) for done in self.done
+        ]
+        if any(wanted):
+            self.batch.crash("before-chunks")
+        refs = writing.write(worker.chunks(self.batch.kafka), wanted)
+        for done, written in zip(self.done, refs, strict=True):
+            self._send(done)
+            text = report.dumps(
+                report.Report(
+                    level=done.level,
+                    bucket=done.bucket,
+                    runs=done.runs,
+                    chunks=written,
+                    rows_in=done.rows_in,
+                    milliseconds=done.milliseconds,
+                )
+            )
+            self.say(
+                done.bucket, self.head("report", done.share.dataflow, done.bucket, body=text)
+            )
+        return rows(self.out)
+
+    def _send(self, done: Done) -> None:
+        for packet in done.emitted.packets:
+            head = Head(
+                kind="update", step=self.batch.step, dataflow=done.share.dataflow,
+                bucket=packet.bucket, level=done.share.base + packet.level,
+                node=packet.node, port=packet.port,
+            )  # fmt: skip
+            self.out.append((packet.bucket, pack(head, packet.table)))
+
+
+def start_round(state: str, step: str, index: int) -> Iterator[pa.RecordBatch]:
+    """Run round 0: this task's loads, through level 0 of their dataflows."""
+    batch = worker.micro_batch(state, step)
+    loads = loading.by_dataflow(batch.tasks[index])
+    task = Task.of(state, batch, loads)
+    loader = Loader(worker.chunks(batch.kafka), worker.resources(batch.kafka, state))
+    for dataflow, share in batch.shares.items():
+        # a birth over empty imports still has its constants
+        if dataflow in loads or (share.as_of and index == 0):
+            mine = loads.get(dataflow, ())
+            task.attempt(dataflow, partial(_start, task, share, mine, loader, index))
+        if index == 0:
+            _wake(task, share)
+    yield from task.finish()
+
+
+def _wake(task: Task, share: Share) -> None:
+    """Wake buckets that may have no input: at a birth all, else those with due updates."""
+    plan = worker.plan(task.state, share.plan)
+    born = range(1, plan.depth + 1) if share.as_of else ()
+    for bucket in range(task.batch.buckets):
+        runs = share.runs.get(bucket, {})
+        for level in born or engine.due(plan, runs, share.upper):
+            head = task.head("wake", share.dataflow, bucket, share.base + level)
+            task.say(bucket, head)
+
+
+def _start(task: Task, share: Share, loads: Sequence[Load], loader: Loader, index: int) -> Done:
+    began = time.perf_counter()
+    plan = worker.plan(task.state, share.plan)
+    tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
+    undone: list[pa.Table] = []
+    errors: list[pa.Table] = []
+    for load in loads:
+        updates, failed = loader.load(load)
+        if isinstance(load, Undo):
+            undone.append(updates)
+        else:
+            number = loading.index_of(load)
+            tables[number] = updates
+            what = plan.imports[number]
+            computed[number] = task.sharing.of(sharing.origin_of(load), what, updates)
+        if failed.num_rows:
+            errors.append(failed)
+    interval = _interval(share)
+    emitted = engine.start(
+        plan, tables, interval, task.batch.buckets, task.context, computed=computed
+    )
+    emitted = _with(emitted, undone, errors, plan.types[-1])
+    read = sum(table.num_rows for table in tables.values())
+    return Done(share, plan.types[-1], 0, index, emitted, None, read, _since_ms(began))
+
+
+def advance_round(
+    round_: int, state: str, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Run round `round_` on everything that came to one bucket."""
+    mine: dict[CollectionId, list[Message]] = {}
+    passed: list[tuple[int, bytes]] = []
+    for bucket, blob in blobs(batches):
+        message = unpack(blob)
+        head = message.head
+        if head.kind in {"update", "wake"} and head.level == round_:
+            mine.setdefault(head.dataflow, []).append(message)
+        else:
+            passed.append((bucket, blob.to_pybytes()))
+    if not mine:
+        yield from rows(passed)
+        return
+    first = next(iter(mine.values()))[0].head
+    task = Task.of(state, worker.micro_batch(state, first.step))
+    task.out += passed
+    for dataflow, messages in mine.items():
+        task.attempt(dataflow, partial(_advance, task, round_, dataflow, messages))
+    task.batch.crash("after-state")
+    yield from task.finish()
+
+
+def _take(task: Task, share: Share, handed: Sequence[Done]) -> Done:
+    """Run level 0 over the output of others in this task, each perhaps in several parts."""
+    began = time.perf_counter()
+    plan, bucket = worker.plan(task.state, share.plan), handed[0].bucket
+    tables: dict[int, pa.Table] = {}
+    computed: dict[int, Computed] = {}
+    for collection in dict.fromkeys(done.share.dataflow for done in handed):
+        index, updates = share.in_hand[collection], _handed(task, collection, handed)
+        tables[index] = updates
+        computed[index] = task.sharing.of(collection, plan.imports[index], updates)
+    emitted = engine.start(
+        plan, tables, _interval(share), task.batch.buckets, task.context, computed=computed
+    )
+    errors = [each for done in handed for each in _some(done.emitted.errors)]
+    emitted = _with(emitted, (), errors, plan.types[-1])
+    read = sum(table.num_rows for table in tables.values())
+    return Done(share, plan.types[-1], 0, bucket, emitted, None, read, _since_ms(began))
+
+
+def _handed(task: Task, collection: CollectionId, handed: Sequence[Done]) -> pa.Table:
+    """Return all output of a dataflow in this task, concatenated once for all its readers."""
+    if collection not in task.handed:
+        mine = [done for done in handed if done.share.dataflow == collection]
+        parts = [part for done in mine for part in _some(done.emitted.output)]
+        whole = flatten(parts, arrow_schema(mine[0].types))
+        task.handed[collection] = pa.Table.from_batches([whole])
+    return task.handed[collection]
+
+
+def _some(table: pa.Table | None) -> list[pa.Table]:
+    return [] if table is None else [table]
+
+
+def _advance(
+    task: Task, round_: int, dataflow: CollectionId, messages: Sequence[Message]
+) -> Done:
+    began = time.perf_counter()
+    share = task.batch.shares[dataflow]
+    level = round_ - share.base
+    plan = worker.plan(task.state, share.plan)
+    bucket = messages[0].head.bucket
+    inbox: dict[tuple[int, str], list[pa.Table]] = {}
+    for message in messages:
+        if message.head.kind == "update":
+            port = (message.head.node, message.head.port)
+            inbox.setdefault(port, []).append(message.table.replace_schema_metadata())
+    emitted, runs = engine.advance(
+        plan,
+        level,
+        bucket,
+        inbox,
+        share.runs.get(bucket, {}),
+        _interval(share),
+        task.context,
+        buckets=task.batch.buckets,
+    )
+    read = sum(table.num_rows for tables in inbox.values() for table in tables)
+    return Done(share, plan.types[-1], level, bucket, emitted, runs, read, _since_ms(began))
+
+
+def _interval(share: Share) -> Interval:
+    return Interval(share.lower, share.upper, share.as_of)
+
+
+def _since_ms(began: float) -> float:
+    return (time.perf_counter() - began) * 1000
+
+
+def _with(
+    emitted: Emitted,
+    undone: Sequence[pa.Table],
+    errors: Sequence[pa.Table],
+    types: tuple[str, ...],
+) -> Emitted:
+    """Return the emitted updates, with those that go to the output unchanged."""
+    if not undone and not errors:
+        return emitted
+    output, failed = emitted.output, emitted.errors
+    if undone:
+        own = [] if output is None else [output]
+        output = pa.Table.from_batches([flatten([*own, *undone], arrow_schema(types))])
+    if errors:
+        failed = pa.concat_tables([*([] if failed is None else [failed]), *errors])
+    return Emitted(emitted.packets, output, failed)

@@ -1,0 +1,62 @@
+"""Objects that a worker process keeps from task to task: kernel, Kafka clients, plans.
+
+One object per process, created on first use. It holds no state: a worker may be killed or
+forked again at any time, which costs only the re-creation.
+"""
+
+import uuid
+from functools import cache, lru_cache
+from pathlib import Path
+
+from streams.kafka.client.chunks import KafkaChunks
+from streams.kafka.client.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.operators import shared
+from streams.operators.engine import Context
+from streams.operators.shared import Wanted
+from streams.plan import json as plan_json
+from streams.plan.physical import Dataflow
+from streams.replica.ingest.source import Resources
+from streams.replica.tasks import descriptor
+from streams.replica.tasks.descriptor import Descriptor
+from streams.trace.kernel.kernel import Kernel
+
+
+@cache
+def context(state: str) -> Context:
+    """Return this process's evaluation context and run cache; run names are never reused."""
+    return Context(Path(state) / "runs", Kernel(), _new_name)
+
+
+def _new_name() -> str:
+    return uuid.uuid4().hex
+
+
+@lru_cache(maxsize=4000)
+def plan(state: str, name: str) -> Dataflow:
+    """Return the plan in a file; its name is the hash of its content."""
+    return plan_json.loads((Path(state) / "plans" / name).read_text())
+
+
+@lru_cache(maxsize=4000)
+def wanted(state: str, name: str, index: int) -> frozenset[Wanted]:
+    """Return the expressions that a plan computes directly over the updates of an import."""
+    return shared.wanted(plan(state, name), index)
+
+
+@lru_cache(maxsize=4)
+def micro_batch(state: str, step: str) -> Descriptor:
+    """Return the descriptor of a micro-batch; its name is never reused."""
+    return descriptor.read(Path(state), step)
+
+
+@cache
+def chunks(settings: ClientSettings) -> KafkaChunks:
+    """Return this process's client of data topics."""
+    return KafkaChunks(settings)
+
+
+@cache
+def resources(settings: ClientSettings, state: str) -> Resources:
+    """Return this process's resources to read raw topics."""
+    return Resources(RawReader(settings), context(state).kernel)

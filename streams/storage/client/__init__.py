@@ -1,0 +1,1 @@
+"""The client of many groups: follows their logs, sends events, waits for outcomes."""

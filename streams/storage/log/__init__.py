@@ -1,0 +1,1 @@
+"""The fold of a group's log: events, outcomes, state and its codecs. Pure."""

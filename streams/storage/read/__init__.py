@@ -1,0 +1,1 @@
+"""Reads: which chunks hold an interval, their updates, subscriptions."""

@@ -1,0 +1,1 @@
+"""Sinks: a collection's changes in an output topic, exactly once."""

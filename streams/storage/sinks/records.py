@@ -1,0 +1,172 @@
+"""Encodes updates as records of an output topic: keys, Avro values, headers.
+
+A record's key is the tuple of the key columns (`schemas.keys`), its value the row as an Avro
+record in single-object encoding (`schemas.rows`) or nothing, a tombstone. The header
+`slackwater-time` is the time of the change, in decimal digits.
+
+The schema of the values is in the topic `<namespace>.schemas` as JSON; its key is the
+fingerprint that each value carries (8 bytes, as on the wire).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from schemas.keys import pack
+from schemas.rows import RowSchema, encode_rows, key_values, row_schema
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, Timestamp, Topic
+from streams.kafka.client.transactions import OutRecord
+from streams.storage.description import Description
+from streams.storage.read.soundness import alive
+from streams.storage.sinks.sink import (
+    Changes,
+    Errors,
+    Hashes,
+    Impossible,
+    Settled,
+    Stall,
+    changes,
+    settle,
+)
+from streams.trace.columns import int64
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.updates import advance, at, consolidate, flatten, hash_columns
+
+TIME_HEADER = "slackwater-time"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The records of an interval, in order, and the state after it.
+
+    `upper` is where the next interval begins: the interval's own upper or, if the sink is
+    stalled, the first time that is not sound.
+    """
+
+    records: tuple[OutRecord, ...]
+    live: Hashes
+    upper: Timestamp
+    stall: str
+
+
+class Recorder:
+    """Encodes the records of one sink. One thread."""
+
+    def __init__(
+        self, topic: Topic, columns: Description, keys: Sequence[str], kernel: Kernel
+    ) -> None:
+        self._topic, self._columns, self._kernel = topic, columns, kernel
+        self._keys = [columns.names.index(each) for each in keys]
+        self.rows: RowSchema = row_schema(topic, columns.columns)
+        self._schema = arrow_schema(columns.types)
+
+    def live(self, updates: pa.Table, time: Timestamp) -> Hashes:
+        """The keys that have a row at `time`, a sound time, given the updates up to it."""
+        rows = at(flatten([updates], self._schema), time, self._kernel)
+        return np.unique(hash_columns(rows, self._keys, self._kernel))
+
+    def decide(
+        self,
+        live: Hashes,
+        updates: pa.Table,
+        errors: pa.Table,
+        upper: Timestamp,
+        since: Timestamp = MINIMUM_TIME,
+    ) -> Interval:
+        """Return the records of an interval that ends before `upper`.
+
+        Shape: `updates` (c0 .. cn, time, diff) and `errors` (error, time, diff) of the
+        interval, where times below `since` count as it; `live` are the keys before it. Errors:
+        InvalidUsage if the collection removes rows that it does not have.
+        """
+        raw = advance(flatten([updates], self._schema), since)
+        settled = settle(
+            live,
+            hash_columns(raw, self._keys, self._kernel),
+            int64(raw.column("time")),
+            int64(raw.column("diff")),
+            Errors(
+                hash_columns(errors, [0], self._kernel),
+                np.maximum(errors.column("time").to_numpy(), since),
+                errors.column("diff").to_numpy(),
+            ),
+        )
+        ready = self._moved(raw, settled)
+        decided = changes(
+            live,
+            hash_columns(ready, self._keys, self._kernel),
+            int64(ready.column("time")),
+            int64(ready.column("diff")),
+        )
+        if isinstance(decided, Impossible):
+            key = self._key_text(ready, decided.row)
+            raise InvalidUsage(f"the row with key {key} is removed but does not exist")
+        stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors)
+        end = upper if settled.stall is None else settled.stall.time
+        return Interval(self._records(ready, decided), decided.live, end, stall)
+
+    def _moved(self, raw: pa.RecordBatch, settled: Settled) -> pa.RecordBatch:
+        """Return the updates that take effect, at the times at which they do."""
+        arrays = [*raw.columns[:-2], pa.array(settled.times), raw.columns[-1]]
+        moved = pa.RecordBatch.from_arrays(arrays, schema=raw.schema)
+        kept = moved.filter(pa.array(settled.times >= 0))
+        return consolidate(kept, self._kernel)
+
+    def _records(self, ready: pa.RecordBatch, decided: Changes) -> tuple[OutRecord, ...]:
+        if not len(decided.rows):
+            return ()
+        rows = ready.take(pa.array(decided.rows))
+        columns = self._select_as(rows, self.rows.selects)
+        values = encode_rows(self.rows, [each.to_pylist() for each in columns])
+        times = rows.column("time").to_pylist()
+        shown = zip(self._packed(rows), values, decided.tombstones.tolist(), times, strict=True)
+        return tuple(
+            OutRecord(
+                self._topic, key, None if gone else value, ((TIME_HEADER, str(time).encode()),)
+            )
+            for key, value, gone, time in shown
+        )
+
+    def _packed(self, rows: pa.RecordBatch) -> list[bytes]:
+        columns = self._select(rows, [self.rows.key_selects[each] for each in self._keys])
+        elements = [
+            key_values(self.rows, position, column.to_pylist())
+            for position, column in zip(self._keys, columns, strict=True)
+        ]
+        return [pack(each) for each in zip(*elements, strict=True)]
+
+    def _select(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
+        """Evaluate expressions over the columns in their Arrow types."""
+        answer = self._kernel.query(_selected(selects), changed=_data(rows))
+        return list(answer.columns)
+
+    def _select_as(self, rows: pa.RecordBatch, selects: Sequence[str]) -> list[pa.ChunkedArray]:
+        """Evaluate expressions over values of the columns' own types."""
+        tables = {"changed": (_data(rows), self._columns.types)}
+        return list(self._kernel.query_as(_selected(selects), tables).columns)
+
+    def _reason(self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table) -> str:
+        if stall.row is None:
+            first = alive(errors, stall.time).column("error")[0].as_py()
+            return f"the collection is in error at {stall.time}: {first}"
+        key = self._key_text(raw, stall.row)
+        return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
+
+    def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
+        one = rows.slice(row, 1)
+        columns = self._select_as(one, [f"c{each}::VARCHAR" for each in self._keys])
+        names = [self._columns.names[each] for each in self._keys]
+        pairs = zip(names, columns, strict=True)
+        return "(" + ", ".join(f"{name} = {each[0].as_py()}" for name, each in pairs) + ")"
+
+
+def _data(rows: pa.RecordBatch) -> pa.Table:
+    return pa.Table.from_batches([rows.select(range(rows.num_columns - 2))])
+
+
+def _selected(selects: Sequence[str]) -> str:
+    listed = ", ".join(f"{each} AS v{index}" for index, each in enumerate(selects))
+    return f"SELECT {listed} FROM changed"

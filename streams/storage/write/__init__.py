@@ -1,0 +1,1 @@
+"""Writes: updates are validated, stored in chunks, and linked by one event."""
