@@ -101,9 +101,9 @@ class Transactor:
         """All rows of all tables, and the checkpoint. Errors: Fenced, WrongCount."""
         stored = [index for index, rows in enumerate(self.rows) if rows.stored]
         with self.database.transaction():
+            self._guard()  # first: who was fenced is told so, not which rows are there already
             for index in stored:
                 self._write(self.tables[index], self.rows[index])
-            self._guard()
         for index in stored:
             self._clear(self.tables[index].store)
             self.rows[index] = Counts()
