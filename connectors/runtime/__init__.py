@@ -1,0 +1,1 @@
+"""The driver of collections: follows them, cuts transactions, drives a connector."""

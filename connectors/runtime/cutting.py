@@ -1,0 +1,378 @@
+"""Cuts transactions of several collections at one common time. Pure.
+
+Each bound collection is taken interval by interval, up to its upper; what all have been taken
+up to can be cut. A transaction ends at one frontier f for all bindings that move with it: after
+its commit each of them is the contents at f - 1. Within it changes are combined by key: the
+last row of a key counts, and a key whose row is the same before and after is left out. A
+binding of delta updates has every change instead, at its time.
+
+A binding stands still where it has no contents to show: its collection is in error, or a
+declared key is violated (two rows of one key, or a null in one). It stands at the last time at
+which it had, is named with the reason, and holds nobody else back; once it is healed it moves
+to the frontier of the others.
+
+Keys are compared by a 64-bit hash, as `streams.storage.sinks.sink` does: two keys of equal hash
+make a binding stand still, and never write a wrong row.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from streams.errors import Corrupt
+from streams.ids import Timestamp
+from streams.storage.description import Description
+from streams.storage.read.soundness import alive
+from streams.storage.sinks.sink import (
+    NO_FLAGS,
+    NO_KEYS,
+    Errors,
+    Flags,
+    Hashes,
+    Impossible,
+    Integers,
+    Settled,
+    changes,
+    settle,
+)
+from streams.trace.columns import int64
+from streams.trace.kernel.kernel import Kernel, arrow_schema
+from streams.trace.updates import advance, consolidate, flatten, hash_columns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """A bound collection: `name` is that of its place, as messages say it."""
+
+    name: str
+    description: Description
+    keys: tuple[str, ...]
+    delta: bool = False
+
+    @property
+    def places(self) -> list[int]:
+        """Where the columns of the key stand."""
+        return [self.description.names.index(key) for key in self.keys]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of its updates."""
+        return arrow_schema(self.description.types)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a binding is written: the changes before `frontier`.
+
+    One that was not begun has nothing yet, and its contents at `frontier` come first. `live`
+    are the hashes of the keys that have a row, sorted.
+    """
+
+    frontier: Timestamp
+    is_begun: bool
+    live: Hashes = field(default_factory=lambda: NO_KEYS)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a binding writes. `exists` and `deletes` have an entry a row.
+
+    Shape: `rows` has c0 .. cn, time, diff, one row a key, or one a change of delta updates.
+    `before` are the rows that are there, one for each that exists, in the same order.
+    """
+
+    rows: pa.RecordBatch
+    exists: Flags
+    deletes: Flags
+    before: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What is written together: a part for each binding, None where it does not move."""
+
+    frontier: Timestamp
+    parts: tuple[Part | None, ...]
+    positions: tuple[Position, ...]
+    """Of all bindings once it is committed."""
+    stalls: Mapping[str, str]
+    """Which bindings stand still, and why."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows it writes."""
+        return sum(part.rows.num_rows for part in self.parts if part is not None)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What was taken of a binding and not cut: updates with the hashes of their keys."""
+
+    updates: pa.RecordBatch
+    hashes: Hashes
+    errors: pa.Table
+    upper: Timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """Where a binding can move to within a bound, and why not to the bound itself."""
+
+    frontier: Timestamp
+    reason: str
+
+
+class Cutter:
+    """The state between collections and transactions. One thread."""
+
+    def __init__(
+        self,
+        bindings: Sequence[Bound],
+        positions: Sequence[Position],
+        kernel: Kernel,
+        most_rows: int = 1 << 20,
+    ) -> None:
+        self.bindings, self._kernel, self._most = tuple(bindings), kernel, most_rows
+        self.positions = tuple(positions)
+        self.stalls: Mapping[str, str] = {}
+        """Which bindings stood still at the last cut, and why."""
+        self._pending = [
+            _Pending(flatten([], each.schema), NO_KEYS, NO_ERRORS, at.frontier)
+            for each, at in zip(self.bindings, self.positions, strict=True)
+        ]
+
+    def upper(self, index: int) -> Timestamp:
+        """A binding was taken up to here; its next interval begins here."""
+        return self._pending[index].upper
+
+    def rows(self, index: int) -> int:
+        """How many updates of a binding wait."""
+        return len(int64(self._pending[index].updates.column("time")))
+
+    def take(self, index: int, updates: pa.Table, errors: pa.Table, upper: Timestamp) -> None:
+        """Take the changes of a binding from where it was taken up to, before `upper`.
+
+        Shape: `updates` c0 .. cn, time, diff; `errors` error, time, diff. The first ones of a
+        binding that was not begun have the whole past; its times count as its frontier.
+        """
+        bound, pending = self.bindings[index], self._pending[index]
+        start = self.positions[index].frontier
+        batch = advance(flatten([updates], bound.schema), start)
+        if pending.updates.num_rows:
+            batch = flatten([pending.updates, batch], bound.schema)
+        more = batch.slice(pending.updates.num_rows)
+        hashes = pending.hashes
+        if not bound.delta:
+            fresh = hash_columns(more, bound.places, self._kernel)
+            hashes = np.concatenate([hashes, fresh]) if len(hashes) else fresh
+        wrong = pa.concat_tables([pending.errors, advanced(errors, start)])
+        self._pending[index] = _Pending(batch, hashes, wrong, upper)
+
+    def cut(self) -> Transaction | None:
+        """The next transaction; None if no binding can move.
+
+        Errors: Corrupt if a collection removes rows that it does not have.
+        """
+        upper = Timestamp(min(each.upper for each in self._pending))
+        bounded = self._bounded(upper)
+        if bounded < upper and (transaction := self._cut_within(bounded)) is not None:
+            return transaction
+        return self._cut_within(upper)
+
+    def _cut_within(self, upper: Timestamp) -> Transaction | None:
+        stands = self._stands(upper)
+        self.stalls = {
+            bound.name: stand.reason
+            for bound, stand in zip(self.bindings, stands, strict=True)
+            if stand.reason
+        }
+        self._compact(upper, stands)
+        while True:
+            moving = [
+                stand.frontier
+                for stand, at in zip(stands, self.positions, strict=True)
+                if stand.frontier > at.frontier
+            ]
+            if not moving:
+                return None
+            if min(moving) == upper:
+                return self._cut(upper, stands)
+            upper = min(moving)
+            stands = self._stands(upper)
+
+    def _stands(self, upper: Timestamp) -> list[_Stand]:
+        return [self._stand(index, upper) for index in range(len(self.bindings))]
+
+    def _bounded(self, upper: Timestamp) -> Timestamp:
+        """The last frontier below which there are not too many updates, but one time's."""
+        common = max(each.frontier for each in self.positions)
+        times = np.concatenate([int64(each.updates.column("time")) for each in self._pending])
+        times = np.maximum(times[times < upper], common)
+        if len(times) <= self._most:
+            return upper
+        bound = int(np.partition(times, self._most)[self._most])
+        return Timestamp(min(upper, bound if bound > times.min() else bound + 1))
+
+    def _stand(self, index: int, upper: Timestamp) -> _Stand:
+        """Up to where a binding has contents, within `upper`."""
+        bound, pending, at = self.bindings[index], self._pending[index], self.positions[index]
+        if upper <= at.frontier:
+            return _Stand(at.frontier, "")
+        inside = int64(pending.updates.column("time")) < upper
+        nulls = self._null_keys(bound, pending.updates)
+        places = np.flatnonzero(inside)
+        if bound.delta:
+            places = places[:0]
+        # a row whose key has a null counts twice: at no time is it one row of its key
+        counted = np.concatenate([places, places[nulls[places]]])
+        settled = self._settled(pending, at.live, counted, upper)
+        if settled.stall is None:
+            return _Stand(upper, "")
+        row = None if settled.stall.row is None else int(counted[settled.stall.row])
+        time = settled.stall.time
+        if row is None:
+            last = Timestamp(upper - 1)
+            first = alive(pending.errors, last).column("error")[0].as_py()
+            return _Stand(time, f"the collection is in error at {last}: {first}")
+        key = self._key_text(bound, pending.updates.slice(row, 1))
+        if nulls[row]:
+            return _Stand(time, f"key {key} is null at {time}")
+        count = settled.stall.count
+        if count < 0:
+            return _Stand(time, f"the row with key {key} goes at {time}, but is not there")
+        return _Stand(time, f"key {key} is not unique: {count} rows have it at {time}")
+
+    def _settled(
+        self, pending: _Pending, live: Hashes, counted: Integers, upper: Timestamp
+    ) -> Settled:
+        wrong = pending.errors.filter(pa.array(_times(pending.errors) < upper))
+        errors = Errors(
+            hash_columns(wrong, [0], self._kernel),
+            _times(wrong),
+            wrong.column("diff").to_numpy(),
+        )
+        hashes = pending.hashes if len(pending.hashes) else NO_KEYS
+        return settle(
+            live,
+            hashes[counted],
+            int64(pending.updates.column("time"))[counted],
+            int64(pending.updates.column("diff"))[counted],
+            errors,
+        )
+
+    def _cut(self, upper: Timestamp, stands: Sequence[_Stand]) -> Transaction:
+        parts: list[Part | None] = []
+        positions = list(self.positions)
+        for index, stand in enumerate(stands):
+            if stand.frontier < upper or positions[index].frontier >= upper:
+                parts.append(None)
+                continue
+            part, live = self._part(index, upper)
+            parts.append(part)
+            positions[index] = Position(upper, True, live)  # noqa: FBT003  as it is shown
+        self.positions = tuple(positions)
+        return Transaction(upper, tuple(parts), self.positions, self.stalls)
+
+    def _part(self, index: int, upper: Timestamp) -> tuple[Part, Hashes]:
+        """Take what is below `upper` out of what waits."""
+        bound, pending, at = self.bindings[index], self._pending[index], self.positions[index]
+        inside = int64(pending.updates.column("time")) < upper
+        now = pending.updates.filter(pa.array(inside))
+        stays = ~inside
+        self._pending[index] = _Pending(
+            pending.updates.filter(pa.array(stays)),
+            pending.hashes if bound.delta else pending.hashes[stays],
+            pending.errors.filter(pa.array(_times(pending.errors) >= upper)),
+            pending.upper,
+        )
+        if bound.delta:
+            rows = consolidate(now, self._kernel)
+            order = np.argsort(int64(rows.column("time")), kind="stable")
+            flags = np.zeros(rows.num_rows, np.bool_)
+            return Part(rows.take(pa.array(order)), flags, flags, rows.slice(0, 0)), at.live
+        return self._combined(
+            bound, consolidate(advance(now, upper - 1), self._kernel), at.live
+        )
+
+    def _combined(self, bound: Bound, net: pa.RecordBatch, live: Hashes) -> tuple[Part, Hashes]:
+        """One row a key, of updates at one time."""
+        hashes = hash_columns(net, bound.places, self._kernel)
+        diffs = int64(net.column("diff"))
+        decided = changes(live, hashes, int64(net.column("time")), diffs)
+        if isinstance(decided, Impossible):
+            key = self._key_text(bound, net.slice(decided.row, 1))
+            raise Corrupt(f"{bound.name}: the row with key {key} goes, but is not there")
+        gone = np.flatnonzero(diffs < 0)
+        before = gone[np.argsort(hashes[gone], kind="stable")]
+        exists = np.isin(hashes[decided.rows], live) if len(decided.rows) else NO_FLAGS
+        part = Part(
+            net.take(pa.array(decided.rows)),
+            exists,
+            decided.tombstones,
+            net.take(pa.array(before)),
+        )
+        return part, decided.live
+
+    def _compact(self, upper: Timestamp, stands: Sequence[_Stand]) -> None:
+        """Bound what waits of bindings that stand still.
+
+        They have no contents at `upper` - 1, so what came before it can only be written as its
+        sum. It counts at their frontier, where they have no contents either then.
+        """
+        for index, (bound, stand) in enumerate(zip(self.bindings, stands, strict=True)):
+            pending, start = self._pending[index], self.positions[index].frontier
+            is_still = stand.reason and stand.frontier == start and not bound.delta
+            if not is_still or pending.updates.num_rows <= self._most:
+                continue
+            times = int64(pending.updates.column("time"))
+            same = np.where(times < upper, start, times)
+            arrays = [
+                *pending.updates.columns[:-2],
+                pa.array(same),
+                pending.updates.columns[-1],
+            ]
+            moved = pa.RecordBatch.from_arrays(arrays, schema=bound.schema)
+            rows = consolidate(moved, self._kernel)
+            hashes = hash_columns(rows, bound.places, self._kernel)
+            at = _times(pending.errors)
+            wrong = at_times(pending.errors, np.where(at < upper, start, at))
+            self._pending[index] = _Pending(rows, hashes, wrong, pending.upper)
+
+    def _null_keys(self, bound: Bound, updates: pa.RecordBatch) -> Flags:
+        nulls = np.zeros(updates.num_rows, np.bool_)
+        for place in () if bound.delta else bound.places:
+            column = updates.column(place)
+            if column.null_count:
+                nulls |= column.is_null().to_numpy(zero_copy_only=False)
+        return nulls
+
+    def _key_text(self, bound: Bound, row: pa.RecordBatch) -> str:
+        data = pa.Table.from_batches([row.select(range(row.num_columns - 2))])
+        selected = ", ".join(f"c{place}::VARCHAR" for place in bound.places)
+        tables = {"changed": (data, bound.description.types)}
+        found = self._kernel.query_as(f"SELECT {selected} FROM changed", tables)
+        pairs = zip(bound.keys, found.columns, strict=True)
+        return "(" + ", ".join(f"{name} = {value[0].as_py()}" for name, value in pairs) + ")"
+
+
+NO_ERRORS = pa.table({"error": pa.array([], pa.utf8()), "time": [], "diff": []}).cast(
+    pa.schema([("error", pa.utf8()), ("time", pa.int64()), ("diff", pa.int64())])
+)
+
+
+def advanced(errors: pa.Table, start: Timestamp) -> pa.Table:
+    """Errors with times below `start` moved up to it."""
+    return at_times(errors, np.maximum(_times(errors), start))
+
+
+def at_times(errors: pa.Table, times: Integers) -> pa.Table:
+    """The same errors at other times."""
+    column = pa.array(times, pa.int64())
+    return errors.set_column(1, "time", column).cast(NO_ERRORS.schema)
+
+
+def _times(errors: pa.Table) -> Integers:
+    times: Integers = errors.column("time").to_numpy()
+    return times

@@ -1,0 +1,133 @@
+"""What a column of a collection is in the protocol: its JSON types, and SQL for its values.
+
+What JSON or 64 bits cannot hold without loss is text of a format: exact and large numbers,
+times. Times without a zone are taken as UTC. Doubles that are not finite are text in documents.
+"""
+
+import re
+from dataclasses import dataclass
+
+from connectors.protocol import building
+from streams.storage.description import Description
+from streams.trace.kernel.kernel import printed
+
+TIME, DIFF = "slackwater_time", "slackwater_diff"
+"""Columns of a binding of delta updates, beside the collection's own."""
+META = "_meta"
+"""The member of documents that says what happened, for connectors that cannot delete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How values of a type travel. In SQL `{}` stands for the column."""
+
+    types: tuple[str, ...]
+    format: str = ""
+    sql: str = "{}::VARCHAR"
+    base64: bool = False
+    nested: bool = False
+    """`sql` gives JSON, which the protocol packs as JSON."""
+
+
+JSON = "to_json({})::VARCHAR"
+ANYTHING = ("array", "boolean", "number", "object", "string")
+SECONDS = "((date_part('microsecond', {0}) % 60000000) / 1000000)::DECIMAL(18, 6)::VARCHAR"
+DURATION = (
+    "'P' || date_part('year', {0}) || 'Y' || date_part('month', {0}) || 'M'"
+    " || date_part('day', {0}) || 'DT' || date_part('hour', {0}) || 'H'"
+    f" || date_part('minute', {{0}}) || 'M' || {SECONDS} || 'S'"
+)
+INSTANT = (
+    "CASE WHEN isfinite({0}::TIMESTAMP) THEN replace({0}::VARCHAR, ' ', 'T') || 'Z'"
+    " ELSE {0}::VARCHAR END"
+)
+ZONED = "replace(regexp_replace({}::VARCHAR, '[+]00$', 'Z'), ' ', 'T')"
+
+FORMS: tuple[tuple[str, Form], ...] = (
+    (r".*\[\d*\]", Form(("array",), sql=JSON, nested=True)),
+    (r"(STRUCT|MAP)\b.*", Form(("object",), sql=JSON, nested=True)),
+    (r"JSON|UNION\b.*", Form(ANYTHING, sql=JSON, nested=True)),
+    (r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", Form(("integer",), sql="{}")),
+    (r"UBIGINT|U?HUGEINT|BIGNUM", Form(("string",), "integer")),
+    (r"DECIMAL.*", Form(("string",), "number")),
+    (r"FLOAT|DOUBLE", Form(("number",), sql="{}::DOUBLE")),
+    (r"BOOLEAN", Form(("boolean",), sql="{}")),
+    (r"DATE", Form(("string",), "date")),
+    (r"TIME", Form(("string",), "time", sql="{}::VARCHAR || 'Z'")),
+    (r"TIME WITH TIME ZONE", Form(("string",), "time")),
+    (r"TIMESTAMP WITH TIME ZONE", Form(("string",), "date-time", sql=ZONED)),
+    (r"TIMESTAMP.*", Form(("string",), "date-time", sql=INSTANT)),
+    (r"INTERVAL", Form(("string",), "duration", sql=DURATION)),
+    (r"UUID", Form(("string",), "uuid")),
+    (r"BLOB", Form(("string",), sql="base64({})", base64=True)),
+    (r".*", Form(("string",))),
+)
+
+
+def form_of(type_: str) -> Form:
+    """How values of a DuckDB type travel."""
+    text = printed(type_)
+    return next(form for pattern, form in FORMS if re.fullmatch(pattern, text, re.DOTALL))
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column by name: where it stands in updates, and how its values travel."""
+
+    name: str
+    place: int
+    form: Form
+
+    @property
+    def value(self) -> str:
+        """SQL for an element of a tuple."""
+        return self.form.sql.format(f"c{self.place}")
+
+    @property
+    def member(self) -> str:
+        """SQL for the member of the document."""
+        column = f"c{self.place}"
+        if self.form.nested:
+            return f"to_json({column})"
+        if self.form.types == ("number",):
+            text = f"to_json({column}::VARCHAR)"
+            return f"CASE WHEN isfinite({column}) THEN to_json({self.value}) ELSE {text} END"
+        return self.value
+
+
+def fields_of(description: Description) -> dict[str, Field]:
+    """The fields of a collection by name, in the order of its columns."""
+    return {
+        name: Field(name, place, form_of(type_))
+        for place, (name, type_) in enumerate(description.columns)
+    }
+
+
+def with_changes(description: Description) -> Description:
+    """A collection's columns, then the time and the diff of a change."""
+    columns = (*description.columns, (TIME, "BIGINT"), (DIFF, "BIGINT"))
+    required = (*description.required, TIME, DIFF)
+    return Description(columns, description.keys, description.kind, required)
+
+
+def collection_of(
+    name: str,
+    description: Description,
+    keys: tuple[str, ...],
+    *,
+    document: bool,
+    is_keyed: bool = True,
+) -> building.Collection:
+    """As the protocol describes it. A null in a key is an error, but not in delta updates."""
+    never_null = {*(keys if is_keyed else ()), *description.required}
+    columns = [
+        building.Column(
+            name=field.name,
+            types=(*field.form.types, *(() if field.name in never_null else ("null",))),
+            required=field.name in never_null,
+            format=field.form.format,
+            base64=field.form.base64,
+        )
+        for field in fields_of(description).values()
+    ]
+    return building.Collection(name=name, keys=keys, columns=columns, document=document)
