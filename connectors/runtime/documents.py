@@ -1,0 +1,124 @@
+"""Rows of a binding as the protocol's: packed keys, packed values, JSON documents.
+
+DuckDB makes the documents and the text of values, a block of rows at a time.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.protocol import messages
+from connectors.protocol.messages import Tuples
+from connectors.runtime.cutting import Bound, Part
+from connectors.runtime.fields import META, Field, fields_of, with_changes
+from schemas import flow_tuple
+from schemas.flow_pb2 import FieldSelection
+from streams.storage.sinks.sink import Flags
+from streams.trace.kernel.kernel import Kernel
+
+BLOCK = 8192
+"""Rows of a Store."""
+NEW, CHANGED, GONE = "c", "u", "d"
+"""What happened to a document, as `_meta/op` says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some rows."""
+
+    keys: Tuples
+    values: Tuples
+    documents: list[bytes]
+
+
+class Encoder:
+    """Encodes the rows of one binding, with the fields that were selected. One thread.
+
+    With `marks` each document says what happened, for a connector that cannot delete.
+    """
+
+    def __init__(
+        self, bound: Bound, selection: FieldSelection, kernel: Kernel, *, marks: bool = False
+    ) -> None:
+        shown = with_changes(bound.description) if bound.delta else bound.description
+        fields = fields_of(shown)
+        self._keys = [fields[name] for name in selection.keys]
+        self._values = [fields[name] for name in selection.values]
+        self._types = shown.types
+        self._marks, self._kernel = marks, kernel
+        members = [f"{text_of(each.name)}, {each.member}" for each in fields.values()]
+        if marks:
+            members.append(f"{text_of(META)}, json_object('op', op)")
+        elements = [*self._keys, *self._values]
+        listed = [f"{each.value} AS e{place}" for place, each in enumerate(elements)]
+        document = f"json_object({', '.join(members)})::VARCHAR AS document"
+        self._sql = f"SELECT {', '.join([*listed, document])} FROM changed"
+
+    def stores(self, index: int, part: Part) -> Iterator[messages.Store]:
+        """The messages that store a part, in its order."""
+        ops = operations(part.exists, part.deletes)
+        for start in range(0, part.rows.num_rows, BLOCK):
+            block = self.encode(part.rows.slice(start, BLOCK), ops[start : start + BLOCK])
+            goes = part.deletes[start : start + BLOCK]
+            yield messages.Store(
+                binding=index,
+                keys=block.keys,
+                values=block.values,
+                documents=block.documents,
+                exists=part.exists[start : start + BLOCK].tolist(),
+                deletes=goes.tolist() if goes.any() and not self._marks else (),
+            )
+
+    def encode(self, rows: pa.RecordBatch, ops: Sequence[str] = ()) -> Block:
+        """Rows c0 .. cn, time, diff, of which delta updates show the last two."""
+        width = len(self._types)
+        table = pa.Table.from_arrays(
+            rows.columns[:width], names=[f"c{place}" for place in range(width)]
+        )
+        types = list(self._types)
+        if self._marks:
+            table = table.append_column("op", pa.array(list(ops), pa.utf8()))
+            types.append("VARCHAR")
+        answer = self._kernel.query_as(self._sql, {"changed": (table, types)})
+        fields = [*self._keys, *self._values]
+        columns = [elements(field, answer.column(place)) for place, field in enumerate(fields)]
+        split, size = len(self._keys), answer.num_rows
+        return Block(
+            Tuples.of(tuples(columns[:split], size)),
+            Tuples.of(tuples(columns[split:], size)),
+            list(map(str.encode, answer.column("document").to_pylist())),
+        )
+
+
+def operations(exists: Flags, deletes: Flags) -> list[str]:
+    """What happens to each row."""
+    chosen: list[str] = np.where(deletes, GONE, np.where(exists, CHANGED, NEW)).tolist()
+    return chosen
+
+
+def elements(field: Field, column: pa.ChunkedArray) -> list[flow_tuple.Element]:
+    """The values of a column as elements of tuples."""
+    values: list[flow_tuple.Element] = column.to_pylist()
+    if not field.form.nested:
+        return values
+    return [None if each is None else parsed(str(each)) for each in values]
+
+
+def parsed(text: str) -> flow_tuple.Element:
+    """The element of a JSON value."""
+    return flow_tuple.element(json.loads(text))
+
+
+def tuples(
+    columns: Sequence[list[flow_tuple.Element]], size: int
+) -> list[tuple[flow_tuple.Element, ...]]:
+    """Rows of columns, of which there may be none."""
+    return list(zip(*columns, strict=True)) if columns else [()] * size
+
+
+def text_of(name: str) -> str:
+    """A name as text in SQL."""
+    return "'" + name.replace("'", "''") + "'"

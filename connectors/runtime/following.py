@@ -1,0 +1,160 @@
+"""Follows collections: holds what is not written yet, says how far they are, reads intervals.
+
+A task has one critical read capability on each collection, named after both, so that the next
+session finds it after any crash. It stays just before what the endpoint has, and is released
+only when the task is dropped.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from streams.errors import InvalidUsage
+from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
+from streams.progress import frontier
+from streams.storage.client.directory import CATALOG_ID, Directory
+from streams.storage.client.shards import Shards
+from streams.storage.description import Description, loads
+from streams.storage.log.events import Acquire, Body, Downgrade, Drop, Right, system_capability
+from streams.storage.log.outcomes import Acquired
+from streams.storage.log.state import CollectionState
+from streams.storage.read.reader import (
+    EVERYTHING,
+    LAST,
+    Loaded,
+    Selecting,
+    check_readable,
+    end,
+    load_stable,
+    pieces,
+)
+
+ROLE = "materialize"
+
+
+def hold_of(task: str, collection: CollectionId) -> CapabilityId:
+    """The name of a task's read capability on a collection."""
+    return system_capability(ROLE, task, collection)
+
+
+class Following:
+    """The collections of a task. One thread."""
+
+    def __init__(self, shards: Shards, task: str, collections: Sequence[CollectionId]) -> None:
+        self._shards, self._task = shards, task
+        self.collections = tuple(dict.fromkeys(collections))
+
+    def open(self) -> Mapping[CollectionId, Description]:
+        """Open the collections. Errors: InvalidUsage if there is none of an id, or no more."""
+        return {each: loads(self._opened(each).description) for each in self.collections}
+
+    def _opened(self, collection: CollectionId) -> CollectionState:
+        if CATALOG_ID.fullmatch(collection):
+            self._shards.open(collection)
+            self._shards.sync_group(collection)
+            state = self._shards.group_state(collection).collections.get(collection)
+        else:
+            state = Directory(self._shards).find(collection)
+        if state is None or state.is_dropped:
+            what = "was dropped" if state is not None else "is not there"
+            raise InvalidUsage(f"collection {collection} {what}: name one that can be read")
+        return state
+
+    def hold(self) -> Mapping[CollectionId, Timestamp]:
+        """Hold the collections; return from where on each is held.
+
+        Errors: InvalidUsage if one cannot be held; Indeterminate.
+        """
+        wanted: list[tuple[str, Body]] = [
+            (
+                self._shards.group_of(each),
+                Acquire(
+                    collection=each, capability=hold_of(self._task, each), right=Right.READ
+                ),
+            )
+            for each in self.collections
+        ]
+        outcomes = self._shards.submit(wanted)
+        held: dict[CollectionId, Timestamp] = {}
+        for each, outcome in zip(self.collections, outcomes, strict=True):
+            if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
+                raise InvalidUsage(f"collection {each} cannot be held: {outcome}")
+            held[each] = outcome.frontier.time
+        return held
+
+    def release(self, frontiers: Mapping[CollectionId, Timestamp]) -> None:
+        """Give up the changes before these frontiers, which the endpoint has."""
+        moves: list[tuple[str, Body]] = [
+            (
+                self._shards.group_of(each),
+                Downgrade(
+                    collection=each,
+                    capability=hold_of(self._task, each),
+                    frontier=frontier(time - 1),
+                ),
+            )
+            for each, time in frontiers.items()
+            if time > MINIMUM_TIME
+        ]
+        self._shards.submit(moves)
+
+    def drop(self) -> None:
+        """Give up all holds. Errors: Indeterminate if it is not known of one."""
+        drops: list[tuple[str, Body]] = [
+            (self._shards.group_of(each), Drop(each, hold_of(self._task, each)))
+            for each in self.collections
+        ]
+        self._shards.submit(drops)
+
+    def sync(self) -> None:
+        """Read the logs to their present ends."""
+        for each in self.collections:
+            self._shards.sync(each)
+
+    def upper(self, collection: CollectionId) -> Timestamp:
+        """The changes before it are all there."""
+        return end(self._state(collection))
+
+    def wait(self, ready: Callable[[], bool], timeout_ms: int) -> bool:
+        """Wait until something holds of the collections; return whether it does."""
+        groups = [self._shards.group_of(each) for each in self.collections]
+        return self._shards.wait(ready, timeout_ms, tuple(dict.fromkeys(groups)))
+
+    def past(
+        self, collection: CollectionId, time: Timestamp, selection: Selecting = EVERYTHING
+    ) -> Loaded:
+        """All updates up to a time. Errors: SinceViolation, Corrupt, Determinate."""
+        interval = (MINIMUM_TIME, Timestamp(min(time + 1, LAST)))
+        return load_stable(self._shards, collection, interval, time, selection)
+
+    def read(
+        self, collection: CollectionId, lower: Timestamp, start: Timestamp, most_bytes: int
+    ) -> tuple[Loaded, Timestamp]:
+        """The updates from `lower` on, and up to where they are all: past `start` at least.
+
+        More of them than `most_bytes` in chunks are read only if one batch has them, or if
+        they come up to `start`. Errors: SinceViolation, Corrupt, Determinate.
+        """
+        state = self._state(collection)
+        held = start if lower == MINIMUM_TIME else Timestamp(lower - 1)
+        check_readable(state, held)
+        upper = self._bounded(state, lower, start, most_bytes)
+        return load_stable(self._shards, collection, (lower, upper), held), upper
+
+    def _bounded(
+        self, state: CollectionState, lower: Timestamp, start: Timestamp, most_bytes: int
+    ) -> Timestamp:
+        size, bound = 0, end(state)
+        reached = lower
+        for piece in pieces(state, lower, bound):
+            size += piece.ref.size
+            if size > most_bytes and piece.upper > reached > max(lower, start):
+                return reached
+            reached = piece.upper
+        return bound
+
+    def _state(self, collection: CollectionId) -> CollectionState:
+        state = self._shards.state(collection)
+        if state.is_dropped:
+            raise InvalidUsage(
+                f"collection {collection} was dropped: name one that can be read"
+            )
+        return state

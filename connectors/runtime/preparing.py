@@ -1,0 +1,201 @@
+"""What a connector says of a task: which fields go where, and that its endpoint is ready."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from connectors.driving import Driver
+from connectors.protocol import building, seed
+from connectors.protocol.messages import Extensions
+from connectors.runtime.cutting import Bound
+from connectors.runtime.fields import META, TIME, collection_of, with_changes
+from connectors.runtime.task import BindingOf, Materialization
+from schemas.flow_pb2 import FLOW_SINK, MaterializationSpec
+from schemas.materialize_pb2 import (
+    ApplyRequest,
+    Constraint,
+    SpecRequest,
+    ValidateRequest,
+    ValidateResponse,
+)
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from streams.storage.description import Description
+
+Descriptions = Mapping[CollectionId, Description]
+REQUIRED = {Constraint.FIELD_REQUIRED, Constraint.LOCATION_REQUIRED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A task that was applied."""
+
+    spec: MaterializationSpec
+    version: str
+    bounds: tuple[Bound, ...]
+    collections: tuple[CollectionId, ...]
+    """Of each binding."""
+    extensions: Extensions
+    applied: str
+    """What was done to the endpoint."""
+
+    @property
+    def names(self) -> Sequence[tuple[CollectionId, str]]:
+        """Of each binding its collection and its place."""
+        places = [each.name for each in self.bounds]
+        return list(zip(self.collections, places, strict=True))
+
+
+def prepare(driver: Driver, task: Materialization, descriptions: Descriptions) -> Prepared:
+    """Validate a task and apply it.
+
+    Errors: InvalidUsage if a binding has no key, or the connector refuses a field; Violation,
+    ConnectorFailed.
+    """
+    extensions = seed.extensions(driver.spec(SpecRequest()).extensions)
+    answers = validated(driver, task, descriptions)
+    binds = [
+        bind(each, described(each, descriptions), answer)
+        for each, answer in zip(task.bindings, answers, strict=True)
+    ]
+    spec = building.materialization(task.task, task.config, binds)
+    text = spec.SerializeToString(deterministic=True)
+    version = hashlib.sha256(text).hexdigest()[:12]
+    applied = driver.apply(ApplyRequest(materialization=spec, version=version))
+    bounds = [
+        Bound(
+            name=".".join(each.path),
+            description=described(binding, descriptions),
+            keys=tuple(each.collection.keys),
+            delta=each.delta,
+        )
+        for binding, each in zip(task.bindings, binds, strict=True)
+    ]
+    return Prepared(
+        spec=spec,
+        version=version,
+        bounds=tuple(bounds),
+        collections=tuple(CollectionId(each.collection) for each in task.bindings),
+        extensions=extensions,
+        applied=applied.action_description,
+    )
+
+
+def described(binding: BindingOf, descriptions: Descriptions) -> Description:
+    """What a binding binds."""
+    return descriptions[CollectionId(binding.collection)]
+
+
+def validated(
+    driver: Driver, task: Materialization, descriptions: Descriptions
+) -> Sequence[ValidateResponse.Binding]:
+    """The connector's answers. Which bindings take delta updates, it says itself."""
+    deltas = [is_delta(each, described(each, descriptions)) for each in task.bindings]
+    answers = driver.validate(request(task, descriptions, deltas)).bindings
+    for binding, answer in zip(task.bindings, answers, strict=True):
+        if not answer.delta_updates and not keys_of(binding, described(binding, descriptions)):
+            raise InvalidUsage(
+                f"collection {binding.collection} has no key: declare the columns that identify"
+                " a row, as `key: [id]`, or take delta updates"
+            )
+    if [each.delta_updates for each in answers] != deltas:
+        deltas = [each.delta_updates for each in answers]
+        answers = driver.validate(request(task, descriptions, deltas)).bindings
+    return answers
+
+
+def is_delta(binding: BindingOf, description: Description) -> bool:
+    """What the connector is likely to say."""
+    return bool(binding.resource.get("delta_updates")) or not keys_of(binding, description)
+
+
+def keys_of(binding: BindingOf, description: Description) -> tuple[str, ...]:
+    """The key that was declared, or the collection's. Errors: InvalidUsage."""
+    keys = description.keys if binding.key is None else tuple(binding.key)
+    names = description.names
+    wrong = [each for each in (*keys, *(binding.select or ())) if each not in names]
+    if wrong:
+        raise InvalidUsage(
+            f"collection {binding.collection}: expected columns among {', '.join(names)},"
+            f" actual {', '.join(wrong)}"
+        )
+    return keys
+
+
+def collection(
+    binding: BindingOf, description: Description, *, delta: bool, document: bool = True
+) -> building.Collection:
+    """The collection of a binding, as the protocol describes it."""
+    keys = keys_of(binding, description)
+    if META in description.names:
+        raise InvalidUsage(
+            f"collection {binding.collection}: a column named {META} is the protocol's:"
+            " rename it"
+        )
+    shown = with_changes(description) if delta else description
+    return collection_of(
+        binding.collection, shown, keys or (TIME,), document=document, is_keyed=not delta
+    )
+
+
+def request(
+    task: Materialization, descriptions: Descriptions, deltas: Sequence[bool]
+) -> ValidateRequest:
+    """What Validate is asked."""
+    bindings = [
+        ValidateRequest.Binding(
+            resource_spec_json=json.dumps(each.resource),
+            collection=collection(each, described(each, descriptions), delta=delta).spec(),
+        )
+        for each, delta in zip(task.bindings, deltas, strict=True)
+    ]
+    return ValidateRequest(
+        materialization=task.task,
+        endpoint_type=FLOW_SINK,
+        endpoint_spec_json=json.dumps(task.config),
+        bindings=bindings,
+    )
+
+
+def bind(
+    binding: BindingOf,
+    description: Description,
+    answer: ValidateResponse.Binding,
+) -> building.Bind:
+    """A binding as it is applied. Errors: InvalidUsage."""
+    delta, constraints = answer.delta_updates, answer.constraints
+    wanted = constraints[building.DOCUMENT].type if building.DOCUMENT in constraints else None
+    bound = collection(
+        binding, description, delta=delta, document=not delta or wanted in REQUIRED
+    )
+    place = ".".join(answer.resource_path)
+    refused = [
+        f"{name}: {each.reason}"
+        for name, each in constraints.items()
+        if each.type == Constraint.UNSATISFIABLE
+    ]
+    if refused:
+        raise InvalidUsage(f"{place}: {'; '.join(refused)}")
+    return building.Bind(
+        collection=bound,
+        resource=binding.resource,
+        path=list(answer.resource_path),
+        delta=delta,
+        fields=selected(binding, bound, answer),
+    )
+
+
+def selected(
+    binding: BindingOf, bound: building.Collection, answer: ValidateResponse.Binding
+) -> list[str]:
+    """The fields of a binding: those asked for, those that delta updates add, the required."""
+    chosen = binding.select
+    if chosen is not None:
+        return [*chosen, *(each.name for each in bound.columns[-2:] if answer.delta_updates)]
+    allowed = {
+        name
+        for name, each in answer.constraints.items()
+        if each.type != Constraint.FIELD_FORBIDDEN
+    }
+    return [each.name for each in bound.columns if each.name in allowed]

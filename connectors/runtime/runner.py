@@ -1,0 +1,229 @@
+"""Runs a task: sessions one after another, until it is stopped, caught up, or cannot go on.
+
+A session that fails of what can pass, as an endpoint or brokers that cannot be reached, is
+followed by another, with pauses that grow as long as nothing is committed. All other failures
+end the task: a newer session of it, a document that the endpoint refuses, drift.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from connectors.driving import Driver, Stream
+from connectors.protocol import messages
+from connectors.runtime.cutting import Transaction
+from connectors.runtime.following import Following
+from connectors.runtime.preparing import Prepared, prepare
+from connectors.runtime.session import Session
+from connectors.runtime.task import Materialization
+from connectors.transport.failures import ConnectorFailed
+from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
+from streams.ids import CollectionId, Timestamp
+from streams.storage.client.pauses import longer_s
+from streams.storage.client.shards import Shards
+from streams.trace.kernel.kernel import Kernel
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+"""Sessions without a commit in between: of a connector that does not say whether its failure
+can pass, and where somebody waits for the end."""
+
+
+class Behind(InvalidUsage):
+    """A binding stands still, so the task cannot catch up; the text says which and why."""
+
+
+class Stopping(Protocol):
+    """Whether the task is to end; `threading.Event` is one."""
+
+    def is_set(self) -> bool:
+        """Whether it is."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is, but not longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """How a task is. `state` is starting, running, stalled, failed or done.
+
+    `time` is what the endpoint holds, of the bindings that do not stand still; `stalls` says
+    which do, and why.
+    """
+
+    task: str
+    state: str = "starting"
+    message: str = ""
+    time: Timestamp | None = None
+    upper: Timestamp | None = None
+    """Up to where all collections are."""
+    rows: int = 0
+    """Written by this process."""
+    commits: int = 0
+    committed_ms: int | None = None
+    """When the last commit was."""
+    stalls: Mapping[str, str]
+    applied: str = ""
+    """What was done to the endpoint at first."""
+
+
+class Runner:
+    """A task. One thread."""
+
+    def __init__(  # noqa: PLR0913  dependencies, passed by name
+        self,
+        task: Materialization,
+        driver: Driver,
+        shards: Shards,
+        *,
+        now_ms: Callable[[], int],
+        stopping: Stopping,
+        report: Callable[[Status], None] = lambda _: None,
+        crash: Callable[[str], None] = lambda _: None,
+        kernel: Kernel | None = None,
+    ) -> None:
+        self._task, self._driver, self._now_ms = task, driver, now_ms
+        self._following = Following(
+            shards, task.task, [CollectionId(each.collection) for each in task.bindings]
+        )
+        self._stopping, self._report, self._crash = stopping, report, crash
+        self._kernel = kernel or Kernel()
+        self.status = Status(task=task.task, stalls={})
+
+    def run(self, *, until_caught_up: bool = False) -> Status:
+        """Run until it is stopped, or has what is there now. Errors: why it cannot go on."""
+        tries, pause_s = 0, 0.0
+        while True:
+            commits = self.status.commits
+            try:
+                return self._session(until_caught_up=until_caught_up)
+            except SlackwaterError as error:
+                is_new = self.status.commits > commits
+                tries, pause_s = (1, 0.0) if is_new else (tries + 1, pause_s)
+                is_last = tries >= TRIES and (until_caught_up or not is_known(error))
+                if is_last or not can_pass(error):
+                    self._say(state="failed", message=str(error))
+                    raise
+                log.warning("session failed; another follows", extra={"cause": str(error)})
+                self._say(state="stalled", message=str(error))
+            pause_s = longer_s(pause_s)
+            if self._stopping.wait(pause_s):
+                return self.status
+
+    def _session(self, *, until_caught_up: bool) -> Status:
+        following = self._following
+        prepared = prepare(self._driver, self._task, following.open())
+        self._say(applied=self.status.applied or prepared.applied)
+        opened = messages.Open(
+            materialization=prepared.spec,
+            version=prepared.version,
+            driver_checkpoint=b"{}",
+            extensions=prepared.extensions,
+        )
+        with self._driver.open(opened, prepared.extensions) as stream:
+            if prepared.extensions.acknowledge:
+                stream.acknowledge()
+            session = self._opened(prepared, stream)
+            following.sync()
+            target = Timestamp(min(session.uppers)) if until_caught_up else None
+            for transaction in self._transactions(session, target):
+                self._commit(session, transaction)
+            stream.finish()
+        self._say(state="done" if until_caught_up else "stopped")
+        return self.status
+
+    def _opened(self, prepared: Prepared, stream: Stream) -> Session:
+        session = Session(self._task, prepared, self._following, stream, self._kernel)
+        begun = [each.frontier - 1 for each in session.committed if each.is_begun]
+        time = Timestamp(max(begun)) if begun else None
+        self._ahead = None
+        self._say(state="running", message="", time=time)
+        return session
+
+    def _transactions(
+        self, session: Session, target: Timestamp | None
+    ) -> Iterator[Transaction]:
+        """What is to be committed, until the task is to end.
+
+        One without changes waits, so that time alone costs few commits.
+        """
+        waiting: Transaction | None = None
+        while not self._stopping.is_set():
+            found, self._ahead = self._ahead or session.gather(), None
+            self._say(upper=min(session.uppers), stalls=dict(session.cutter.stalls))
+            waiting = found or waiting
+            if waiting is not None and self._is_due(waiting):
+                yield waiting
+                waiting = None
+            elif found is None and is_caught_up(session, target):
+                if waiting is not None:
+                    yield waiting
+                return
+            elif found is None:
+                session.wait()
+
+    _ahead: Transaction | None = None
+    """The next transaction, cut while one was being committed."""
+
+    def _is_due(self, transaction: Transaction) -> bool:
+        limits, last_ms = self._task.limits, self.status.committed_ms
+        if last_ms is None:
+            return True
+        rest_ms = last_ms + limits.every_ms - self._now_ms()
+        if transaction.rows and rest_ms > 0 and transaction.rows < limits.rows // 2:
+            self._stopping.wait(rest_ms / 1000)
+        return bool(transaction.rows) or self._now_ms() - last_ms >= limits.idle_ms
+
+    def _commit(self, session: Session, transaction: Transaction) -> None:
+        self._crash("before-commit")
+        session.begin(transaction)
+        self._crash("in-commit")
+        self._ahead = session.gather()
+        session.end(transaction)
+        self._crash("after-commit")
+        begun = [each.frontier for each in transaction.positions if each.is_begun]
+        self._say(
+            time=Timestamp(max(begun) - 1),
+            rows=self.status.rows + transaction.rows,
+            commits=self.status.commits + 1,
+            committed_ms=self._now_ms(),
+        )
+
+    def _say(self, **changes: object) -> None:
+        status = replace(self.status, **changes)  # type: ignore[arg-type]  # its fields
+        if status != self.status:
+            self.status = status
+            self._report(status)
+
+
+def is_caught_up(session: Session, target: Timestamp | None) -> bool:
+    """Whether all bindings have what was to be reached. Errors: Behind if one never will."""
+    if target is None:
+        return False
+    positions = session.cutter.positions
+    behind = [each for each in positions if not each.is_begun or each.frontier < target]
+    if behind and session.cutter.stalls:
+        reasons = [f"{name}: {reason}" for name, reason in session.cutter.stalls.items()]
+        raise Behind("; ".join(reasons))
+    return not behind
+
+
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """A failure and what it came of."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def is_known(error: SlackwaterError) -> bool:
+    """Whether a failure says of itself what it is: a foreign connector's is text alone."""
+    return not isinstance(error, ConnectorFailed) or error.__cause__ is not None
+
+
+def can_pass(error: SlackwaterError) -> bool:
+    """Whether another session may do better."""
+    if not is_known(error):
+        return True
+    return any(isinstance(each, Determinate | Indeterminate) for each in causes(error))

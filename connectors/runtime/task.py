@@ -1,0 +1,54 @@
+"""A materialization: which collections are kept where, through which connector, and how."""
+
+from typing import Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from connectors.config import STRICT
+
+Verify = Literal["never", "first", "always"]
+
+
+class BindingOf(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A collection and its resource."""
+
+    model_config = STRICT
+
+    collection: str = Field(min_length=1)
+    """Its id, or its name where there is a catalog."""
+    resource: dict[str, JsonValue]
+    """The connector's own, as the name of a table."""
+    key: list[str] | None = Field(default=None, min_length=1)
+    """Columns that identify a row; left out: the collection's own key."""
+    select: list[str] | None = None
+    """The values that are kept; all if it is left out."""
+    verify: Verify | None = None
+    """When what is there is loaded and compared. Left out: in the first transaction of a
+    session; always if the connector cannot delete."""
+
+
+class Limits(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """What bounds a transaction. All changes of one time are in one, whatever their number."""
+
+    model_config = STRICT
+
+    rows: int = Field(default=200_000, ge=1)
+    bytes: int = Field(default=64 << 20, ge=1)
+    """Of chunks that are read together."""
+    every_ms: int = Field(default=100, ge=0)
+    """The least time from one commit to the next."""
+    idle_ms: int = Field(default=5_000, ge=0)
+    """How long a time without changes may stay uncommitted."""
+
+
+class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """A task; `config` is the connector's own."""
+
+    model_config = STRICT
+
+    task: str = Field(pattern=r"^[A-Za-z0-9_+/.\-]{1,200}$")
+    connector: str = Field(min_length=1)
+    """One of ours by name, grpc:HOST:PORT, or a command."""
+    config: dict[str, JsonValue]
+    bindings: list[BindingOf] = Field(min_length=1)
+    limits: Limits = Limits()

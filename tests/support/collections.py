@@ -1,0 +1,71 @@
+"""Collections over shards in memory, which a test writes to, for what follows them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from streams.ids import CollectionId, Timestamp
+from streams.kafka.memory.logs import MemoryBroker
+from streams.progress import frontier
+from streams.storage.client.shards import Shards, write_capability
+from streams.storage.description import Description, loads
+from streams.storage.log.events import Append, Part
+from streams.storage.log.outcomes import Appended
+from streams.trace.kernel.kernel import arrow_schema
+
+Row = tuple[Any, ...]
+
+
+class Collections:
+    """A broker in memory, a client that writes, and clients that read."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker(lambda: 1000)
+        self.shards = self.client()
+
+    def client(self) -> Shards:
+        broker = self.broker
+        return Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: 1000, pump=True)
+
+    def create(self, id_: str, columns: Sequence[tuple[str, str]], **more: Any) -> None:
+        description = Description(tuple(columns), **more)
+        self.shards.create(id_, CollectionId(id_), description, Timestamp(10))
+
+    def append(
+        self, id_: str, upper: int, rows: Sequence[Row] = (), errors: Sequence[Row] = ()
+    ) -> None:
+        """Append rows (c0 .. cn, time, diff) and errors (error, time, diff) up to `upper`."""
+        collection = CollectionId(id_)
+        self.shards.sync(collection)
+        (outcome,) = self.shards.submit([(id_, Append((self.part(id_, upper, rows, errors),)))])
+        assert isinstance(outcome, Appended)
+
+    def part(
+        self, id_: str, upper: int, rows: Sequence[Row], errors: Sequence[Row] = ()
+    ) -> Part:
+        collection = CollectionId(id_)
+        description = self.description(id_)
+        schema = arrow_schema(description.types)
+        columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+        pairs = zip(columns, schema, strict=True)
+        table = pa.table([pa.array(each, field.type) for each, field in pairs], schema=schema)
+        kinds = {"error": pa.utf8(), "time": pa.int64(), "diff": pa.int64()}
+        parts = list(zip(*errors, strict=True)) or [()] * 3
+        wrong = {
+            name: pa.array(values, kind)
+            for (name, kind), values in zip(kinds.items(), parts, strict=True)
+        }
+        return Part(
+            collection=collection,
+            capability=write_capability(collection),
+            lower=self.shards.state(collection).upper,
+            upper=frontier(upper),
+            chunks=self.shards.write(collection, table, pa.table(wrong)),
+        )
+
+    def description(self, id_: str) -> Description:
+        return loads(self.shards.state(CollectionId(id_)).description)
+
+    def close(self) -> None:
+        self.shards.close()

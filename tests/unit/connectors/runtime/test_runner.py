@@ -1,0 +1,241 @@
+"""A task over collections in memory and a database: what is in its tables, and when."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import sqlite as sqlite_connector
+from connectors.driving import Driver
+from connectors.runtime.following import hold_of
+from connectors.runtime.runner import Behind, Runner, Status
+from connectors.runtime.session import Drifted
+from connectors.runtime.task import Materialization
+from connectors.transport.failures import ConnectorFailed
+from connectors.transport.local import Local
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
+from tests.support.collections import Collections
+
+REVENUE = (("country", "VARCHAR"), ("total", "BIGINT"))
+ORDERS = (("id", "BIGINT"), ("item", "VARCHAR"), ("price", "DECIMAL(9, 2)"))
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class World:
+    def __init__(self, path: Path) -> None:
+        self.collections = Collections()
+        self.collections.create("u1", REVENUE, keys=("country",))
+        self.collections.create("u2", ORDERS)
+        self.file = str(path / "shop.db")
+        self.connector: Any = sqlite_connector.CONNECTOR
+        self.config: dict[str, Any] = {"path": self.file}
+        self.bindings: list[dict[str, Any]] = [
+            {"collection": "u1", "resource": {"table": "revenue"}},
+            {
+                "collection": "u2",
+                "resource": {"table": "orders_log", "delta_updates": True},
+            },
+        ]
+        self.limits: dict[str, int] = {"every_ms": 0, "idle_ms": 0}
+
+    @property
+    def task(self) -> Materialization:
+        return Materialization.model_validate(
+            {
+                "task": "shop",
+                "connector": "sqlite",
+                "config": self.config,
+                "bindings": self.bindings,
+                "limits": self.limits,
+            }
+        )
+
+    def runner(self, crash: Callable[[str], None] = lambda _: None) -> Runner:
+        return Runner(
+            self.task,
+            Driver(Local(self.connector)),
+            self.collections.client(),
+            now_ms=lambda: 1000,
+            stopping=threading.Event(),
+            crash=crash,
+        )
+
+    def catch_up(self, crash: Callable[[str], None] = lambda _: None) -> Status:
+        return self.runner(crash).run(until_caught_up=True)
+
+    def query(self, sql: str) -> list[Any]:
+        connection = sqlite3.connect(self.file, isolation_level=None)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    @property
+    def read_through(self) -> dict[str, int]:
+        ((text,),) = self.query("SELECT read_through FROM slackwater_checkpoints")
+        sources = json.loads(text)["sources"]
+        return {name: int(each["readThrough"]) for name, each in sources.items()}
+
+    def hold(self, id_: str) -> int:
+        self.collections.shards.sync(CollectionId(id_))
+        state = self.collections.shards.state(CollectionId(id_))
+        time: int = state.capabilities[hold_of("shop", CollectionId(id_))].frontier.time
+        return time
+
+
+@pytest.fixture
+def world(memory_path: Path) -> Iterator[World]:
+    made = World(memory_path)
+    yield made
+    made.collections.close()
+
+
+def fill(world: World) -> None:
+    world.collections.append("u1", 21, [("de", 10, 11, 1), ("ch", 20, 12, 1)])
+    world.collections.append("u2", 21, [(1, "pen", 150, 12, 1)])
+
+
+def test_tables_hold_both_collections_at_one_time(world: World) -> None:
+    fill(world)
+    assert world.catch_up().state == "done"
+    assert world.query("SELECT country, total FROM revenue ORDER BY 1") == [
+        ("ch", 20),
+        ("de", 10),
+    ]
+    log = world.query(
+        "SELECT id, item, price, slackwater_time, slackwater_diff FROM orders_log"
+    )
+    assert log == [(1, "pen", "150.00", 12, 1)]
+    assert world.read_through == {"u1;revenue": 21, "u2;orders_log": 21}
+    changes = [("de", 10, 22, -1), ("de", 11, 22, 1), ("ch", 20, 23, -1), ("fr", 1, 23, 1)]
+    world.collections.append("u1", 31, changes)
+    world.collections.append("u2", 26, [(1, "pen", 150, 25, -1)])
+    status = world.catch_up()
+    assert status.time == 25, "the collections have this time in common"
+    assert world.query("SELECT country, total FROM revenue ORDER BY 1") == [
+        ("de", 11),
+        ("fr", 1),
+    ]
+    assert (world.hold("u1"), world.hold("u2")) == (25, 25)
+
+
+def test_documents_say_what_columns_do(world: World) -> None:
+    fill(world)
+    world.bindings = [{"collection": "u2", "key": ["id"], "resource": {"table": "orders"}}]
+    world.catch_up()
+    ((document,),) = world.query("SELECT flow_document FROM orders")
+    assert json.loads(document) == {"id": 1, "item": "pen", "price": "150.00"}
+
+
+@pytest.mark.parametrize("place", ["before-commit", "in-commit", "after-commit"])
+def test_who_dies_at_a_commit_loses_and_repeats_nothing(world: World, place: str) -> None:
+    fill(world)
+    world.limits = {"every_ms": 0, "idle_ms": 0, "rows": 1}
+    for time in range(21, 24):
+        world.collections.append("u1", time + 1, [(f"c{time}", time, time, 1)])
+        world.collections.append("u2", time + 1, [(time, "x", 1, time, 1)])
+    left = 0
+
+    def crash(at: str) -> None:
+        nonlocal left
+        left -= at == place
+        if left < 0:
+            raise Crash
+
+    for number in range(10):
+        left = number % 2
+        try:
+            world.catch_up(crash)
+        except Crash:
+            continue
+        break
+    world.catch_up()
+    assert world.query("SELECT country FROM revenue ORDER BY 1") == [
+        ("c21",),
+        ("c22",),
+        ("c23",),
+        ("ch",),
+        ("de",),
+    ]
+    assert world.query("SELECT id, slackwater_time FROM orders_log ORDER BY 1") == [
+        (1, 12),
+        (21, 21),
+        (22, 22),
+        (23, 23),
+    ]
+
+
+def test_a_violated_key_stops_its_binding_alone(world: World) -> None:
+    fill(world)
+    world.collections.append("u1", 31, [("de", 99, 25, 1)])
+    world.collections.append("u2", 31, [(2, "ink", 250, 26, 1)])
+    with pytest.raises(Behind, match=r"revenue: key \(country = de\) is not unique: 2 rows"):
+        world.catch_up()
+    assert world.query("SELECT count(*) FROM orders_log") == [(2,)]
+    assert world.read_through == {"u1;revenue": 25, "u2;orders_log": 31}
+    world.collections.append("u1", 41, [("de", 99, 35, -1), ("de", 10, 35, -1)])
+    world.collections.append("u2", 41)
+    world.catch_up()
+    assert world.query("SELECT country FROM revenue") == [("ch",)]
+
+
+def test_a_table_that_somebody_changed_is_found(world: World) -> None:
+    fill(world)
+    world.catch_up()
+    world.query('UPDATE revenue SET flow_document = \'{"country": "de"}\'')
+    world.collections.append("u1", 31, [("de", 10, 25, -1)])
+    world.collections.append("u2", 31)
+    expected = r'revenue: expected \{"country": "de", "total": 10\}, actual \{"country": "de"\}'
+    with pytest.raises(Drifted, match=expected):
+        world.catch_up()
+
+
+def test_an_older_session_never_commits_again(world: World) -> None:
+    fill(world)
+
+    def crash(at: str) -> None:
+        if at == "before-commit":
+            world.catch_up()
+
+    with pytest.raises(ConnectorFailed, match="another session took the key range"):
+        world.catch_up(crash)
+    assert world.query("SELECT count(*) FROM orders_log") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("binding", "text"),
+    [
+        ({"resource": {"table": "t"}}, "collection u2 has no key: declare"),
+        ({"key": ["no"], "resource": {"table": "t"}}, "expected columns among id, item, price"),
+        ({"key": ["id"], "resource": {}}, "table: Field required"),
+    ],
+)
+def test_what_cannot_be_bound_says_why(world: World, binding: Any, text: str) -> None:
+    world.bindings = [{"collection": "u2", **binding}]
+    with pytest.raises((InvalidUsage, ConnectorFailed), match=text):
+        world.catch_up()
+
+
+def test_a_place_that_holds_another_collection_is_refused(world: World) -> None:
+    fill(world)
+    world.bindings = [{"collection": "u2", "key": ["id"], "resource": {"table": "orders"}}]
+    world.catch_up()
+    world.collections.create("u3", ORDERS)
+    world.collections.append("u3", 21)
+    world.bindings[0]["collection"] = "u3"
+    with pytest.raises(InvalidUsage, match="orders holds collection u2, expected u3"):
+        world.catch_up()
+
+
+def test_a_collection_that_is_not_there_is_named(world: World) -> None:
+    world.bindings[0]["collection"] = "u9"
+    with pytest.raises(InvalidUsage, match="u9"):
+        world.catch_up()
