@@ -66,16 +66,23 @@ def unpack_all(packed: Sequence[bytes], width: int) -> list[tuple[Element, ...]]
 
     Errors: MalformedTuple, which names the first tuple that is wrong by its index.
     """
+    return unpack_some(packed, range(len(packed)), width)
+
+
+def unpack_some(
+    packed: Sequence[bytes], places: Sequence[int], width: int
+) -> list[tuple[Element, ...]]:
+    """As `unpack_all`, of the tuples at some places alone."""
     rows: list[tuple[Element, ...]] = []
     try:
-        rows.extend(map(unpack, packed))
+        rows.extend(unpack(packed[place]) for place in places)
     except MalformedTuple as error:
-        raise MalformedTuple(f"tuple {len(rows)}: {error}") from None
+        raise MalformedTuple(f"tuple {places[len(rows)]}: {error}") from None
     lengths = list(map(len, rows))
     if lengths.count(width) != len(rows):
         wrong = next(index for index, length in enumerate(lengths) if length != width)
         raise MalformedTuple(
-            f"tuple {wrong}: expected {width} elements, actual {lengths[wrong]}"
+            f"tuple {places[wrong]}: expected {width} elements, actual {lengths[wrong]}"
         )
     return rows
 
