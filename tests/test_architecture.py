@@ -142,8 +142,8 @@ DOORS: dict[str, set[str]] = {
 
 ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
-    # what a persistent map is to whoever reads it, and how its types are named
-    "Mapping", "Generic",
+    # what a persistent map and an Arrow array are to whoever reads them, and how types are named
+    "Mapping", "Sequence", "Generic",
     # interfaces that other people's libraries ask us to implement, at the doors
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
     "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn",

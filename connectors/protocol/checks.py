@@ -5,10 +5,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from connectors.protocol.messages import Extensions, Flushed, Open, Store, Tuples
-from connectors.protocol.pointers import key_of
+from connectors.protocol.pointers import key_of, keys_of
 from connectors.protocol.specs import Bound, check_materialization
 from connectors.protocol.violations import (
     Rule,
@@ -17,6 +18,7 @@ from connectors.protocol.violations import (
     connector_holds,
     driver_holds,
 )
+from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
 from schemas.flow_tuple import MalformedTuple
 
@@ -85,7 +87,7 @@ def check_tuples(what: str, tuples: Tuples, width: int) -> None:
     """Errors: Violation by the driver unless there are tuples, and of that width."""
     driver_holds(Rule.EMPTY, len(tuples), f"{what}: expected at least one tuple, actual none")
     try:
-        tuples.rows(width)
+        tuples.columns(width)
     except MalformedTuple as error:
         broken(Side.DRIVER, Rule.TUPLE, f"{what}: {error}")
 
@@ -94,8 +96,9 @@ def check_documents(side: Side, what: str, documents: Sequence[bytes]) -> None:
     """Errors: Violation if there is none, or one is empty."""
     if not documents:
         broken(side, Rule.EMPTY, f"{what}: expected at least one document, actual none")
-    if not all(documents):
-        index = list(map(bool, documents)).index(False)
+    sizes = np.diff(Blobs.of(documents).offsets)
+    if not sizes.all():
+        index = int(np.argmin(sizes))
         broken(side, Rule.DOCUMENT, f"{what}: document {index} is empty")
 
 
@@ -133,15 +136,18 @@ def check_returned(returned: int, asked: int) -> None:
     )
 
 
-def document_keys(documents: Sequence[bytes], pointers: Sequence[str]) -> list[bytes]:
+def document_keys(documents: Sequence[bytes], pointers: Sequence[str]) -> Blobs:
     """The packed key of each document. Errors: Violation by the connector."""
-    packed: list[bytes] = []
+    try:
+        return keys_of(documents, pointers)
+    except (ValueError, RecursionError, MalformedTuple):
+        packed: list[bytes] = []  # one by one, to name the first that is wrong
     try:
         packed.extend(key_of(document, pointers) for document in documents)
     except (ValueError, RecursionError, MalformedTuple) as error:
         detail = f"Loaded: document {len(packed)}: expected a JSON object with a key: {error}"
         broken(Side.CONNECTOR, Rule.DOCUMENT, detail)
-    return packed
+    return Blobs.of(packed)
 
 
 def check_requested(

@@ -10,7 +10,8 @@ business of a codec.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from schemas import flow_tuple
+from schemas.blobs import Blobs
+from schemas.flow_columns import Elements, pack_columns, unpack_columns
 from schemas.flow_pb2 import MaterializationSpec
 from schemas.flow_tuple import Element
 
@@ -31,36 +32,48 @@ class Extensions:
 class Tuples:
     """Packed tuples, and their elements, which are unpacked once."""
 
-    __slots__ = ("_rows", "packed")
+    __slots__ = ("_columns", "packed")
 
     def __init__(self, packed: Sequence[bytes]) -> None:
-        self.packed = packed
-        self._rows: list[tuple[Element, ...]] | None = None
+        self.packed = Blobs.of(packed)
+        self._columns: list[Elements] | None = None
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[Element]]) -> "Tuples":
         """Pack rows of one width. Errors: MalformedTuple."""
-        tuples = cls(list(map(flow_tuple.pack, rows)))
-        tuples._rows = list(map(tuple, rows))
+        return cls.of_columns(list(map(Elements.of, zip(*rows, strict=True))), len(rows))
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[Elements], length: int) -> "Tuples":
+        """Pack rows that are given by column; `length` says how many."""
+        tuples = cls(pack_columns(columns, length))
+        tuples._columns = list(columns)
         return tuples
 
-    def rows(self, width: int) -> list[tuple[Element, ...]]:
+    def columns(self, width: int) -> Sequence[Elements]:
         """The elements. Errors: MalformedTuple if one is malformed or has another width."""
-        if self._rows is None or any(len(row) != width for row in self._rows[:1]):
-            self._rows = flow_tuple.unpack_all(self.packed, width)
-        return self._rows
+        if self._columns is None or len(self._columns) != width:
+            self._columns = unpack_columns(self.packed, width)
+        return self._columns
+
+    def rows(self, width: int) -> list[tuple[Element, ...]]:
+        """The elements of each tuple. Errors: as `columns`."""
+        columns = self.columns(width)
+        if not columns:
+            return [()] * len(self)
+        return list(zip(*(column.objects() for column in columns), strict=True))
 
     def __len__(self) -> int:
         return len(self.packed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tuples) and list(self.packed) == list(other.packed)
+        return isinstance(other, Tuples) and self.packed == other.packed
 
     def __hash__(self) -> int:
-        return hash(tuple(self.packed))
+        return hash(self.packed)
 
     def __repr__(self) -> str:
-        return f"Tuples({list(self.packed)!r})"
+        return f"Tuples({self.packed!r})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,11 +5,33 @@ Source: RFC 6901.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from schemas import flow_tuple
+from schemas.blobs import Blobs
+from schemas.flow_columns import Elements, pack_columns
+from schemas.flow_tuple import Element
 
 INDEX = re.compile(r"0|[1-9][0-9]{0,8}")
+
+
+def keys_of(documents: Sequence[bytes], pointers: Sequence[str]) -> Blobs:
+    """The packed keys of documents. Errors: as `key_of`, without saying of which."""
+    objects = list(map(json.loads, documents))
+    if set(map(type, objects)) - {dict}:
+        raise ValueError("expected objects")
+    columns = [Elements.of(elements_at(objects, pointer)) for pointer in pointers]
+    return pack_columns(columns, len(objects))
+
+
+def elements_at(objects: Sequence[Mapping[str, object]], pointer: str) -> list[Element]:
+    """What each document has at a pointer."""
+    name = pointer[1:]
+    if pointer and not set(name) & {"/", "~"}:  # a member of the root, as keys mostly are
+        found: Sequence[object] = [each.get(name) for each in objects]
+    else:
+        found = [at(each, pointer) for each in objects]
+    return list(map(flow_tuple.element, found))
 
 
 def key_of(document: bytes, pointers: Sequence[str]) -> bytes:

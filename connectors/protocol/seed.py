@@ -5,18 +5,20 @@ connector's own in Prepared. What a side sends is cut into messages of bounded s
 receives may be of any size.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from google.protobuf.message import DecodeError, Message
-from numpy.typing import NDArray
 
 from connectors.protocol import messages
+from connectors.protocol import slices as wire_slices
 from connectors.protocol.messages import Extensions, Request, Response, Tuples
 from connectors.protocol.violations import Rule, Side, broken
 from schemas import materialize_pb2 as wire
-from schemas.flow_pb2 import Slice
+from schemas.blobs import Blobs, Offsets
 from schemas.materialize_pb2 import TransactionRequest, TransactionResponse
+
+WithArena = TransactionRequest.Load | TransactionRequest.Store | TransactionResponse.Loaded
 
 ARENA_BYTES = 256 * 1024
 """At most so much in an arena, unless one row has more."""
@@ -47,8 +49,10 @@ def decode_request(message: TransactionRequest) -> Request:
         case "open":
             return _open(message.open)
         case "load":
-            keys = slices(Side.DRIVER, "Load", message.load.arena, message.load.packed_keys)
-            return messages.Load(message.load.binding, Tuples(keys))
+            load = message.load
+            (pairs,) = wire_slices.decode(load, "packed_keys")
+            keys = slices(Side.DRIVER, "Load", load.arena, *pairs)
+            return messages.Load(load.binding, Tuples(keys))
         case "prepare":
             return messages.Flush(message.prepare.flow_checkpoint)
         case "store":
@@ -66,7 +70,8 @@ def decode_response(message: TransactionResponse) -> Response:
             return messages.Opened(message.opened.flow_checkpoint)
         case "loaded":
             loaded = message.loaded
-            documents = slices(Side.CONNECTOR, "Loaded", loaded.arena, loaded.docs_json)
+            (pairs,) = wire_slices.decode(loaded, "docs_json")
+            documents = slices(Side.CONNECTOR, "Loaded", loaded.arena, *pairs)
             return messages.Loaded(loaded.binding, documents)
         case "prepared":
             prepared = message.prepared
@@ -88,15 +93,14 @@ def variant(side: Side, message: Message) -> str:
     return names[0]
 
 
-def slices(side: Side, what: str, arena: bytes, ranges: Iterable[Slice]) -> list[bytes]:
+def slices(side: Side, what: str, arena: bytes, begins: Offsets, ends: Offsets) -> Blobs:
     """The bytes of each slice. Errors: Violation if one is not in the arena."""
-    pairs = [(each.begin, each.end) for each in ranges]
-    size = len(arena)
-    for index, (begin, end) in enumerate(pairs):
-        if not begin <= end <= size:
-            detail = f"{what}: slice {index}: expected a part of an arena of {size} bytes,"
-            broken(side, Rule.SLICE, f"{detail} actual {begin} to {end}")
-    return [arena[begin:end] for begin, end in pairs]
+    inside = (begins <= ends) & (ends <= len(arena))
+    if not inside.all():
+        index = int(np.argmin(inside))
+        detail = f"{what}: slice {index}: expected a part of an arena of {len(arena)} bytes,"
+        broken(side, Rule.SLICE, f"{detail} actual {begins[index]} to {ends[index]}")
+    return Blobs.cut(arena, begins, ends)
 
 
 def _open(message: TransactionRequest.Open) -> messages.Open:
@@ -116,12 +120,18 @@ def extensions(message: wire.Extensions) -> Extensions:
 
 
 def _store(message: TransactionRequest.Store) -> messages.Store:
-    side, arena = Side.DRIVER, message.arena
+    names = ("packed_keys", "packed_values", "docs_json")
+    keys, values, documents = (
+        slices(Side.DRIVER, f"Store: {what}", message.arena, *pairs)
+        for what, pairs in zip(
+            ("keys", "values", "documents"), wire_slices.decode(message, *names), strict=True
+        )
+    )
     return messages.Store(
         binding=message.binding,
-        keys=Tuples(slices(side, "Store: keys", arena, message.packed_keys)),
-        values=Tuples(slices(side, "Store: values", arena, message.packed_values)),
-        documents=slices(side, "Store: documents", arena, message.docs_json),
+        keys=Tuples(keys),
+        values=Tuples(values),
+        documents=documents,
         exists=list(message.exists),
         deletes=list(message.deletes),
     )
@@ -134,10 +144,8 @@ def encode_request(message: Request) -> Iterator[TransactionRequest]:
             yield TransactionRequest(open=_encode_open(message))
         case messages.Load():
             for part in pieces([message.keys.packed]):
-                arena, (keys,) = arena_of([message.keys.packed[part]])
-                load = TransactionRequest.Load(
-                    binding=message.binding, arena=arena, packed_keys=keys
-                )
+                load = TransactionRequest.Load(binding=message.binding)
+                put(load, packed_keys=message.keys.packed[part])
                 yield TransactionRequest(load=load)
         case messages.Flush():
             yield TransactionRequest(prepare={"flow_checkpoint": message.checkpoint})
@@ -155,11 +163,10 @@ def encode_response(message: Response) -> Iterator[TransactionResponse]:
         case messages.Opened():
             yield TransactionResponse(opened={"flow_checkpoint": message.checkpoint})
         case messages.Loaded():
-            for part in pieces([message.documents]):
-                arena, (documents,) = arena_of([message.documents[part]])
-                loaded = TransactionResponse.Loaded(
-                    binding=message.binding, arena=arena, docs_json=documents
-                )
+            documents = Blobs.of(message.documents)
+            for part in pieces([documents]):
+                loaded = TransactionResponse.Loaded(binding=message.binding)
+                put(loaded, docs_json=documents[part])
                 yield TransactionResponse(loaded=loaded)
         case messages.Flushed():
             prepared = TransactionResponse.Prepared(
@@ -188,24 +195,21 @@ def _encode_open(message: messages.Open) -> TransactionRequest.Open:
 
 
 def _encode_store(message: messages.Store) -> Iterator[TransactionRequest]:
-    columns = [message.keys.packed, message.values.packed, message.documents]
-    for part in pieces(columns):
-        arena, (keys, values, documents) = arena_of([column[part] for column in columns])
+    keys, values = message.keys.packed, message.values.packed
+    documents = Blobs.of(message.documents)
+    for part in pieces([keys, values, documents]):
         store = TransactionRequest.Store(
             binding=message.binding,
-            arena=arena,
-            packed_keys=keys,
-            packed_values=values,
-            docs_json=documents,
             exists=message.exists[part],
             deletes=message.deletes[part],
         )
+        put(store, packed_keys=keys[part], packed_values=values[part], docs_json=documents[part])
         yield TransactionRequest(store=store)
 
 
-def pieces(columns: Sequence[Sequence[bytes]]) -> Iterator["slice[int, int, int | None]"]:
+def pieces(columns: Sequence[Blobs]) -> Iterator["slice[int, int, int | None]"]:
     """Stretches of rows, each of which fits into a message; a row is never cut."""
-    ends = np.sum([ends_of(column) for column in columns], axis=0)
+    ends = np.sum([column.offsets[1:] for column in columns], axis=0)
     begin, size = 0, 0
     while begin < len(ends):
         fit = int(np.searchsorted(ends, size + ARENA_BYTES, side="right"))
@@ -214,18 +218,12 @@ def pieces(columns: Sequence[Sequence[bytes]]) -> Iterator["slice[int, int, int 
         begin, size = end, int(ends[end - 1])
 
 
-def arena_of(columns: Sequence[Sequence[bytes]]) -> tuple[bytes, list[list[Slice]]]:
-    """An arena of columns, one after another, and the slices of each."""
-    arena, ranges = b"", []
-    for column in columns:
-        ends = (ends_of(column) + len(arena)).tolist()
-        begins = [len(arena), *ends[:-1]]
-        pairs = zip(begins, ends, strict=True)
-        ranges.append([Slice(begin=begin, end=end) for begin, end in pairs])
-        arena += b"".join(column)
-    return arena, ranges
-
-
-def ends_of(column: Sequence[bytes]) -> NDArray[np.int64]:
-    """Where each value ends if all are put one after another."""
-    return np.cumsum(np.fromiter(map(len, column), np.int64, len(column)))
+def put(message: WithArena, **columns: Blobs) -> None:
+    """Fill a message: an arena of columns, one after another, and the slices of each."""
+    fields, size = message.DESCRIPTOR.fields_by_name, 0
+    for name, column in columns.items():
+        offsets = column.offsets + size
+        part = wire_slices.encode(fields[name].number, offsets[:-1], offsets[1:])
+        message.MergeFromString(part)
+        size = int(offsets[-1])
+    message.arena = b"".join(column.arena for column in columns.values())

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.protocol import messages, seed
+from connectors.protocol import messages, seed, slices
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.protocol.violations import Rule, Side, Violation
 from schemas.flow_pb2 import Slice
@@ -81,8 +82,40 @@ def test_rows_are_cut_into_messages_of_bounded_size(rows, size, count):
 
 def test_slices_may_overlap_and_share_bytes():
     """Seed, "Load": start and end offsets inside of the arena."""
-    slices = [Slice(begin=0, end=2), Slice(begin=1, end=3), Slice(begin=3, end=3)]
-    assert seed.slices(Side.DRIVER, "Load", b"abc", slices) == [b"ab", b"bc", b""]
+    overlapping = [Slice(begin=0, end=2), Slice(begin=1, end=3), Slice(begin=3, end=3)]
+    load = TransactionRequest.Load(arena=b"abc", packed_keys=overlapping)
+    message = seed.decode_request(TransactionRequest(load=load))
+    assert isinstance(message, messages.Load)
+    assert message.keys.packed == [b"ab", b"bc", b""]
+
+
+BOUND = st.one_of(
+    st.integers(0, 3), st.integers(0, 2**32 - 1), st.sampled_from([127, 128, 16383, 16384])
+)
+SLICES = st.lists(st.tuples(BOUND, BOUND), max_size=20)
+
+
+@given(SLICES, SLICES, st.booleans())
+def test_slices_are_those_of_the_wire(keys, documents, unknown):
+    """As the library of Protocol Buffers reads and writes them, with fields that nobody knows."""
+    fields = {"packed_keys": keys, "docs_json": documents}
+    store = TransactionRequest.Store(arena=b"abc", binding=7)
+    for name, pairs in fields.items():
+        getattr(store, name).extend(Slice(begin=begin, end=end) for begin, end in pairs)
+    alone = TransactionRequest.Store()
+    for name, pairs in fields.items():
+        number = store.DESCRIPTOR.fields_by_name[name].number
+        bounds = np.array(pairs, np.int64).reshape(-1, 2)
+        alone.MergeFromString(slices.encode(number, bounds[:, 0], bounds[:, 1]))
+    assert (alone.packed_keys, alone.docs_json) == (store.packed_keys, store.docs_json)
+    if unknown and keys:
+        store.packed_keys[0].MergeFromString(b"\x1a\x02\x08\x01")
+    names = ("packed_keys", "packed_values", "docs_json")
+    read = [
+        list(zip(begins.tolist(), ends.tolist(), strict=True))
+        for begins, ends in slices.decode(store, *names)
+    ]
+    assert read == [keys, [], documents]
 
 
 @pytest.mark.parametrize(("begin", "end"), [(0, 4), (4, 4), (2, 1), (2**32 - 1, 0)])

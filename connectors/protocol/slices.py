@@ -1,0 +1,109 @@
+"""Slices of an arena as they are on the wire, many at a time.
+
+Source: Protocol Buffers, "Encoding": base 128 varints, submessages; a field that is 0 is left
+out.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from google.protobuf.message import Message
+from numpy.typing import NDArray
+
+from schemas.blobs import Offsets
+from schemas.flow_pb2 import Slice
+
+Bytes = NDArray[np.uint8]
+
+BEGIN, END = 0x08, 0x10
+"""The tags of the fields of a Slice."""
+LENGTH_DELIMITED = 2
+VARINT = 5
+"""The longest of 32 bits has so many bytes."""
+MORE = 0x80
+SEVEN = 7
+TOKENS = 6
+"""Of a slice: tag, length, tag, begin, tag, end."""
+
+
+def tag_of(number: int) -> int:
+    """The byte before each slice of a field."""
+    return number << 3 | LENGTH_DELIMITED
+
+
+def encode(number: int, begins: Offsets, ends: Offsets) -> bytes:
+    """A repeated field of slices."""
+    parts = [_field(BEGIN, begins), _field(END, ends)]
+    body = np.concatenate([data for data, _ in parts], axis=1)
+    kept = np.concatenate([kept for _, kept in parts], axis=1)
+    head = np.empty((len(begins), 2), np.uint8)
+    head[:, 0], head[:, 1] = tag_of(number), kept.sum(axis=1)
+    rows = np.concatenate((head, body), axis=1)
+    every = np.concatenate((np.ones(head.shape, bool), kept), axis=1)
+    return rows[every].tobytes()
+
+
+def _field(tag: int, values: Offsets) -> tuple[Bytes, NDArray[np.bool_]]:
+    """A tag and a varint of each row, and which of their bytes are there."""
+    groups = values[:, None] >> (SEVEN * np.arange(VARINT))
+    more = groups >= MORE
+    data = np.empty((len(values), 1 + VARINT), np.uint8)
+    data[:, 0] = tag
+    data[:, 1:] = groups % MORE + MORE * more
+    kept = groups > 0
+    return data, np.concatenate((kept[:, :1] | kept.any(axis=1)[:, None], kept), axis=1)
+
+
+def decode(message: Message, *names: str) -> Iterator[tuple[Offsets, Offsets]]:
+    """The begins and ends of fields of slices."""
+    alone = type(message)()
+    alone.CopyFrom(message)
+    for field, _ in message.ListFields():
+        if field.name not in names:
+            alone.ClearField(field.name)
+    read = _decode(alone.SerializeToString())
+    for name in names:
+        if read is None:
+            yield one_by_one(getattr(message, name))
+        else:
+            tags, begins, ends = read
+            rows = tags == tag_of(message.DESCRIPTOR.fields_by_name[name].number)
+            yield begins[rows], ends[rows]
+
+
+def one_by_one(slices: Sequence[Slice]) -> tuple[Offsets, Offsets]:
+    """Whatever there is beside the two fields."""
+    pairs = np.array([(each.begin, each.end) for each in slices], np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _decode(data: bytes) -> tuple[Offsets, Offsets, Offsets] | None:
+    """Tags, begins and ends; None unless each slice has the common form.
+
+    Which is: all fields but the begin of the first slice, which is 0, are there, in order.
+    """
+    tokens, sizes = _varints(np.frombuffer(data, np.uint8))
+    if len(tokens) > 2 and tokens[2] == END:  # noqa: PLR2004 behind tag and length
+        tokens, sizes = np.insert(tokens, 2, (BEGIN, 0)), np.insert(sizes, 2, (0, 0))
+    if len(tokens) % TOKENS:
+        return None
+    rows, sizes = tokens.reshape(-1, TOKENS), sizes.reshape(-1, TOKENS)
+    in_form = (
+        (rows[:, 1] == sizes[:, 2:].sum(axis=1))
+        & (rows[:, 2] == BEGIN)
+        & (rows[:, 4] == END)
+        & (sizes.max(axis=1, initial=0) <= VARINT)
+    )
+    return (rows[:, 0], rows[:, 3], rows[:, 5]) if in_form.all() else None
+
+
+def _varints(data: Bytes) -> tuple[Offsets, Offsets]:
+    """The varints that bytes are a sequence of, and how long each is."""
+    lasts = np.flatnonzero(data < MORE)
+    sizes = np.diff(lasts, prepend=-1)
+    padded = np.concatenate((np.zeros(VARINT, np.uint8), data)).astype(np.int64)
+    values = np.zeros(len(lasts), np.int64)
+    for place in range(VARINT):
+        group = padded[lasts + VARINT - place] % MORE
+        values = np.where(place < sizes, values * MORE + group, values)
+    return values, sizes
