@@ -1,13 +1,14 @@
 """Many byte strings as one Arrow array: cut out of an arena, or put together into one."""
 
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import TypeAlias, overload
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 Offsets = NDArray[np.int64]
+Part: TypeAlias = "slice[int | None, int | None, int | None]"
 
 
 class Blobs(Sequence[bytes]):
@@ -49,7 +50,8 @@ class Blobs(Sequence[bytes]):
         if not len(array) or buffer is None:
             return np.zeros(len(array) + 1, np.int64)
         every = np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
-        return every.astype(np.int64) - every[0]
+        offsets: Offsets = every.astype(np.int64) - every[0]
+        return offsets
 
     @property
     def arena(self) -> bytes:
@@ -65,8 +67,8 @@ class Blobs(Sequence[bytes]):
     @overload
     def __getitem__(self, index: int) -> bytes: ...
     @overload
-    def __getitem__(self, index: "slice[int, int, int | None]") -> "Blobs": ...
-    def __getitem__(self, index: "int | slice[int, int, int | None]") -> "bytes | Blobs":
+    def __getitem__(self, index: Part) -> "Blobs": ...
+    def __getitem__(self, index: "int | Part") -> "bytes | Blobs":
         if isinstance(index, int):
             return self._list()[index]
         return Blobs(self.array[index])

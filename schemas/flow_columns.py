@@ -91,6 +91,9 @@ class Elements:
 
     def objects(self) -> list[Element]:
         """The elements as Python's."""
+        if len(self.parts) == 1 and not self.parts[0].null_count:
+            every: list[Element] = self.parts[0].to_numpy(zero_copy_only=False).tolist()
+            return every
         column = np.full(self.length, None, object)
         for part in self.parts:
             held = part.drop_null().to_numpy(zero_copy_only=False).astype(object)
@@ -163,7 +166,9 @@ def _encoded_integers(array: pa.Array) -> pa.Array:
     codes = np.where(negative, ZERO - counts, ZERO + counts)
     packed = _packed(codes, encoded, counts)
     if array.type == pa.uint64():
-        packed = pc.if_else(pc.equal(array, _MOST), pa.scalar(_PACKED_MOST, pa.binary()), packed)
+        packed = pc.if_else(
+            pc.equal(array, _MOST), pa.scalar(_PACKED_MOST, pa.binary()), packed
+        )
     return _with_nulls(packed, array)
 
 
@@ -295,7 +300,8 @@ def _canonical(data: Bytes, codes: Bytes, begins: Offsets) -> Flags:
     padded = (above & (first == 0)) | (below & (first == ESCAPE))
     too_small = (codes == ZERO - WORD) & (words < _SIGN - np.uint64(1))
     most = (codes == ZERO + WORD) & (words == ~np.uint64(0))
-    return ~(padded | too_small | most)
+    canonical: Flags = ~(padded | too_small | most)
+    return canonical
 
 
 def _words(data: Bytes, begins: Offsets) -> Words:

@@ -61,18 +61,14 @@ def _plain(value: Element) -> bool:
     return value is None or isinstance(value, str | float | bytes)
 
 
-def unpack_all(packed: Sequence[bytes], width: int) -> list[tuple[Element, ...]]:
-    """Tuples of `width` elements each.
-
-    Errors: MalformedTuple, which names the first tuple that is wrong by its index.
-    """
-    return unpack_some(packed, range(len(packed)), width)
-
-
 def unpack_some(
     packed: Sequence[bytes], places: Sequence[int], width: int
 ) -> list[tuple[Element, ...]]:
-    """As `unpack_all`, of the tuples at some places alone."""
+    """The tuples at some places, one by one, of `width` elements each.
+
+    Errors: MalformedTuple, which names the first tuple that is wrong by its place.
+    `schemas.flow_columns.unpack_columns` is the same for all of them together.
+    """
     rows: list[tuple[Element, ...]] = []
     try:
         rows.extend(unpack(packed[place]) for place in places)

@@ -142,7 +142,7 @@ DOORS: dict[str, set[str]] = {
 
 ALLOWED_BASES = {
     "Exception", "SlackwaterError", "Protocol", "Enum", "IntEnum", "StrEnum", "NamedTuple",
-    # what a persistent map and an Arrow array are to whoever reads them, and how types are named
+    # what a persistent map and an array are to whoever reads them, how types are named
     "Mapping", "Sequence", "Generic",
     # interfaces that other people's libraries ask us to implement, at the doors
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",

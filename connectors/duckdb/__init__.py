@@ -12,9 +12,10 @@ from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
 TYPES: Mapping[Kind, str] = {
@@ -31,7 +32,9 @@ TYPES: Mapping[Kind, str] = {
     Kind.BYTES: "BLOB",
     Kind.JSON: "JSON",
 }
-CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
+CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(
+    TYPES, values.text
+) | {  # the rest is cast from text
     Kind.INTEGER: values.whole,
     Kind.NUMBER: values.number,
     Kind.BOOLEAN: values.boolean,
@@ -39,13 +42,6 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
     Kind.JSON: values.json_text,
     Kind.TIME: values.offset_time,
 }
-ARROW: Mapping[Kind, pa.DataType] = dict.fromkeys(TYPES, pa.string()) | {
-    Kind.INTEGER: pa.int64(),
-    Kind.NUMBER: pa.float64(),
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.BYTES: pa.binary(),
-}
-"""Other types are cast from text as they are inserted."""
 WIDER = frozenset({("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("UUID", "VARCHAR")})
 BATCH = 1024
 
@@ -108,17 +104,13 @@ class DuckDB:
             while rows := cursor.fetchmany(BATCH):
                 yield from rows
 
-    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
         """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
         sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
-        converted = zip(*values.rows_of(columns, rows, CONVERTS), strict=True)
+        arrays = values.arrays_of(columns, data, CONVERTS)
         with translated(sql):
-            arrays = [
-                pa.array(each, ARROW[column.kind])
-                for column, each in zip(columns, converted, strict=True)
-            ]
-            data = pa.table(arrays, names=[column.name for column in columns])
-            self.connection.register("slackwater_rows", data)
+            rows = pa.table(arrays, names=[column.name for column in columns])
+            self.connection.register("slackwater_rows", rows)
             self.connection.execute(sql)
             self.connection.unregister("slackwater_rows")
 

@@ -14,10 +14,12 @@ from psycopg.types.string import TextLoader
 from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form
+from connectors.postgres.copying import copy_text
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from schemas.flow_columns import Elements
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 
 TYPES: Mapping[Kind, str] = {
@@ -132,6 +134,7 @@ DIALECT = Dialect(
     temporary="TEMPORARY",
     wider=WIDER,
     comments=True,
+    clear="TRUNCATE",  # deleted rows would stay: nothing vacuums a session's tables
     lock="LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE",
 )
 
@@ -161,17 +164,16 @@ class Postgres:
             while rows := cursor.fetchmany(BATCH):
                 yield from rows
 
-    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
         """By COPY. Errors: InvalidUsage for a value that PostgreSQL does not take."""
         sql = f"COPY {DIALECT.table(table)} FROM STDIN"
-        converted = values.rows_of(columns, rows, CONVERTS)
+        text = copy_text(values.arrays_of(columns, data, CONVERTS))
         with (
             translated(sql),
             self.connection.cursor() as cursor,
             cursor.copy(sql.encode()) as copy,
         ):
-            for row in converted:
-                copy.write_row(row)
+            copy.write(text)
 
     def columns_of(self, table: Name) -> Mapping[str, Existing]:
         """From PostgreSQL's own catalog."""

@@ -203,7 +203,9 @@ def _encode_store(message: messages.Store) -> Iterator[TransactionRequest]:
             exists=message.exists[part],
             deletes=message.deletes[part],
         )
-        put(store, packed_keys=keys[part], packed_values=values[part], docs_json=documents[part])
+        put(
+            store, packed_keys=keys[part], packed_values=values[part], docs_json=documents[part]
+        )
         yield TransactionRequest(store=store)
 
 

@@ -40,7 +40,8 @@ def encode(number: int, begins: Offsets, ends: Offsets) -> bytes:
     head[:, 0], head[:, 1] = tag_of(number), kept.sum(axis=1)
     rows = np.concatenate((head, body), axis=1)
     every = np.concatenate((np.ones(head.shape, bool), kept), axis=1)
-    return rows[every].tobytes()
+    encoded: bytes = rows[every].tobytes()
+    return encoded
 
 
 def _field(tag: int, values: Offsets) -> tuple[Bytes, NDArray[np.bool_]]:
@@ -50,8 +51,8 @@ def _field(tag: int, values: Offsets) -> tuple[Bytes, NDArray[np.bool_]]:
     data = np.empty((len(values), 1 + VARINT), np.uint8)
     data[:, 0] = tag
     data[:, 1:] = groups % MORE + MORE * more
-    kept = groups > 0
-    return data, np.concatenate((kept[:, :1] | kept.any(axis=1)[:, None], kept), axis=1)
+    kept = np.concatenate((values[:, None], groups), axis=1) > 0
+    return data, kept
 
 
 def decode(message: Message, *names: str) -> Iterator[tuple[Offsets, Offsets]]:

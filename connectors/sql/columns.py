@@ -1,11 +1,10 @@
 """Which column a field becomes: by what is known of its values, whatever the database."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from schemas.flow_pb2 import CollectionSpec, FieldSelection, Projection
-from schemas.flow_tuple import Element
 
 
 class Kind(Enum):
@@ -105,6 +104,3 @@ def text_kind(format_: str, types: set[str], *, base64: bool) -> Kind:
     """Text of a format; numbers may come beside it if the format is one of numbers."""
     kind = Kind.BYTES if base64 else FORMATS.get(format_, Kind.TEXT)
     return kind if len(types) == 1 or kind is Kind.NUMERIC else Kind.JSON
-
-
-Row = Sequence[Element]

@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.columns import Column, Kind
+from schemas.flow_columns import Elements
 
 Name = tuple[str, ...]
 """A table: its name, after that of its schema if there is one."""
@@ -29,8 +30,8 @@ class Database(Protocol):
     def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
         """The rows of a query, some at a time."""
 
-    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
-        """Put rows into a table of the session's, values as the protocol has them."""
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+        """Put rows into a table of the session's, a column each of `data`."""
 
     def columns_of(self, table: Name) -> Mapping[str, Existing]:
         """The columns of a table, by name; none if there is no such table."""
@@ -60,6 +61,8 @@ class Dialect:
     wider: frozenset[tuple[str, str]] = frozenset()
     """Pairs of types: a column of the first becomes one of the second."""
     comments: bool = False
+    clear: str = "DELETE FROM"
+    """What empties a table of the session's."""
     lock: str = ""
     """What a session executes before it looks at the fences of others, beside beginning a
     transaction; %s stands for their table."""

@@ -9,21 +9,26 @@ other number than the driver's flags say is an error, and nothing is committed.
 import base64
 import secrets
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
+import numpy as np
+import pyarrow as pa
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError
+from numpy.typing import NDArray
 
 from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open, Store
 from connectors.protocol.violations import Rule, driver_holds
-from connectors.sql.columns import Row
 from connectors.sql.ddl import CHECKPOINTS, TASKS
 from connectors.sql.dialect import Database, Dialect
 from connectors.sql.fence import Fenced, Held, TakenOver, take_over
 from connectors.sql.statements import Table
+from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_columns import Elements
 from schemas.flow_pb2 import MaterializationSpec
 from streams.errors import InvalidUsage
+
+Flags = NDArray[np.bool_]
 
 DOCUMENTS = 1024
 """At most so many in a message of loaded ones."""
@@ -59,8 +64,8 @@ class Transactor:
     def load(self, message: Load) -> None:
         """Put the keys into the session's table."""
         table = self.tables[message.binding]
-        rows = message.keys.rows(len(table.shape.keys))
-        self.database.fill(table.load, table.shape.keys, rows)
+        keys = message.keys.columns(len(table.shape.keys))
+        self.database.fill(table.load, table.shape.keys, keys)
         self.loads.add(message.binding)
 
     def flush(self, message: Flush) -> Iterator[Loaded | Flushed]:
@@ -83,19 +88,16 @@ class Transactor:
     def store(self, message: Store) -> None:
         """Put the rows into the session's table."""
         table, shape = self.tables[message.binding], self.tables[message.binding].shape
-        goes = message.deletes or [False] * len(message.keys)
-        documents: Sequence[Row] = [()] * len(message.keys)
-        if shape.document is not None:
-            documents = [(document,) for document in message.documents]
-        keys, values = (
-            message.keys.rows(len(shape.keys)),
-            message.values.rows(len(shape.values)),
-        )
-        flags = zip(message.exists, goes, strict=True)
-        parts = zip(keys, values, documents, flags, strict=True)
-        rows = [tuple(chain.from_iterable(row)) for row in parts]
-        self.database.fill(table.store, table.stored, rows)
-        self.rows[message.binding].add(message.exists, goes)
+        exists = np.array(message.exists, bool)
+        goes = np.array(message.deletes or np.zeros(len(exists)), bool)
+        documents = [Blobs.of(message.documents).array] if shape.document is not None else []
+        data = [
+            *message.keys.columns(len(shape.keys)),
+            *message.values.columns(len(shape.values)),
+            *map(Elements.of_array, [*documents, pa.array(exists), pa.array(goes)]),
+        ]
+        self.database.fill(table.store, table.stored, data)
+        self.rows[message.binding].add(exists, goes)
 
     def commit(self) -> None:
         """All rows of all tables, and the checkpoint. Errors: Fenced, WrongCount."""
@@ -127,7 +129,7 @@ class Transactor:
         expect(table, verb, self.database.execute(statement), count)
 
     def _clear(self, name: tuple[str, ...]) -> None:
-        self.database.execute(f"DELETE FROM {self.dialect.table(name)}")
+        self.database.execute(f"{self.dialect.clear} {self.dialect.table(name)}")
 
     def _guard(self) -> None:
         """Move the checkpoint, if the range is still this session's. Errors: Fenced."""
@@ -182,13 +184,12 @@ class Counts:
     def __init__(self) -> None:
         self.stored = self.changed = self.gone = self.new = 0
 
-    def add(self, exists: Sequence[bool], goes: Sequence[bool]) -> None:
+    def add(self, exists: Flags, goes: Flags) -> None:
         """Rows that were never there and go are none of the three."""
-        pairs = list(zip(exists, goes, strict=True))
-        self.stored += len(pairs)
-        self.changed += pairs.count((True, False))
-        self.gone += pairs.count((True, True))
-        self.new += pairs.count((False, False))
+        self.stored += len(exists)
+        self.changed += int((exists & ~goes).sum())
+        self.gone += int((exists & goes).sum())
+        self.new += int((~exists & ~goes).sum())
 
 
 def expect(table: Table, verb: str, actual: int, count: int) -> None:

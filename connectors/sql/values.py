@@ -4,83 +4,111 @@ import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 
-from connectors.sql.columns import Column, Kind, Row
-from schemas.flow_tuple import Element
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from connectors.sql.columns import Column, Kind
+from schemas.flow_columns import Elements
 from streams.errors import InvalidUsage
 
-Convert = Callable[[Element], object]
+Convert = Callable[[Elements], pa.Array]
 
 
-def rows_of(
-    columns: Sequence[Column], rows: Sequence[Row], converts: Mapping[Kind, Convert]
-) -> list[tuple[object, ...]]:
-    """Rows with the values of each column converted; null stays null.
+def arrays_of(
+    columns: Sequence[Column], data: Sequence[Elements], converts: Mapping[Kind, Convert]
+) -> list[pa.Array]:
+    """Each column as one array; null stays null.
 
     Errors: InvalidUsage, which names the column of a value that is not of its kind.
     """
-    if not rows:
-        return []
-    values = zip(*rows, strict=True)
-    converted = [
-        convert_all(column, each, converts.get(column.kind))
-        for column, each in zip(columns, values, strict=True)
+    return [
+        converted(column, elements, converts[column.kind])
+        for column, elements in zip(columns, data, strict=True)
     ]
-    return list(zip(*converted, strict=True))
 
 
-def convert_all(
-    column: Column, values: Sequence[Element], convert: Convert | None
-) -> Sequence[object]:
+def converted(column: Column, elements: Elements, convert: Convert) -> pa.Array:
     """One column."""
-    if convert is None:
-        return values
     try:
-        return [None if value is None else convert(value) for value in values]
-    except (ValueError, TypeError) as error:
+        return convert(elements)
+    except (ValueError, TypeError, pa.ArrowException) as error:
         raise InvalidUsage(f"column {column.name}: {error}") from error
 
 
-def text(value: Element) -> str:
+def rows_of(arrays: Sequence[pa.Array]) -> list[tuple[object, ...]]:
+    """Rows of Python's values, for databases that take no columns."""
+    objects = [Elements(len(array), (array,)).objects() for array in arrays]
+    return list(zip(*objects, strict=True))
+
+
+def text(elements: Elements) -> pa.Array:
     """Text; other values as JSON has them."""
-    if isinstance(value, bytes):
-        return value.decode()
-    return value if isinstance(value, str) else json.dumps(value)
+    return _united([_text(part) for part in elements.parts], elements, pa.string())
 
 
-def json_text(value: Element) -> str:
+def json_text(elements: Elements) -> pa.Array:
     """The JSON of a value; an object, list or document is JSON already."""
-    return value.decode() if isinstance(value, bytes) else json.dumps(value)
+    parts = [
+        _dumped(part) if part.type == pa.string() else _text(part) for part in elements.parts
+    ]
+    return _united(parts, elements, pa.string())
 
 
-def number(value: Element) -> float:
-    """A double."""
-    if isinstance(value, int | float):
-        return float(value)
-    raise ValueError(f"expected a number, actual {value!r}")
+def number(elements: Elements) -> pa.Array:
+    """Doubles."""
+    taken = [pa.int64(), pa.uint64(), pa.float64()]
+    _expect(elements, taken, "a number")
+    parts = [part.cast(pa.float64(), safe=False) for part in elements.parts]
+    return _united(parts, elements, pa.float64())
 
 
-def binary(value: Element) -> bytes:
+def binary(elements: Elements) -> pa.Array:
     """The bytes that text in base64 stands for."""
-    if isinstance(value, str):
-        return base64.b64decode(value, validate=True)
-    raise ValueError(f"expected text in base64, actual {value!r}")
+    _expect(elements, [pa.string()], "text in base64")
+    texts = elements.part(pa.string()).to_pylist()
+    decoded = [
+        None if each is None else base64.b64decode(each, validate=True) for each in texts
+    ]
+    return pa.array(decoded, pa.binary())
 
 
-def whole(value: Element) -> int:
-    """An integer."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"expected a whole number, actual {value!r}")
+def whole(elements: Elements) -> pa.Array:
+    """Integers that 64 bits with a sign hold."""
+    _expect(elements, [pa.int64()], "an integer of at most 63 bits and a sign")
+    return elements.part(pa.int64())
 
 
-def boolean(value: Element) -> bool:
+def boolean(elements: Elements) -> pa.Array:
     """True or false."""
-    if isinstance(value, bool):
-        return value
-    raise ValueError(f"expected true or false, actual {value!r}")
+    _expect(elements, [pa.bool_()], "true or false")
+    return elements.part(pa.bool_())
 
 
-def offset_time(value: Element) -> str:
+def offset_time(elements: Elements) -> pa.Array:
     """A time of day whose offset is in digits: some databases do not know Z."""
-    written = text(value)
-    return written[:-1] + "+00" if written.endswith(("Z", "z")) else written
+    return pc.replace_substring_regex(text(elements), r"[Zz]\z", "+00")
+
+
+def _expect(elements: Elements, types: Sequence[pa.DataType], what: str) -> None:
+    for part in elements.parts:
+        if part.type not in types and part.null_count < len(part):
+            actual = part.drop_null()[0].as_py()
+            raise ValueError(f"expected {what}, actual {actual!r}")
+
+
+def _united(parts: Sequence[pa.Array], elements: Elements, type_: pa.DataType) -> pa.Array:
+    """One array of parts that do not overlap."""
+    if not parts:
+        return pa.nulls(elements.length, type_)
+    return parts[0] if len(parts) == 1 else pc.coalesce(*parts)
+
+
+def _text(part: pa.Array) -> pa.Array:
+    """Bytes are JSON; booleans and integers are written by Arrow as JSON writes them."""
+    return _dumped(part) if part.type == pa.float64() else part.cast(pa.string())
+
+
+def _dumped(part: pa.Array) -> pa.Array:
+    """Doubles and text where others stand beside them: few columns have them."""
+    texts = [None if each is None else json.dumps(each) for each in part.to_pylist()]
+    return pa.array(texts, pa.string())

@@ -11,9 +11,10 @@ from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form
 from connectors.sql import values
-from connectors.sql.columns import Column, Kind, Row
+from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
 TYPES: Mapping[Kind, str] = {
@@ -91,13 +92,13 @@ class SQLite:
             while rows := cursor.fetchmany(BATCH):
                 yield from rows
 
-    def fill(self, table: Name, columns: Sequence[Column], rows: Sequence[Row]) -> None:
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
         """Errors: InvalidUsage for a value that is not of its column's kind."""
         marks = ", ".join("?" * len(columns))
         sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
-        converted = values.rows_of(columns, rows, CONVERTS)
+        rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))
         with translated(sql), self._began("BEGIN"):
-            self.connection.executemany(sql, converted)
+            self.connection.executemany(sql, rows)
 
     def columns_of(self, table: Name) -> Mapping[str, Existing]:
         """From SQLite's own catalog."""

@@ -97,7 +97,7 @@ SLICES = st.lists(st.tuples(BOUND, BOUND), max_size=20)
 
 @given(SLICES, SLICES, st.booleans())
 def test_slices_are_those_of_the_wire(keys, documents, unknown):
-    """As the library of Protocol Buffers reads and writes them, with fields that nobody knows."""
+    """As the library of Protocol Buffers reads and writes them, also unknown fields."""
     fields = {"packed_keys": keys, "docs_json": documents}
     store = TransactionRequest.Store(arena=b"abc", binding=7)
     for name, pairs in fields.items():

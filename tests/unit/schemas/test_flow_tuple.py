@@ -125,8 +125,8 @@ def test_what_the_protocol_does_not_have_is_refused(packed):
 
 def test_a_wrong_tuple_among_many_is_named():
     good = [flow_tuple.pack([1, "a"]), flow_tuple.pack([2, "b"])]
-    assert flow_tuple.unpack_all(good, 2) == [(1, "a"), (2, "b")]
+    assert flow_tuple.unpack_some(good, [0, 1], 2) == [(1, "a"), (2, "b")]
     with pytest.raises(MalformedTuple, match="tuple 1: cannot unpack 0x99"):
-        flow_tuple.unpack_all([good[0], b"\x99", good[1]], 2)
+        flow_tuple.unpack_some([good[0], b"\x99", good[1]], range(3), 2)
     with pytest.raises(MalformedTuple, match="tuple 2: expected 2 elements, actual 1"):
-        flow_tuple.unpack_all([*good, flow_tuple.pack([1])], 2)
+        flow_tuple.unpack_some([*good, flow_tuple.pack([1])], range(3), 2)

@@ -208,7 +208,11 @@ def test_a_value_is_kept_as_its_column_has_it(
 @pytest.mark.parametrize(
     ("column", "value", "error"),
     [
-        (Column(name="v", types=("integer",)), 2**63, "SQLite refuses INSERT .*too large"),
+        (
+            Column(name="v", types=("integer",)),
+            2**63,
+            "column v: expected an integer of at",
+        ),
         (Column(name="v", types=("number",)), "x", "column v: expected a number, actual 'x'"),
         (Column(name="v", base64=True), "!", "column v: "),
     ],
