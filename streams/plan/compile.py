@@ -10,6 +10,7 @@ from streams.plan import json as plans
 from streams.plan.analyses.temporal import refuse_elsewhere
 from streams.plan.bind import mutual
 from streams.plan.bind.binder import Binder, binder
+from streams.plan.bind.casts import refuse_casts
 from streams.plan.bind.orders import Ordered
 from streams.plan.bind.query import bind, bind_shown
 from streams.plan.bind.refusals import refuse, refuse_today, refuse_types, refuse_unstable
@@ -195,6 +196,7 @@ def _bind(
     # Words like current_date, and macros, turn into functions only when they are bound.
     refuse_unstable(_functions(answer.plan))
     refuse_today(answer.plan)
+    refuse_casts(answer.plan, bound.computable)
     names = {name.lower(): (name, relation.id) for name, relation in known.items()}
     found = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
     rows = _described(found.rows, {each.id: each for each in known.values()})
