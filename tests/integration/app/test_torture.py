@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from streams.app.torture.nursery import Nursery
+from streams.app.torture.seat import Target
 from streams.app.torture.soak import Soak
 from streams.app.torture.worker import Plan
+from streams.ids import CapabilityId, CollectionId
 from streams.kafka.embedded import EmbeddedBroker
 from tests.support.processes import family, is_alive, settled
 
@@ -19,7 +21,8 @@ pytestmark = pytest.mark.integration
 
 
 def idle_plan(place: Path) -> Path:
-    """A worker that nobody answers: it waits until it is killed."""
+    """A worker that no broker answers: it waits until it is killed."""
+    target = Target(CollectionId("c"), "nowhere", CapabilityId("r"), CapabilityId("w"))
     plan = Plan(
         name="writer0",
         roles=("writer",),
@@ -28,7 +31,7 @@ def idle_plan(place: Path) -> Path:
         namespace="nowhere",
         journal=str(place / "journal"),
         skew_ms=0,
-        targets=(),
+        targets=(target,),
     )
     plan.save(place / "plan.json")
     assert json.loads((place / "plan.json").read_text())["name"] == "writer0"
@@ -45,6 +48,7 @@ def test_workers_are_killed_and_do_not_outlive_their_nursery(tmp_path: Path) -> 
         assert not is_alive(first)
         (left,) = family(second)
     settled([left])
+    assert "the process ended" not in (tmp_path / "journal").read_text()
 
 
 @pytest.mark.long
