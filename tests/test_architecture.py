@@ -148,7 +148,7 @@ ALLOWED_BASES = {
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
     "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn",
     "UnixStreamServer", "ThreadingHTTPServer", "ThreadingUnixStreamServer",
-    "BaseModel", "Resource",
+    "BaseModel", "Resource", "FileDatabase",
 }  # fmt: skip
 
 

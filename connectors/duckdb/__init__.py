@@ -4,7 +4,8 @@ Types are DuckDB's own, except for exact numbers of any scale, which are text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import ClassVar
 
 import duckdb
 import pyarrow as pa
@@ -14,7 +15,8 @@ from connectors.config import STRICT, form
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
-from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from connectors.sql.dialect import Database, Dialect, Name, double_quoted
+from connectors.sql.file_database import FileDatabase
 from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
@@ -43,7 +45,6 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(
     Kind.TIME: values.offset_time,
 }
 WIDER = frozenset({("BIGINT", "DOUBLE"), ("BIGINT", "VARCHAR"), ("UUID", "VARCHAR")})
-BATCH = 1024
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -85,57 +86,6 @@ ORDER BY c.column_index
 """
 
 
-class DuckDB:
-    """A connection; a statement outside of a transaction is one of its own."""
-
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self.connection = connection
-
-    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if DuckDB refuses a value or row, Determinate."""
-        with translated(sql):
-            rows = self.connection.execute(sql, list(values)).fetchall()
-        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
-
-    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
-        """Errors: Determinate."""
-        with translated(sql):
-            cursor = self.connection.execute(sql, list(values))
-            while rows := cursor.fetchmany(BATCH):
-                yield from rows
-
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
-        sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
-        arrays = values.arrays_of(columns, data, CONVERTS)
-        with translated(sql):
-            rows = pa.table(arrays, names=[column.name for column in columns])
-            self.connection.register("slackwater_rows", rows)
-            self.connection.execute(sql)
-            self.connection.unregister("slackwater_rows")
-
-    def columns_of(self, table: Name) -> Mapping[str, Existing]:
-        """From DuckDB's own catalog."""
-        rows = self.select(COLUMNS, [table[-1]])
-        return {
-            str(name): Existing(type=str(type_), nullable=bool(nullable), key=bool(key))
-            for name, type_, nullable, key in rows
-        }
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Two sessions that change the same row: the second fails."""
-        with translated("BEGIN"):
-            self.connection.execute("BEGIN")
-        try:
-            yield
-        except BaseException:
-            self.connection.execute("ROLLBACK")
-            raise
-        with translated("COMMIT"):
-            self.connection.execute("COMMIT")
-
-
 @contextmanager
 def translated(sql: str) -> Iterator[None]:
     """DuckDB's errors as ours."""
@@ -151,6 +101,35 @@ def translated(sql: str) -> Iterator[None]:
         raise InvalidUsage(f"DuckDB refuses {sql}: {error}") from error
     except duckdb.Error as error:
         raise Determinate(f"DuckDB cannot do {sql}: {error}") from error
+
+
+class DuckDB(FileDatabase[duckdb.DuckDBPyConnection]):
+    """A connection; of two sessions that change the same row, the second fails."""
+
+    error: ClassVar[type[Exception]] = duckdb.Error
+    catalog = COLUMNS
+    begin = "BEGIN"
+
+    @staticmethod
+    def translated(sql: str) -> AbstractContextManager[None]:
+        """See `translated`."""
+        return translated(sql)
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if DuckDB refuses a value or row, Determinate."""
+        with translated(sql):
+            rows = self.connection.execute(sql, list(values)).fetchall()
+        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
+
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+        """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
+        sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
+        arrays = values.arrays_of(columns, data, CONVERTS)
+        with translated(sql):
+            rows = pa.table(arrays, names=[column.name for column in columns])
+            self.connection.register("slackwater_rows", rows)
+            self.connection.execute(sql)
+            self.connection.unregister("slackwater_rows")
 
 
 @contextmanager

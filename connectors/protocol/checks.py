@@ -20,6 +20,7 @@ from connectors.protocol.violations import (
 )
 from schemas.blobs import Blobs
 from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_hash import FIRST, LAST, hash_slices
 from schemas.flow_tuple import MalformedTuple
 
 
@@ -90,6 +91,22 @@ def check_tuples(what: str, tuples: Tuples, width: int) -> None:
         tuples.columns(width)
     except MalformedTuple as error:
         broken(Side.DRIVER, Rule.TUPLE, f"{what}: {error}")
+
+
+def check_range(what: str, packed: Blobs, key_begin: int, key_end: int) -> None:
+    """Errors: Violation by the driver if a key's hash is not in a range, ends included."""
+    if (key_begin, key_end) == (FIRST, LAST):
+        return
+    offsets = packed.offsets
+    hashes = hash_slices(packed.arena, offsets[:-1], offsets[1:])
+    inside = (hashes >= key_begin) & (hashes <= key_end)
+    if not inside.all():
+        index = int(np.argmin(inside))
+        detail = (
+            f"{what}: key {index}: expected a hash from {key_begin:08x} to {key_end:08x},"
+            f" actual {int(hashes[index]):08x} of {some([packed[index]])}"
+        )
+        broken(Side.DRIVER, Rule.KEY_RANGE, detail)
 
 
 def check_documents(side: Side, what: str, documents: Sequence[bytes]) -> None:

@@ -35,6 +35,7 @@ from connectors.protocol.messages import (
 )
 from connectors.protocol.specs import Bound, bounds_of
 from connectors.protocol.violations import Rule, Side, broken, driver_holds
+from schemas.flow_hash import FIRST, LAST
 
 
 class Phase(Enum):
@@ -110,6 +111,8 @@ class Session:
     """How many were begun."""
     loads: int = 0
     """Messages of the load phase that were taken."""
+    range: tuple[int, int] = (FIRST, LAST)
+    """Of the hashes of keys, both ends inclusive."""
     bindings: tuple[Bound, ...] = ()
     keys: list[Keys] = field(default_factory=list)
 
@@ -168,6 +171,7 @@ class Session:
 
         def change() -> None:
             self.bindings, self.extensions = bindings, message.extensions
+            self.range = (message.key_begin, message.key_end)
             self.keys = [Keys() for _ in bindings]
 
         return change
@@ -179,6 +183,7 @@ class Session:
             broken(Side.DRIVER, Rule.DELTA, detail)
         checks.check_tuples("Load", message.keys, len(bound.keys))
         keys, packed = self.keys[message.binding], message.keys.packed
+        checks.check_range("Load", packed, *self.range)
         checks.check_once(Side.DRIVER, Rule.LOADED_ONCE, "Load", packed, keys.seen)
         if self.side is Side.DRIVER:
             checks.check_not_committing(packed, keys.committing)
@@ -214,6 +219,7 @@ class Session:
         bound = checks.binding(Side.DRIVER, "Store", message.binding, self.bindings)
         checks.check_store(message, bound, self.extensions)
         keys = self.keys[message.binding]
+        checks.check_range("Store", message.keys.packed, *self.range)
         packed = () if bound.delta else message.keys.packed
         checks.check_once(Side.DRIVER, Rule.STORED_ONCE, "Store", packed, keys.stored)
         return partial(keys.stored.update, packed)

@@ -30,6 +30,8 @@ class Rule(StrEnum):
     """A version is not empty, and is the one that was applied."""
     RANGE = "range"
     """A key range begins before it ends."""
+    KEY_RANGE = "key-range"
+    """A key that is loaded or stored lies in the range that was opened."""
     EXTENSION = "extension"
     """Only what a connector offered, and a driver opened with, is used."""
     BINDING = "binding"

@@ -5,7 +5,8 @@ SQLite has few types: times, UUIDs, exact numbers and JSON are text, booleans ar
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from typing import ClassVar
 
 from pydantic import BaseModel, Field
 
@@ -13,7 +14,8 @@ from connectors.config import STRICT, form
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
-from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
+from connectors.sql.dialect import Database, Dialect, Name, double_quoted
+from connectors.sql.file_database import FileDatabase
 from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
@@ -38,8 +40,6 @@ CONVERTS: Mapping[Kind, values.Convert] = dict.fromkeys(TYPES, values.text) | {
     Kind.BYTES: values.binary,
     Kind.JSON: values.json_text,
 }
-BATCH = 1024
-"""Rows of a query that are fetched together."""
 
 
 class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
@@ -74,62 +74,6 @@ DIALECT = Dialect(
 )
 
 
-class SQLite:
-    """A connection; transactions are begun and ended by us."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
-
-    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if a constraint is broken, Determinate for the rest."""
-        with translated(sql):
-            return self.connection.execute(sql, values).rowcount
-
-    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
-        """Errors: Determinate."""
-        with translated(sql):
-            cursor = self.connection.execute(sql, values)
-            while rows := cursor.fetchmany(BATCH):
-                yield from rows
-
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """Errors: InvalidUsage for a value that is not of its column's kind."""
-        marks = ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
-        rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))
-        with translated(sql), self._began("BEGIN"):
-            self.connection.executemany(sql, rows)
-
-    def columns_of(self, table: Name) -> Mapping[str, Existing]:
-        """From SQLite's own catalog."""
-        rows = self.select(
-            'SELECT name, type, "notnull", pk FROM pragma_table_info(?)', [table[-1]]
-        )
-        return {
-            str(name): Existing(type=str(type_), nullable=not strict, key=bool(key))
-            for name, type_, strict, key in rows
-        }
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Waits for whoever writes; SQLite has one writer at a time."""
-        with self._began("BEGIN IMMEDIATE"):
-            yield
-
-    @contextmanager
-    def _began(self, begin: str) -> Iterator[None]:
-        with translated(begin):
-            self.connection.execute(begin)
-        try:
-            yield
-        except BaseException:
-            if self.connection.in_transaction:  # a full disk has rolled back already
-                self.connection.execute("ROLLBACK")
-            raise
-        with translated("COMMIT"):
-            self.connection.execute("COMMIT")
-
-
 @contextmanager
 def translated(sql: str) -> Iterator[None]:
     """SQLite's errors as ours."""
@@ -139,6 +83,32 @@ def translated(sql: str) -> Iterator[None]:
         raise InvalidUsage(f"SQLite refuses {sql}: {error}") from error
     except sqlite3.Error as error:
         raise Determinate(f"SQLite cannot do {sql}: {error}") from error
+
+
+class SQLite(FileDatabase[sqlite3.Connection]):
+    """A connection; there is one writer at a time, and who begins waits for it."""
+
+    error: ClassVar[type[Exception]] = sqlite3.Error
+    catalog = 'SELECT name, type, NOT "notnull", pk FROM pragma_table_info(?)'
+    begin = "BEGIN IMMEDIATE"
+
+    @staticmethod
+    def translated(sql: str) -> AbstractContextManager[None]:
+        """See `translated`."""
+        return translated(sql)
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if a constraint is broken, Determinate for the rest."""
+        with translated(sql):
+            return self.connection.execute(sql, values).rowcount
+
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+        """Errors: InvalidUsage for a value that is not of its column's kind."""
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
+        rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))
+        with translated(sql), self.began("BEGIN"):
+            self.connection.executemany(sql, rows)
 
 
 @contextmanager

@@ -279,3 +279,28 @@ def test_a_session_that_freezes_in_a_commit_is_ended(on_postgres: Endpoint) -> N
     with postgres_connector.connect({}, config) as database:
         shown = database.select("SHOW idle_in_transaction_session_timeout")
         assert [list(row) for row in shown] == [["1min"]]
+
+
+def test_a_fatal_error_of_duckdb_is_told_and_not_that_nothing_is_left(
+    memory_path: Path, monkeypatch: Any
+) -> None:
+    """After it every statement fails, ROLLBACK too."""
+    config = duckdb_connector.Config(path=str(memory_path / "test.duckdb"))
+    with duckdb_connector.connect(config) as database:
+        assert isinstance(database, duckdb_connector.DuckDB)
+        monkeypatch.setattr(database, "connection", Dying(database.connection))
+        with pytest.raises(Determinate, match="the disk is gone"), database.transaction():
+            database.execute("INSERT INTO t VALUES (1)")
+
+
+class Dying:
+    """A connection that takes BEGIN, and nothing after it."""
+
+    def __init__(self, connection: Any) -> None:
+        self.connection = connection
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        if sql == "BEGIN":
+            return self.connection.execute(sql)
+        gone = "the disk is gone" if sql.startswith("INSERT") else "database is invalidated"
+        raise duckdb.FatalException(gone)
