@@ -4,7 +4,8 @@ A property has a title, a sentence and its place in a form; what is secret is ma
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
@@ -46,3 +47,48 @@ def schema_text(model: type[BaseModel]) -> str:
     schema: Mapping[str, object] = model.model_json_schema()
     root = {name: value for name, value in schema.items() if name != "additionalProperties"}
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **root})
+
+
+REFERENCES = ("env:", "file:")
+
+
+def secret(environment: Mapping[str, str], text: str) -> str:
+    """A secret, or what it refers to. Errors: InvalidUsage if that is not there."""
+    kind, _, place = text.partition(":")
+    if kind == "env":
+        if place not in environment:
+            raise InvalidUsage(f"expected the environment variable {place}, actual none")
+        return environment[place]
+    if kind == "file":
+        try:
+            return Path(place).read_text().strip()
+        except OSError as error:
+            raise InvalidUsage(f"expected a secret in {place}: {error}") from error
+    return text
+
+
+def resolved(environment: Mapping[str, str], value: JsonValue) -> JsonValue:
+    """A configuration with what its references refer to. Errors: as `secret`."""
+    match value:
+        case dict():
+            return {name: resolved(environment, each) for name, each in value.items()}
+        case list():
+            return [resolved(environment, each) for each in value]
+        case str():
+            return secret(environment, value)
+        case _:
+            return value
+
+
+def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
+    """Where a configuration has a secret itself, as its JSON Schema marks them."""
+    if not isinstance(schema, dict):
+        return
+    if isinstance(value, str) and schema.get("secret") is True:
+        if value and not value.startswith(REFERENCES):
+            yield where
+        return
+    properties = schema.get("properties")
+    if isinstance(value, dict) and isinstance(properties, dict):
+        for name, each in value.items():
+            yield from exposed(properties.get(name), each, f"{where}.{name}")

@@ -138,6 +138,7 @@ DOORS: dict[str, set[str]] = {
     "pydantic": {"connectors"},
     "sqlite3": {"connectors.sqlite"},
     "psycopg": {"connectors.postgres"},
+    "yaml": {"streams.app.materialize"},
 }
 
 ALLOWED_BASES = {

@@ -7,13 +7,12 @@ configuration: `env:NAME` and `file:PATH` say where it is.
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 import psycopg
 from psycopg.types.string import TextLoader
 from pydantic import BaseModel, Field
 
-from connectors.config import STRICT, form
+from connectors.config import STRICT, form, secret
 from connectors.postgres.copying import copy_text
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
@@ -231,21 +230,6 @@ def connect(environment: Mapping[str, str], config: Config) -> Iterator[Database
         yield Postgres(connection)
     finally:
         connection.close()
-
-
-def secret(environment: Mapping[str, str], text: str) -> str:
-    """A secret, or what it refers to. Errors: InvalidUsage if that is not there."""
-    kind, _, place = text.partition(":")
-    if kind == "env":
-        if place not in environment:
-            raise InvalidUsage(f"expected the environment variable {place}, actual none")
-        return environment[place]
-    if kind == "file":
-        try:
-            return Path(place).read_text().strip()
-        except OSError as error:
-            raise InvalidUsage(f"expected a secret in {place}: {error}") from error
-    return text
 
 
 def connector(environment: Mapping[str, str]) -> SqlConnector[Config, PostgresResource]:

@@ -31,6 +31,10 @@ TRIES = 5
 can pass, and where somebody waits for the end."""
 
 
+RELEASE_MS = 1_000
+"""The least time between two moves of the holds: each is a record in a log."""
+
+
 class Behind(InvalidUsage):
     """A binding stands still, so the task cannot catch up; the text says which and why."""
 
@@ -41,7 +45,7 @@ class Stopping(Protocol):
     def is_set(self) -> bool:
         """Whether it is."""
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout_s: float | None, /) -> bool:
         """Wait until it is, but not longer."""
 
 
@@ -90,6 +94,9 @@ class Runner:
         )
         self._stopping, self._report, self._crash = stopping, report, crash
         self._kernel = kernel or Kernel()
+        self._released_ms = 0
+        self._ahead: Transaction | None = None
+        """The next transaction, cut while one was being committed."""
         self.status = Status(task=task.task, stalls={})
 
     def run(self, *, until_caught_up: bool = False) -> Status:
@@ -130,6 +137,7 @@ class Runner:
             target = Timestamp(min(session.uppers)) if until_caught_up else None
             for transaction in self._transactions(session, target):
                 self._commit(session, transaction)
+            session.release()
             stream.finish()
         self._say(state="done" if until_caught_up else "stopped")
         return self.status
@@ -164,9 +172,6 @@ class Runner:
             elif found is None:
                 session.wait()
 
-    _ahead: Transaction | None = None
-    """The next transaction, cut while one was being committed."""
-
     def _is_due(self, transaction: Transaction) -> bool:
         limits, last_ms = self._task.limits, self.status.committed_ms
         if last_ms is None:
@@ -183,6 +188,9 @@ class Runner:
         self._ahead = session.gather()
         session.end(transaction)
         self._crash("after-commit")
+        if self._now_ms() - self._released_ms >= RELEASE_MS:
+            session.release()
+            self._released_ms = self._now_ms()
         begun = [each.frontier for each in transaction.positions if each.is_begun]
         self._say(
             time=Timestamp(max(begun) - 1),

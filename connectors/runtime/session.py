@@ -150,15 +150,16 @@ class Session:
         self.stream.send(messages.StartCommit())
 
     def end(self, transaction: Transaction) -> None:
-        """Wait for the commit, and give up what the endpoint has."""
+        """Wait for the commit."""
         self.stream.receive()
         if self.stream.session.extensions.acknowledge:
             self.stream.acknowledge()
         self.committed, self.is_first = transaction.positions, False
+
+    def release(self) -> None:
+        """Give up the changes that the endpoint has."""
         frontiers: dict[CollectionId, Timestamp] = {}
-        for collection, position in zip(
-            self.prepared.collections, transaction.positions, strict=True
-        ):
+        for collection, position in zip(self.prepared.collections, self.committed, strict=True):
             before = frontiers.get(collection, position.frontier)
             frontiers[collection] = min(before, position.frontier)
         self.following.release(frontiers)

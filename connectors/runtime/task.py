@@ -2,9 +2,10 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
-from connectors.config import STRICT
+from connectors.config import STRICT, problems
+from streams.errors import InvalidUsage
 
 Verify = Literal["never", "first", "always"]
 
@@ -52,3 +53,16 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     config: dict[str, JsonValue]
     bindings: list[BindingOf] = Field(min_length=1)
     limits: Limits = Limits()
+
+
+def parse(what: str, value: object) -> Materialization:
+    """A task of what a file held. Errors: InvalidUsage, which names each wrong property."""
+    if not isinstance(value, dict):
+        kind = "nothing" if value is None else type(value).__name__
+        raise InvalidUsage(
+            f"{what}: expected task, connector, config and bindings, actual {kind}"
+        )
+    try:
+        return Materialization.model_validate(value)
+    except ValidationError as error:
+        raise InvalidUsage(f"{what}: {problems(error)}") from error

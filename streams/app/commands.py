@@ -26,18 +26,22 @@ app.command()(sql)
 # The demo and the benchmarks load the engine, which takes seconds, and looking into shards
 # and storage load DuckDB: only where they are wanted, or where all commands are listed.
 wanted = asked_for(sys.argv[1:])
-if wanted in {"coordinator", "compaction", "storage"}:
+if wanted in {"coordinator", "compaction", "materialize", "storage"}:
     without_pandas()
 SERVICES = {"up", "sql", "coordinator", "replica", "compaction"}
-if wanted not in {*SERVICES, "storage", "shard", "topic"}:
+if wanted not in {*SERVICES, "storage", "shard", "topic", "connector"}:
+    from streams.app.materialize import command as materialize
+
+    app.add_typer(materialize.app, name="materialize")
+if wanted not in {*SERVICES, "storage", "shard", "topic", "materialize"}:
     from streams.app.connector import command as connector
 
     app.add_typer(connector.app, name="connector")
-if wanted not in {*SERVICES, "connector"}:
+if wanted not in {*SERVICES, "connector", "materialize"}:
     from streams.app.storage import storage
 
     app.command()(storage)
-if wanted not in {*SERVICES, "connector", "storage"}:
+if wanted not in {*SERVICES, "connector", "materialize", "storage"}:
     if wanted != "topic":
         from streams.app.shard import command as shard
 

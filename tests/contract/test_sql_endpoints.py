@@ -1,19 +1,14 @@
 """What is in the tables, over every SQL database that a connector of ours writes."""
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pytest
 
-from connectors import duckdb as duckdb_connector
-from connectors import postgres as postgres_connector
-from connectors import sqlite as sqlite_connector
 from connectors.protocol.building import Collection, Column
 from connectors.transport.failures import ConnectorFailed
-from tests.support.endpoints import Endpoint, write
+from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite, write
 from tests.support.materializing import NAMES, PAIRS
 
 ODD = Collection(
@@ -26,41 +21,6 @@ ODD = Collection(
         Column(name="ä;--"),
     ),
 )
-
-
-def on_sqlite(path: Path, _: Any) -> Endpoint:
-    file = str(path / "test.db")
-
-    def query(sql: str) -> list[Any]:
-        connection = sqlite3.connect(file, isolation_level=None)
-        try:
-            return connection.execute(sql).fetchall()
-        finally:
-            connection.close()
-
-    return Endpoint(connector=sqlite_connector.CONNECTOR, config={"path": file}, query=query)
-
-
-def on_duckdb(path: Path, _: Any) -> Endpoint:
-    file = str(path / "test.duckdb")
-
-    def query(sql: str) -> list[Any]:
-        with duckdb.connect(file) as connection:
-            return connection.execute(sql).fetchall()
-
-    return Endpoint(connector=duckdb_connector.CONNECTOR, config={"path": file}, query=query)
-
-
-def on_postgres(_: Path, request: Any) -> Endpoint:
-    server = request.getfixturevalue("postgres")
-    config = server.config()
-
-    def query(sql: str) -> list[Any]:
-        with server.connect(config["database"]) as connection:
-            cursor = connection.execute(sql.encode())
-            return list(cursor.fetchall()) if cursor.description else []
-
-    return Endpoint(connector=postgres_connector.connector({}), config=config, query=query)
 
 
 @pytest.fixture(params=[on_sqlite, on_duckdb, on_postgres])

@@ -20,13 +20,20 @@ Row = tuple[Any, ...]
 class Collections:
     """A broker in memory, a client that writes, and clients that read."""
 
-    def __init__(self) -> None:
-        self.broker = MemoryBroker(lambda: 1000)
+    def __init__(self, broker: Any = None, namespace: str = "sw") -> None:
+        self.broker = broker or MemoryBroker(lambda: 1000)
+        self.namespace = namespace
         self.shards = self.client()
 
     def client(self) -> Shards:
-        broker = self.broker
-        return Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: 1000, pump=True)
+        return Shards(
+            self.broker.logs,
+            self.broker.chunks,
+            self.broker.topics,
+            namespace=self.namespace,
+            now_ms=lambda: 1000,
+            pump=True,
+        )
 
     def create(self, id_: str, columns: Sequence[tuple[str, str]], **more: Any) -> None:
         description = Description(tuple(columns), **more)

@@ -1,10 +1,17 @@
 """Databases of the connectors' tests: one task in them, and what is in its tables."""
 
 import json
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import duckdb
+
+from connectors import duckdb as duckdb_connector
+from connectors import postgres as postgres_connector
+from connectors import sqlite as sqlite_connector
 from connectors import testing
 from connectors.driving import Driver
 from connectors.protocol import messages
@@ -69,6 +76,41 @@ class Endpoint:
 
     def kinds(self, collection: Collection, **options: Any) -> dict[str, str]:
         return {name: kind for name, (kind, _) in self.validate(collection, **options).items()}
+
+
+def on_sqlite(path: Path, _: Any) -> Endpoint:
+    file = str(path / "test.db")
+
+    def query(sql: str) -> list[Any]:
+        connection = sqlite3.connect(file, isolation_level=None)
+        try:
+            return connection.execute(sql).fetchall()
+        finally:
+            connection.close()
+
+    return Endpoint(connector=sqlite_connector.CONNECTOR, config={"path": file}, query=query)
+
+
+def on_duckdb(path: Path, _: Any) -> Endpoint:
+    file = str(path / "test.duckdb")
+
+    def query(sql: str) -> list[Any]:
+        with duckdb.connect(file) as connection:
+            return connection.execute(sql).fetchall()
+
+    return Endpoint(connector=duckdb_connector.CONNECTOR, config={"path": file}, query=query)
+
+
+def on_postgres(_: Path, request: Any) -> Endpoint:
+    server = request.getfixturevalue("postgres")
+    config = server.config()
+
+    def query(sql: str) -> list[Any]:
+        with server.connect(config["database"]) as connection:
+            cursor = connection.execute(sql.encode())
+            return list(cursor.fetchall()) if cursor.description else []
+
+    return Endpoint(connector=postgres_connector.connector({}), config=config, query=query)
 
 
 def failing(constraints: dict[str, Any]) -> Sequence[str]:

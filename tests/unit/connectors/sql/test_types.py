@@ -14,7 +14,7 @@ import pytest
 from connectors import duckdb as duckdb_connector
 from connectors import postgres as postgres_connector
 from connectors import testing
-from connectors.postgres import secret
+from connectors.config import secret
 from connectors.protocol import messages, seed
 from connectors.protocol.building import Collection, Column
 from connectors.transport.failures import ConnectorFailed

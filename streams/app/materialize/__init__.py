@@ -1,0 +1,1 @@
+"""`slackwater materialize`: collections kept in databases, from the brokers alone."""

@@ -1,0 +1,169 @@
+"""`slackwater materialize`: follow collections into an endpoint. Needs nothing but brokers."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from streams.app.failing import NO_ENVIRONMENT, failed
+from streams.app.printer import WIDE
+from streams.app.reaching import expect_answer
+from streams.app.services import now_ms
+from streams.app.signals import Stop, noted, unfinished
+from streams.app.where import Where, placed
+from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.kafka.client.broker import KafkaBroker
+from streams.storage.client.directory import CATALOG_ID
+from streams.storage.client.shards import Shards, fresh_uuid
+
+if TYPE_CHECKING:
+    from connectors.runtime.runner import Status
+    from connectors.runtime.task import Materialization
+
+app = typer.Typer(
+    name="materialize",
+    help=(
+        "Keep collections in a database, exactly once, all of them at one time. Needs only the"
+        " brokers: neither coordinator nor replica.\n\n"
+        "Exit codes: 0 done, 1 failed, 2 usage, 3 no environment or no broker."
+    ),
+    no_args_is_help=True,
+)
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="The task, as YAML."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Brokers, and a client of their shards."""
+
+    broker: KafkaBroker
+    shards: Shards
+    namespace: str
+
+
+@app.callback()
+def materialize() -> None:
+    """Keep collections in a database."""
+
+
+@app.command()
+@placed
+def run(
+    where: Where,
+    file: File,
+    *,
+    until_caught_up: Annotated[
+        bool,
+        typer.Option(
+            "--until-caught-up", help="End once the tables have all that is there now."
+        ),
+    ] = False,
+) -> None:
+    """Follow the collections of a task into its endpoint, until Ctrl-C.
+
+    Run it again after whatever has happened: it goes on where the endpoint says it is.
+
+    Examples:
+        slackwater materialize run shop.yaml
+        slackwater materialize run shop.yaml --until-caught-up --json
+    """
+    from streams.app.materialize import file as files  # noqa: PLC0415  DuckDB, where it is wanted
+
+    with noted() as stopping, ExitStack() as stack:
+        try:
+            task = files.read(file)
+        except InvalidUsage as error:
+            raise failed(error, as_json=where.as_json) from error
+        try:
+            place = stack.enter_context(placed_at(where))
+        except (InvalidUsage, Determinate) as error:
+            raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
+        try:
+            status = followed(place, task, where, stopping, until_caught_up=until_caught_up)
+        except SlackwaterError as error:
+            raise failed(error, as_json=where.as_json) from error
+    if until_caught_up and status.state != "done":
+        raise unfinished(stopping.number)
+
+
+def followed(
+    place: Place,
+    task: "Materialization",
+    where: Where,
+    stopping: Stop,
+    *,
+    until_caught_up: bool,
+) -> "Status":
+    """Run the task. Errors: InvalidUsage and whatever ends it."""
+    from connectors.runtime.runner import Runner  # noqa: PLC0415
+    from streams.app.connector.choice import OURS, driver_of  # noqa: PLC0415
+    from streams.app.materialize import file as files  # noqa: PLC0415
+    from streams.app.materialize.shown import shown  # noqa: PLC0415
+
+    def id_of(name: str) -> str:
+        return named_id(place, name)
+
+    console = Console() if sys.stdout.isatty() else Console(width=WIDE)
+    task = files.named(task, id_of)
+    with driver_of(task.connector) as driver, shown(console, is_json=where.as_json) as screen:
+        is_ours = task.connector in OURS
+        runner = Runner(
+            files.with_secrets(task, driver, os.environ, is_ours=is_ours),
+            driver,
+            place.shards,
+            now_ms=now_ms,
+            stopping=stopping,
+            report=screen.show,
+        )
+        return runner.run(until_caught_up=until_caught_up)
+
+
+def named_id(place: Place, name: str) -> str:
+    """The id of a collection that is named so in the catalog; any other name is an id."""
+    if CATALOG_ID.fullmatch(name):
+        return name
+    from streams.adapter.catalog_log import CatalogLog  # noqa: PLC0415  loads the SQL parser
+    from streams.adapter.coordinator import catalog_topic  # noqa: PLC0415
+
+    topic = catalog_topic(place.namespace)
+    if place.broker.topics.describe(topic) is None:
+        return name
+    catalog = CatalogLog(place.broker.logs, topic, fresh_uuid)
+    try:
+        items = [each for each in catalog.sync().ordered() if each.kind != "sink"]
+    finally:
+        catalog.close()
+    return next((str(each.id) for each in items if each.name == name), name)
+
+
+@contextmanager
+def placed_at(where: Where) -> Iterator[Place]:
+    """The brokers that the options name. Errors: InvalidUsage, Determinate."""
+    settings, namespace = where.resolve()
+    broker = KafkaBroker(settings)
+    try:
+        expect_answer(broker.topics, settings.bootstrap)
+        shards = Shards(
+            broker.logs,
+            broker.chunks,
+            broker.topics,
+            namespace=namespace,
+            now_ms=now_ms,
+            pump=True,
+        )
+        try:
+            yield Place(broker, shards, namespace)
+        finally:
+            shards.close()
+    finally:
+        broker.close()

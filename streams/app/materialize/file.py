@@ -1,0 +1,54 @@
+"""A materialization in a file: YAML, or JSON, which is YAML too. It holds no secrets.
+
+`env:NAME` or `file:PATH` in the configuration stands for what is found there. Connectors of
+ours look it up when they connect, so that no secret reaches the endpoint's own tables; for
+others it is done here.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+
+from connectors.config import exposed, resolved
+from connectors.driving import Driver
+from connectors.runtime.task import Materialization, parse
+from schemas.materialize_pb2 import SpecRequest
+from streams.errors import InvalidUsage
+
+
+def read(path: Path) -> Materialization:
+    """Errors: InvalidUsage, which says where the file is wrong."""
+    try:
+        value = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InvalidUsage(f"{path}: expected YAML: {error}") from error
+    return parse(str(path), value)
+
+
+def named(task: Materialization, id_of: Callable[[str], str]) -> Materialization:
+    """The task with the id of each collection in place of its name."""
+    bindings = [
+        each.model_copy(update={"collection": id_of(each.collection)}) for each in task.bindings
+    ]
+    return task.model_copy(update={"bindings": bindings})
+
+
+def with_secrets(
+    task: Materialization, driver: Driver, environment: Mapping[str, str], *, is_ours: bool
+) -> Materialization:
+    """The task as the connector is given it.
+
+    Errors: InvalidUsage if the file holds a secret itself, or a reference leads nowhere.
+    """
+    schema = json.loads(driver.spec(SpecRequest()).endpoint_spec_schema_json)
+    places = list(exposed(schema, task.config, "config"))
+    if places:
+        raise InvalidUsage(
+            f"{', '.join(places)}: expected env:NAME or file:PATH, actual the secret itself,"
+            " which must not be in a file of a task"
+        )
+    if is_ours:
+        return task
+    return task.model_copy(update={"config": resolved(environment, task.config)})

@@ -1,0 +1,164 @@
+"""A task over collections in memory, in every SQL database that a connector of ours writes."""
+
+import dataclasses
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.protocol.messages import Extensions
+from connectors.runtime.runner import Runner
+from connectors.runtime.session import Drifted
+from connectors.runtime.task import Materialization
+from tests.support.collections import Collections
+from tests.support.endpoints import Endpoint, on_duckdb, on_postgres, on_sqlite
+
+PRICES = (("item", "VARCHAR"), ("price", "BIGINT"))
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture(params=[on_sqlite, on_duckdb, on_postgres])
+def endpoint(request: Any, memory_path: Path) -> Endpoint:
+    made: Endpoint = request.param(memory_path, request)
+    return made
+
+
+@pytest.fixture
+def collections() -> Any:
+    made = Collections()
+    yield made
+    made.close()
+
+
+def catch_up(
+    endpoint: Endpoint,
+    collections: Collections,
+    bindings: list[dict[str, Any]],
+    **more: Any,
+) -> None:
+    crash = more.pop("crash", lambda _: None)
+    task = {
+        "task": "shop",
+        "connector": "ours",
+        "config": endpoint.config,
+        "bindings": bindings,
+        "limits": {"every_ms": 0, "idle_ms": 0, "rows": 2},
+    }
+    runner = Runner(
+        Materialization.model_validate(task),
+        endpoint.driver,
+        collections.client(),
+        now_ms=lambda: 1000,
+        stopping=threading.Event(),
+        crash=crash,
+    )
+    runner.run(until_caught_up=True)
+
+
+@pytest.mark.parametrize("endpoint", [on_sqlite, on_postgres], indirect=True)
+def test_a_crash_at_any_commit_loses_and_repeats_nothing(
+    endpoint: Endpoint, collections: Collections
+) -> None:
+    collections.create("u1", PRICES, keys=("item",))
+    bindings = [
+        {"collection": "u1", "resource": {"table": "prices"}},
+        {"collection": "u1", "resource": {"table": "log", "delta_updates": True}},
+    ]
+    for time in range(11, 20):
+        rows = [(f"i{time % 4}", time, time, 1)]
+        rows += [(f"i{time % 4}", time - 4, time, -1)] if time > 14 else []
+        collections.append("u1", time + 1, rows)
+    places = ["before-commit", "in-commit", "after-commit"]
+    for number in range(6):
+        left = [number // 3]
+
+        def crash(at: str, number: int = number, left: list[int] = left) -> None:
+            left[0] -= at == places[number % 3]
+            if left[0] < 0:
+                raise Crash
+
+        with pytest.raises(Crash):
+            catch_up(endpoint, collections, bindings, crash=crash)
+        ((held,),) = endpoint.query("SELECT read_through FROM slackwater_checkpoints")
+        at = {int(each["readThrough"]) for each in json.loads(held).get("sources", {}).values()}
+        assert len(at) < 2, "both tables are at one time"
+        total = endpoint.query("SELECT sum(price), count(*) FROM prices")
+        logged = "SELECT sum(price * slackwater_diff), sum(slackwater_diff) FROM log"
+        assert [tuple(each or 0 for each in row) for row in total] == [
+            tuple(int(each or 0) for each in row) for row in endpoint.query(logged)
+        ]
+    catch_up(endpoint, collections, bindings)
+    assert endpoint.query("SELECT item, price FROM prices ORDER BY item") == [
+        ("i0", 16),
+        ("i1", 17),
+        ("i2", 18),
+        ("i3", 19),
+    ]
+    assert endpoint.query("SELECT count(*) FROM log") == [(14,)]
+
+
+TYPES = {
+    "BIGINT": 7,
+    "UBIGINT": 2**64 - 1,
+    "DOUBLE": 0.5,
+    "FLOAT": 0.25,
+    "BOOLEAN": True,
+    "VARCHAR": "a'b\"c",
+    "DECIMAL(18, 3)": None,
+    "INTEGER[]": [1, None],
+    "STRUCT(a INTEGER, b VARCHAR)": {"a": 1, "b": "x"},
+    "BLOB": b"\x00\xff",
+}
+
+
+def test_values_of_all_kinds_arrive(endpoint: Endpoint, collections: Collections) -> None:
+    columns = [("id", "BIGINT"), *((f"c {n}", kind) for n, kind in enumerate(TYPES))]
+    collections.create("u1", columns, keys=("id",))
+    collections.append(
+        "u1", 21, [(1, *TYPES.values(), 11, 1), (2, *[None] * len(TYPES), 11, 1)]
+    )
+    bindings = [{"collection": "u1", "resource": {"table": "t"}}]
+    catch_up(endpoint, collections, bindings)
+    first, second = endpoint.query("SELECT * FROM t ORDER BY id")
+    assert int(first[2]) == 2**64 - 1
+    assert tuple(first[3:7]) == (0.5, 0.25, True, "a'b\"c")
+    assert first[10] == b"\x00\xff" or bytes(first[10]) == b"\x00\xff"
+    assert second[1:-1] == (None,) * len(TYPES)
+    collections.append("u1", 31, [(1, *TYPES.values(), 22, -1)])
+    catch_up(endpoint, collections, bindings)
+    assert endpoint.query("SELECT id FROM t") == [(2,)]
+
+
+def test_without_deletes_documents_say_that_they_are_gone(
+    memory_path: Path, request: Any, collections: Collections
+) -> None:
+    endpoint = on_sqlite(memory_path, request)
+    endpoint.connector = dataclasses.replace(endpoint.connector, extensions=Extensions())
+    collections.create("u1", PRICES, keys=("item",))
+    bindings = [{"collection": "u1", "resource": {"table": "t"}}]
+    states = []
+    for time, rows in enumerate(
+        [[("a", 1, 11, 1), ("b", 1, 11, 1)], [("a", 1, 12, -1)], [("a", 2, 13, 1)], []], 11
+    ):
+        collections.append("u1", time + 1, rows)
+        catch_up(endpoint, collections, bindings)
+        documents = endpoint.query("SELECT flow_document FROM t ORDER BY item")
+        parsed = [json.loads(text) for (text,) in documents]
+        states.append([(each["price"], each["_meta"]["op"]) for each in parsed])
+    assert states == [
+        [(1, "c"), (1, "c")],
+        [(1, "d"), (1, "c")],
+        [(2, "u"), (1, "c")],
+        [(2, "u"), (1, "c")],
+    ]
+    endpoint.query("DELETE FROM t WHERE item = 'a'")
+    collections.append("u1", 21, [("a", 2, 15, -1)])
+    with pytest.raises(
+        Drifted, match=r't: expected \{"item": "a", "price": 2\}, actual no row'
+    ):
+        catch_up(endpoint, collections, bindings)

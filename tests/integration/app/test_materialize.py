@@ -1,0 +1,94 @@
+"""`slackwater materialize` on a real broker, killed in the middle, into a file of SQLite."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+from tests.support.collections import Collections
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(200)]
+
+TASK = """
+task: shop
+connector: sqlite
+config: {path: %s}
+bindings:
+  - collection: totals
+    resource: {table: totals}
+  - collection: totals
+    resource: {table: log, delta_updates: true}
+limits: {rows: 1, every_ms: 20}
+"""
+
+
+@pytest.fixture
+def collections(broker: EmbeddedBroker) -> Iterator[Collections]:
+    kafka = KafkaBroker(ClientSettings(broker.bootstrap))
+    made = Collections(kafka, f"mat{uuid.uuid4().hex[:8]}")
+    yield made
+    made.close()
+    kafka.close()
+
+
+def write(collections: Collections, times: range) -> None:
+    """A row a time: key n % 5 goes from n - 5 to n."""
+    came = [(time % 5, time, time, 1) for time in times]
+    went = [(time % 5, time - 5, time, -1) for time in times if time >= 15]
+    collections.append("u1", times[-1] + 1, [*came, *went])
+
+
+def test_it_goes_on_where_it_was_killed(
+    broker: EmbeddedBroker, collections: Collections, tmp_path: Path
+) -> None:
+    collections.create("u1", (("key", "BIGINT"), ("total", "BIGINT")), keys=("key",))
+    write(collections, range(10, 40))
+    file, database = tmp_path / "shop.yaml", tmp_path / "shop.db"
+    file.write_text((TASK % database).replace("totals\n    res", "u1\n    res"))
+    where = ["--brokers", broker.bootstrap, "--namespace", collections.namespace, "--json"]
+    command = [sys.executable, "-m", "streams.app.main", "materialize", "run", str(file)]
+    with subprocess.Popen([*command, *where], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if json.loads(line)["state"] == "running":
+                break
+        while not rows_of(database, "SELECT 1 FROM sqlite_master WHERE name = 'log'") or (
+            rows_of(database, "SELECT count(*) FROM log")[0][0] < 4
+        ):
+            assert process.poll() is None
+        process.kill()
+    times = rows_of(database, "SELECT max(slackwater_time), count(*) FROM log")
+    totals = rows_of(database, "SELECT sum(total) FROM totals")
+    summed = rows_of(database, "SELECT sum(total * slackwater_diff) FROM log")
+    assert totals == summed, f"both tables are at one time: {times}"
+    write(collections, range(40, 45))
+    done = subprocess.run(
+        [*command, *where, "--until-caught-up"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert (last["state"], last["time"], last["behind_ms"]) == ("done", 44, 0)
+    assert rows_of(database, "SELECT key, total FROM totals ORDER BY key") == [
+        (time % 5, time) for time in range(40, 45)
+    ]
+    changes = rows_of(database, "SELECT count(*), sum(slackwater_diff) FROM log")
+    assert changes == [(65, 5)]
+
+
+def rows_of(path: Path, sql: str) -> list[Any]:
+    if not path.exists():
+        return []
+    connection = sqlite3.connect(path, timeout=30)
+    try:
+        return connection.execute(sql).fetchall()
+    finally:
+        connection.close()

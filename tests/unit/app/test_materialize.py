@@ -1,0 +1,139 @@
+"""`slackwater materialize`: files of tasks, names, what is shown."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from connectors import postgres, sqlite
+from connectors.driving import Driver
+from connectors.runtime.runner import Status
+from connectors.transport.local import Local
+from streams.app.commands import app
+from streams.app.materialize import file
+from streams.app.materialize.shown import shown
+from streams.errors import InvalidUsage
+from streams.ids import Timestamp
+
+TASK = """
+task: shop
+connector: postgres
+config: {host: db, database: shop, user: u, password: %s}
+bindings:
+  - {collection: revenue, key: [country], resource: {table: revenue}}
+  - {collection: u7, resource: {table: log, delta_updates: true}, verify: never}
+limits: {every_ms: 500}
+"""
+
+
+def task(path: Path, text: str) -> Any:
+    (path / "task.yaml").write_text(text)
+    return file.read(path / "task.yaml")
+
+
+def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
+    read = task(tmp_path, TASK % "env:PASSWORD")
+    named = file.named(read, lambda name: {"revenue": "u3"}.get(name, name))
+    assert [each.collection for each in named.bindings] == ["u3", "u7"]
+    assert named.bindings[0].key == ["country"]
+    assert (named.limits.every_ms, named.limits.rows) == (500, 200_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "expected task, connector, config and bindings, actual nothing"),
+        ("task: [", "expected YAML"),
+        ("task: a b", "task: String should match pattern"),
+        (TASK % "x" + "more: 1", "more: Extra inputs are not permitted"),
+        ((TASK % "x").replace("verify: never", "verify: no"), "bindings.1.verify"),
+    ],
+)
+def test_a_wrong_file_says_where(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(InvalidUsage, match=problem):
+        task(tmp_path, text)
+
+
+def test_no_file_holds_a_password(tmp_path: Path) -> None:
+    driver = Driver(Local(postgres.connector({})))
+    with pytest.raises(InvalidUsage, match="expected env:NAME or file:PATH"):
+        file.with_secrets(task(tmp_path, TASK % "hunter2"), driver, {}, is_ours=True)
+    read = task(tmp_path, TASK % "env:PASSWORD")
+    ours = file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=True)
+    assert ours.config["password"] == "env:PASSWORD", "it is kept in the endpoint as it is"
+    theirs = file.with_secrets(read, driver, {"PASSWORD": "hunter2"}, is_ours=False)
+    assert theirs.config["password"] == "hunter2"
+    with pytest.raises(InvalidUsage, match="expected the environment variable PASSWORD"):
+        file.with_secrets(read, driver, {}, is_ours=False)
+
+
+def test_others_find_secrets_in_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("open sesame\n")
+    read = task(tmp_path, TASK % f"file:{tmp_path}/secret")
+    theirs = file.with_secrets(read, Driver(Local(sqlite.CONNECTOR)), {}, is_ours=False)
+    assert theirs.config["password"] == "open sesame"
+
+
+RUNNING = Status(
+    task="shop",
+    state="running",
+    time=Timestamp(1_790_000_000_000),
+    upper=Timestamp(1_790_000_002_001),
+    rows=12,
+    commits=3,
+    committed_ms=5,
+    stalls={"revenue": "key (country = de) is not unique: 2 rows have it at 7"},
+)
+
+
+def said(*, is_json: bool) -> list[str]:
+    output = io.StringIO()
+    console = Console(file=output, width=10_000)
+    with shown(console, is_json=is_json) as screen:
+        for rows in range(10, 13):
+            screen.show(Status(**{**as_fields(RUNNING), "rows": rows}))
+        screen.show(Status(**{**as_fields(RUNNING), "state": "done"}))
+    return output.getvalue().splitlines()
+
+
+def as_fields(status: Status) -> dict[str, Any]:
+    return {name: getattr(status, name) for name in Status.__dataclass_fields__}
+
+
+def test_people_are_told_what_has_changed() -> None:
+    stall = "  revenue: key (country = de) is not unique: 2 rows have it at 7"
+    assert said(is_json=False) == [
+        "shop: running",
+        stall,
+        "shop: done, 12 rows, 3 commits, at 2026-09-21T14:13:20.000Z, 2.0 s behind",
+        stall,
+    ]
+
+
+def test_programs_get_an_object_a_line() -> None:
+    first, last = [json.loads(line) for line in said(is_json=True)]
+    assert (first["state"], first["rows"]) == ("running", 10)
+    assert last == {
+        "type": "status",
+        "task": "shop",
+        "state": "done",
+        "message": "",
+        "time": 1_790_000_000_000,
+        "behind_ms": 2000,
+        "rows": 12,
+        "commits": 3,
+        "committed_ms": 5,
+        "stalls": dict(RUNNING.stalls),
+    }
+
+
+def test_without_brokers_it_says_what_to_do(tmp_path: Path) -> None:
+    task(tmp_path, TASK % "env:PASSWORD")
+    words = ["materialize", "run", str(tmp_path / "task.yaml"), "--directory", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 3
+    assert "no environment in" in done.output
