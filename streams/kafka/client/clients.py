@@ -5,10 +5,8 @@ so `fetch.wait.max.ms` only bounds how often an idle consumer polls, and how lon
 assigned topic may have to wait.
 """
 
-import gc
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -37,21 +35,6 @@ _CONNECTION: Mapping[str, Setting] = {
 }
 
 _MARGIN_BYTES = 1 << 16  # headers and framing on top of the greatest record
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Disable the cyclic garbage collector while the client handles one object per message.
-
-    None of them is in a cycle, and the search for cycles took a quarter of the time.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def producer(

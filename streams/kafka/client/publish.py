@@ -7,6 +7,7 @@ from streams.errors import Indeterminate
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.settings import ClientSettings
+from streams.values import uncollected
 
 BULK: dict[str, clients.Setting] = {
     "linger.ms": 5,
@@ -30,7 +31,7 @@ class Publisher:
 
         Shape: `keys` and `values` are utf8 or binary, of the same length; null is absent.
         """
-        with clients.uncollected():
+        with uncollected():
             if keys is None:
                 messages = [{"value": value} for value in values.to_pylist()]
             else:

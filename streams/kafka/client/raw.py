@@ -40,6 +40,7 @@ from streams.kafka.client.faults import (
 )
 from streams.kafka.log import Truncated
 from streams.kafka.settings import ClientSettings
+from streams.values import uncollected
 
 RAW_SCHEMA = pa.schema(
     [
@@ -114,7 +115,7 @@ class RawReader:
         batches = [_columns((), partition)]
         if lo < hi:
             try:
-                with clients.uncollected():
+                with uncollected():
                     batches += self._read(topic, partition, lo, hi, limit)
             except KafkaException as error:
                 raise read_fault(f"fetch {topic}/{partition}", error) from error

@@ -37,6 +37,7 @@ from streams.kafka.client.lookout import Asker, Lookout
 from streams.kafka.client.seats import Seat, Seats
 from streams.kafka.log import Entry, Truncated
 from streams.kafka.settings import ClientSettings
+from streams.values import uncollected
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +138,8 @@ class KafkaTail:
         first = consumer.poll(wait_s)
         if first is None:
             return ()
-        return self._entries(seat, [first, *consumer.consume(_AT_ONCE, 0)])
+        with uncollected():
+            return self._entries(seat, [first, *consumer.consume(_AT_ONCE, 0)])
 
     def _consumer(self, seat: Seat) -> Consumer:
         if seat not in self._consumers:

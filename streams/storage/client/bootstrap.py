@@ -26,6 +26,7 @@ from streams.storage.log.outcomes import RolledUp
 from streams.storage.log.records import ROLLUP
 from streams.storage.log.skipping import Skips, skips_of
 from streams.storage.log.state import State
+from streams.values import uncollected
 
 POLL_MS = 100
 MANY = 4
@@ -70,14 +71,17 @@ def recover(logs: Logs, chunks: Chunks, groups: Sequence[Group]) -> None:
 
     Errors: Truncated, Corrupt, Determinate.
     """
+    if not groups:
+        return
     bounds = logs.bounds_all([group.names.log for group in groups])
     entries = read_all(logs, bounds)
     pasts = [
         past_of(group, bounds[group.names.log], entries[group.names.log]) for group in groups
     ]
     ahead = fetched_ahead(chunks, pasts)
-    for past in pasts:
-        restore(chunks, past, ahead)
+    with uncollected():
+        for past in pasts:
+            restore(chunks, past, ahead)
 
 
 def past_of(group: Group, bounds: tuple[Offset, Offset], entries: Sequence[Entry]) -> Past:

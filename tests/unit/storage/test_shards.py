@@ -1,5 +1,6 @@
 """The client of many groups, over a log and chunks in memory, with and without faults."""
 
+import gc
 import threading
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,7 @@ from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import frontier
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.log import records
-from streams.storage.log.events import Append, Body, Drop, Event, Part, Reclaim
+from streams.storage.log.events import Append, Body, Downgrade, Drop, Event, Part, Reclaim
 from streams.storage.log.outcomes import (
     Appended,
     Dropped,
@@ -411,3 +412,38 @@ def test_who_has_no_time_to_wait_is_told_what_can_be_known() -> None:
         other.open("u1")
         append(one, 0, 10)
         assert other.wait(lambda: other.state(U1).upper == frontier(10), 0)
+
+
+def test_many_groups_are_opened_without_a_search_for_cycles() -> None:
+    """Values of the fold are in no cycle; searching all of them took a quarter of an open."""
+    groups = [f"u{number}" for number in range(30)]
+    made = broker()
+    with client(made) as one:
+        for name in groups:
+            one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
+        moves = [
+            Downgrade(
+                collection=CollectionId(name),
+                capability=write_capability(CollectionId(name)),
+                frontier=frontier(time),
+            )
+            for time in range(1, 20)
+            for name in groups
+        ]
+        one.submit([(str(each.collection), each) for each in moves])
+    begun: list[object] = []
+
+    def count(phase: str, info: dict[str, int]) -> None:
+        if phase == "start":
+            begun.append(info["generation"])
+
+    with client(made) as other:
+        gc.collect()
+        gc.callbacks.append(count)
+        try:
+            other.open(*groups)
+        finally:
+            gc.callbacks.remove(count)
+        assert other.group_state("u7").upto == 19
+    assert gc.isenabled()
+    assert len(begun) <= 3, "one when they are all there"
