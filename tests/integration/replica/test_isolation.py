@@ -1,6 +1,5 @@
 """A dataflow that kills its workers, or never ends: it stands alone, and says so."""
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from streams.trace.kernel.functions import Function
 from tests.integration.adapter.support import eventually
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench
+from tests.support.mounting import may_mount, mounting, run_unshared
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -75,16 +75,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A directory on a disk of 24 MB of its own."""
     directory = tmp_path / "disk"
     directory.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(directory)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("only root may mount a small disk")
+    subprocess.run(mounting(directory, "24m"), check=True)
     yield directory
     subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
 def test_a_full_disk_stops_the_dataflow_that_fills_it_until_there_is_room(
-    small_disk: Path, bench: Bench, run: Callable[..., Replica], broker: EmbeddedBroker
+    request: pytest.FixtureRequest,
 ) -> None:
+    if not may_mount():
+        run_unshared(request)
+        return
+    small_disk: Path = request.getfixturevalue("small_disk")
+    bench: Bench = request.getfixturevalue("bench")
+    run: Callable[..., Replica] = request.getfixturevalue("run")
+    broker: EmbeddedBroker = request.getfixturevalue("broker")
     topic, feed = bench.raw_topic(), Feed(broker.bootstrap)
     feed.send(topic, [{"id": i, "amount": i} for i in range(10)])
     bench.source("orders", ORDERS, topic)
