@@ -24,7 +24,7 @@ import pyarrow as pa
 from streams.errors import Corrupt
 from streams.ids import Timestamp
 from streams.storage.description import Description
-from streams.storage.read.soundness import alive
+from streams.storage.read.soundness import said_of
 from streams.storage.sinks.sink import (
     NO_FLAGS,
     NO_KEYS,
@@ -233,9 +233,7 @@ class Cutter:
         row = None if settled.stall.row is None else int(counted[settled.stall.row])
         time = settled.stall.time
         if row is None:
-            last = Timestamp(upper - 1)
-            first = alive(pending.errors, last).column("error")[0].as_py()
-            return _Stand(time, f"the collection is in error at {last}: {first}")
+            return _Stand(time, said_of(pending.errors, time, Timestamp(upper - 1)))
         key = self._key_text(bound, pending.updates.slice(row, 1))
         if nulls[row]:
             return _Stand(time, f"key {key} is null at {time}")

@@ -23,6 +23,17 @@ def alive(errors: pa.Table, time: Timestamp) -> pa.Table:
     return summed(past, ["error"]).sort_by("error")
 
 
+def said_of(errors: pa.Table, start: Timestamp, last: Timestamp) -> str:
+    """Say which error keeps a collection without contents from `start` to `last`.
+
+    It may have come later than what began that: two rows of a key, for example.
+    """
+    time, found = start, alive(errors, start)
+    if not found.num_rows:
+        time, found = last, alive(errors, last)
+    return f"the collection is in error at {time}: {found.column('error')[0].as_py()}"
+
+
 def first_error(errors: pa.Table) -> Timestamp | None:
     """Return the least time at which an error is alive, given that none was before."""
     changed = summed(errors, ["error", "time"])

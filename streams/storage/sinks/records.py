@@ -20,7 +20,7 @@ from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, Timestamp, Topic
 from streams.kafka.client.transactions import OutRecord
 from streams.storage.description import Description
-from streams.storage.read.soundness import alive
+from streams.storage.read.soundness import said_of
 from streams.storage.sinks.sink import (
     Changes,
     Errors,
@@ -104,7 +104,7 @@ class Recorder:
         if isinstance(decided, Impossible):
             key = self._key_text(ready, decided.row)
             raise InvalidUsage(f"the row with key {key} is removed but does not exist")
-        stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors)
+        stall = "" if settled.stall is None else self._reason(settled.stall, raw, errors, upper)
         end = upper if settled.stall is None else settled.stall.time
         return Interval(self._records(ready, decided), decided.live, end, stall)
 
@@ -148,10 +148,11 @@ class Recorder:
         tables = {"changed": (_data(rows), self._columns.types)}
         return list(self._kernel.query_as(_selected(selects), tables).columns)
 
-    def _reason(self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table) -> str:
+    def _reason(
+        self, stall: Stall, raw: pa.RecordBatch, errors: pa.Table, upper: Timestamp
+    ) -> str:
         if stall.row is None:
-            first = alive(errors, stall.time).column("error")[0].as_py()
-            return f"the collection is in error at {stall.time}: {first}"
+            return said_of(errors, stall.time, Timestamp(upper - 1))
         key = self._key_text(raw, stall.row)
         return f"key {key} is not unique: {stall.count} rows have it at {stall.time}"
 

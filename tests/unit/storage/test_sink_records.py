@@ -38,3 +38,13 @@ def test_a_union_is_json_of_its_member_and_a_key_that_sorts() -> None:
     assert [unpack(key)[0] for key in sorted(key for key, _ in found)] == [
         None, (0, 1, None), (1, None, None), (1, None, "x"),
     ]  # fmt: skip
+
+
+def test_an_error_may_come_after_what_began_the_stall() -> None:
+    columns = Description((("k", "BIGINT"),))
+    recorder = Recorder(Topic("out"), columns, ["k"], Kernel())
+    rows = [{"c0": 1, "time": 1, "diff": 2}]
+    errors = pa.Table.from_pylist([{"error": "no number", "time": 3, "diff": 1}], ERRORS)
+    updates = pa.Table.from_pylist(rows, arrow_schema(columns.types))
+    made = recorder.decide(NO_KEYS, updates, errors, Timestamp(5))
+    assert (made.upper, made.stall) == (1, "the collection is in error at 4: no number")

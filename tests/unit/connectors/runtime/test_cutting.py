@@ -225,7 +225,7 @@ def test_a_collection_in_error_stands_still_too() -> None:
     transaction = cutter.cut()
     assert transaction is not None
     assert transaction.frontier == 13
-    assert transaction.stalls == {"log": "the collection is in error at 14: no number"}
+    assert transaction.stalls == {"log": "the collection is in error at 13: no number"}
 
 
 def test_a_row_that_goes_and_was_never_there_stands_still() -> None:
