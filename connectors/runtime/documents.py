@@ -15,8 +15,11 @@ from connectors.protocol.messages import Tuples
 from connectors.runtime.cutting import Bound, Part
 from connectors.runtime.fields import META, Field, fields_of, with_changes
 from schemas import flow_tuple
+from schemas.blobs import Blobs
+from schemas.flow_columns import Elements
 from schemas.flow_pb2 import FieldSelection
 from streams.storage.sinks.sink import Flags
+from streams.trace.columns import combined
 from streams.trace.kernel.kernel import Kernel
 
 BLOCK = 8192
@@ -31,7 +34,7 @@ class Block:
 
     keys: Tuples
     values: Tuples
-    documents: list[bytes]
+    documents: Blobs
 
 
 class Encoder:
@@ -83,13 +86,15 @@ class Encoder:
             table = table.append_column("op", pa.array(list(ops), pa.utf8()))
             types.append("VARCHAR")
         answer = self._kernel.query_as(self._sql, {"changed": (table, types)})
-        fields = [*self._keys, *self._values]
-        columns = [elements(field, answer.column(place)) for place, field in enumerate(fields)]
+        columns = [
+            elements(field, combined(answer.column(place)))
+            for place, field in enumerate([*self._keys, *self._values])
+        ]
         split, size = len(self._keys), answer.num_rows
         return Block(
-            Tuples.of(tuples(columns[:split], size)),
-            Tuples.of(tuples(columns[split:], size)),
-            list(map(str.encode, answer.column("document").to_pylist())),
+            Tuples.of_columns(columns[:split], size),
+            Tuples.of_columns(columns[split:], size),
+            Blobs(combined(answer.column("document")).cast(pa.binary())),
         )
 
 
@@ -99,24 +104,16 @@ def operations(exists: Flags, deletes: Flags) -> list[str]:
     return chosen
 
 
-def elements(field: Field, column: pa.ChunkedArray) -> list[flow_tuple.Element]:
+def elements(field: Field, column: pa.Array) -> Elements:
     """The values of a column as elements of tuples."""
-    values: list[flow_tuple.Element] = column.to_pylist()
     if not field.form.nested:
-        return values
-    return [None if each is None else parsed(str(each)) for each in values]
+        return Elements.of_array(column)
+    return Elements.of(list(map(parsed, column.to_pylist())))
 
 
-def parsed(text: str) -> flow_tuple.Element:
+def parsed(text: str | None) -> flow_tuple.Element:
     """The element of a JSON value."""
-    return flow_tuple.element(json.loads(text))
-
-
-def tuples(
-    columns: Sequence[list[flow_tuple.Element]], size: int
-) -> list[tuple[flow_tuple.Element, ...]]:
-    """Rows of columns, of which there may be none."""
-    return list(zip(*columns, strict=True)) if columns else [()] * size
+    return None if text is None else flow_tuple.element(json.loads(text))
 
 
 def text_of(name: str) -> str:

@@ -47,7 +47,7 @@ FORMS: tuple[tuple[str, Form], ...] = (
     (r".*\[\d*\]", Form(("array",), sql=JSON, nested=True)),
     (r"(STRUCT|MAP)\b.*", Form(("object",), sql=JSON, nested=True)),
     (r"JSON|UNION\b.*", Form(ANYTHING, sql=JSON, nested=True)),
-    (r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", Form(("integer",), sql="{}")),
+    (r"U?(TINYINT|SMALLINT|INTEGER)|BIGINT", Form(("integer",), sql="{}::BIGINT")),
     (r"UBIGINT|U?HUGEINT|BIGNUM", Form(("string",), "integer")),
     (r"DECIMAL.*", Form(("string",), "number")),
     (r"FLOAT|DOUBLE", Form(("number",), sql="{}::DOUBLE")),
