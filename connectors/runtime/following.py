@@ -7,14 +7,14 @@ only when the task is dropped.
 
 from collections.abc import Callable, Mapping, Sequence
 
-from streams.errors import InvalidUsage
+from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
 from streams.progress import frontier
 from streams.storage.client.directory import CATALOG_ID, Directory
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description, loads
 from streams.storage.log.events import Acquire, Body, Downgrade, Drop, Right, system_capability
-from streams.storage.log.outcomes import Acquired
+from streams.storage.log.outcomes import Acquired, Dropped
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import (
     EVERYTHING,
@@ -96,13 +96,25 @@ class Following:
         ]
         self._shards.submit(moves)
 
-    def drop(self) -> None:
-        """Give up all holds. Errors: Indeterminate if it is not known of one."""
+    def drop(self) -> tuple[CollectionId, ...]:
+        """Give up all holds; return the collections that were held.
+
+        Errors: InvalidUsage if a collection is not there; Indeterminate.
+        """
+        self.open()
+        held = tuple(
+            each
+            for each in self.collections
+            if hold_of(self._task, each) in self._shards.state(each).capabilities
+        )
         drops: list[tuple[str, Body]] = [
             (self._shards.group_of(each), Drop(each, hold_of(self._task, each)))
-            for each in self.collections
+            for each in held
         ]
-        self._shards.submit(drops)
+        for each, outcome in zip(held, self._shards.submit(drops), strict=True):
+            if not isinstance(outcome, Dropped):
+                raise Indeterminate(f"collection {each}: expected no hold any more: {outcome}")
+        return held
 
     def sync(self) -> None:
         """Read the logs to their present ends."""

@@ -1,5 +1,6 @@
 """`slackwater materialize`: follow collections into an endpoint. Needs nothing but brokers."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from streams.app.services import now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
+from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.directory import CATALOG_ID
 from streams.storage.client.shards import Shards, fresh_uuid
@@ -77,11 +79,41 @@ def run(
         slackwater materialize run shop.yaml
         slackwater materialize run shop.yaml --until-caught-up --json
     """
-    from streams.app.materialize import file as files  # noqa: PLC0415  DuckDB, where it is wanted
+    with noted() as stopping, begun(where, file) as (place, task):
+        status = followed(place, task, where, stopping, until_caught_up=until_caught_up)
+    if until_caught_up and status.state != "done":
+        raise unfinished(stopping.number)
 
-    with noted() as stopping, ExitStack() as stack:
+
+@app.command()
+@placed
+def drop(where: Where, file: File) -> None:
+    """Give up what a task holds of its collections, once it is to run no more.
+
+    Its tables stay as they are, and so does what the endpoint notes of the task.
+
+    Examples:
+        slackwater materialize drop shop.yaml
+    """
+    from connectors.runtime.following import Following  # noqa: PLC0415  it loads DuckDB
+
+    with begun(where, file) as (place, task):
+        ids = [CollectionId(named_id(place, each.collection)) for each in task.bindings]
+        held = Following(place.shards, task.task, ids).drop()
+    if where.as_json:
+        typer.echo(json.dumps({"type": "dropped", "task": task.task, "collections": held}))
+        return
+    typer.echo(f"{task.task}: holds nothing more of {', '.join(held) or 'any collection'}")
+
+
+@contextmanager
+def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]:
+    """The brokers and the task; what goes wrong becomes an answer and an exit code."""
+    from streams.app.materialize.file import read  # noqa: PLC0415  it loads DuckDB
+
+    with ExitStack() as stack:
         try:
-            task = files.read(file)
+            task = read(file)
         except InvalidUsage as error:
             raise failed(error, as_json=where.as_json) from error
         try:
@@ -89,11 +121,9 @@ def run(
         except (InvalidUsage, Determinate) as error:
             raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         try:
-            status = followed(place, task, where, stopping, until_caught_up=until_caught_up)
+            yield place, task
         except SlackwaterError as error:
             raise failed(error, as_json=where.as_json) from error
-    if until_caught_up and status.state != "done":
-        raise unfinished(stopping.number)
 
 
 def followed(

@@ -82,6 +82,9 @@ def test_it_goes_on_where_it_was_killed(
     ]
     changes = rows_of(database, "SELECT count(*), sum(slackwater_diff) FROM log")
     assert changes == [(65, 5)]
+    drop = [each if each != "run" else "drop" for each in command]
+    dropped = subprocess.run([*drop, *where], capture_output=True, text=True, check=False)
+    assert json.loads(dropped.stdout)["collections"] == ["u1"], dropped.stderr
 
 
 def rows_of(path: Path, sql: str) -> list[Any]:

@@ -11,7 +11,7 @@ import pytest
 
 from connectors import sqlite as sqlite_connector
 from connectors.driving import Driver
-from connectors.runtime.following import hold_of
+from connectors.runtime.following import Following, hold_of
 from connectors.runtime.runner import Behind, Runner, Status
 from connectors.runtime.session import Drifted
 from connectors.runtime.task import Materialization
@@ -125,6 +125,17 @@ def test_tables_hold_both_collections_at_one_time(world: World) -> None:
         ("fr", 1),
     ]
     assert (world.hold("u1"), world.hold("u2")) == (25, 25)
+
+
+def test_a_task_that_is_dropped_holds_nothing(world: World) -> None:
+    fill(world)
+    world.catch_up()
+    collections = [CollectionId("u1"), CollectionId("u2")]
+    assert Following(world.collections.client(), "shop", collections).drop() == ("u1", "u2")
+    assert Following(world.collections.client(), "shop", collections).drop() == ()
+    world.collections.shards.sync(CollectionId("u1"))
+    held = world.collections.shards.state(CollectionId("u1")).capabilities
+    assert hold_of("shop", CollectionId("u1")) not in held
 
 
 def test_documents_say_what_columns_do(world: World) -> None:
