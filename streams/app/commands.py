@@ -51,10 +51,10 @@ if wanted not in {*SERVICES, "connector", "materialize", "storage"}:
 
         app.add_typer(topic.app, name="topic")
     if wanted not in {"shard", "topic"}:
-        from streams.app.bench import command as bench
         from streams.app.compact_command import compact
-        from streams.app.demo import command as demo
-        from streams.app.torture import command as torture
+        from streams.bench import command as bench
+        from streams.demo import command as demo
+        from streams.torture import command as torture
 
         app.command()(compact)
         app.command()(demo.demo)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from streams.app.bench.sql.signatures import CATALOGUE, Signature, calls, signatures
+from streams.bench.sql.signatures import CATALOGUE, Signature, calls, signatures
 from tests.catalogue.values import TYPES
 
 _COLUMN = re.compile(r"\b[xy]_\w+\b")

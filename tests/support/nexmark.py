@@ -5,8 +5,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from streams.app.bench.nexmark.events import COLUMNS, events
-from streams.app.bench.nexmark.queries import QUERIES, SIDE_INPUT, SIDE_KEYS
+from streams.bench.nexmark.events import COLUMNS, events
+from streams.bench.nexmark.queries import QUERIES, SIDE_INPUT, SIDE_KEYS
 from streams.testing import Maintained, maintain
 from tests.support.plan_tables import answer, connect
 

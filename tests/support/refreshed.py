@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from streams.app.bench.tpch import data
-from streams.app.bench.tpch.queries import TABLES
+from streams.bench.tpch import data
+from streams.bench.tpch.queries import TABLES
 from tests.support.contents import Contents, inserted
 
 INSERTS, BATCHES = 3, 4

@@ -8,7 +8,7 @@ Source: TPC Benchmark H, revision 3.0.1, chapter 1.4.
 import random
 from collections.abc import Iterator
 
-from streams.app.bench.tpch import queries
+from streams.bench.tpch import queries
 
 _MONEY, _DATES = "DECIMAL(15,2)", "DATE"
 _KEY = ["1", "2", "3"]

@@ -18,9 +18,9 @@ import pytest
 from streams.app.client import Client
 from streams.app.environment import Environment
 from streams.app.service import read_service
-from streams.app.torture.hostile.sessions import wrong
 from streams.errors import InvalidStatement, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
+from streams.torture.hostile.sessions import wrong
 from tests.integration.adapter.support import eventually, open_environment, raw_topic
 from tests.integration.replica.producing import Feed
 from tests.stranger.client import Client as Stranger

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from streams.app.bench.figures import write
-from streams.app.bench.storage.command import PARTS
-from streams.app.bench.storage.rig import Rig
+from streams.bench.figures import write
+from streams.bench.storage.command import PARTS
+from streams.bench.storage.rig import Rig
 from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = pytest.mark.integration

@@ -9,9 +9,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from streams.app.commands import app
-from streams.app.demo.run import Choices, run
-from streams.app.demo.views import VIEWS
 from streams.app.signals import Stop
+from streams.demo.run import Choices, run
+from streams.demo.views import VIEWS
 from streams.kafka.embedded import EmbeddedBroker
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]

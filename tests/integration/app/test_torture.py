@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from streams.app.torture.nursery import Nursery
-from streams.app.torture.seat import Target
-from streams.app.torture.soak import Soak
-from streams.app.torture.worker import Plan
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.embedded import EmbeddedBroker
+from streams.torture.nursery import Nursery
+from streams.torture.seat import Target
+from streams.torture.soak import Soak
+from streams.torture.worker import Plan
 from tests.support.processes import family, is_alive, settled
 
 pytestmark = pytest.mark.integration

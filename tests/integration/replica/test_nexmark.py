@@ -3,7 +3,7 @@
 import pytest
 from pyspark.sql import SparkSession
 
-from streams.app.bench.nexmark.queries import QUERIES
+from streams.bench.nexmark.queries import QUERIES
 from tests.support import nexmark
 from tests.support.on_spark import marked
 

@@ -5,7 +5,7 @@ import random
 import pytest
 from pyspark.sql import SparkSession
 
-from streams.app.bench.tpch.queries import QUERIES, query, read_by
+from streams.bench.tpch.queries import QUERIES, query, read_by
 from tests.support.contents import Contents
 from tests.support.on_spark import marked
 from tests.support.refreshed import refreshed

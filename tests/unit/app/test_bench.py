@@ -14,12 +14,12 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from streams.app.bench import change, command
-from streams.app.bench.figures import Figure, Outcome, at_least, at_most, show, write
-from streams.app.bench.storage import limits
-from streams.app.bench.storage.command import PARTS, chosen
-from streams.app.bench.storage.rig import cpu
-from streams.app.bench.storage.rows import DESCRIPTION, rows
+from streams.bench import change, command
+from streams.bench.figures import Figure, Outcome, at_least, at_most, show, write
+from streams.bench.storage import limits
+from streams.bench.storage.command import PARTS, chosen
+from streams.bench.storage.rig import cpu
+from streams.bench.storage.rows import DESCRIPTION, rows
 
 OUTCOME = Outcome(
     "append",

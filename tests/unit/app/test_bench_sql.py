@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from streams.app.bench.sql import command
-from streams.app.bench.sql.constructs import QUERIES, refused
-from streams.app.bench.sql.page import page, read
-from streams.app.bench.sql.survey import catalogue, judged, survey
+from streams.bench.sql import command
+from streams.bench.sql.constructs import QUERIES, refused
+from streams.bench.sql.page import page, read
+from streams.bench.sql.survey import catalogue, judged, survey
 from streams.trace.kernel.kernel import Kernel
 
 PAGE = Path(__file__).parents[3] / "streams/docs/FUNCTIONS.md"
@@ -70,7 +70,7 @@ def test_a_planner_that_fails_is_a_defect_and_no_refusal(monkeypatch) -> None:
     def fails(*_: object) -> None:
         raise IndexError("of the planner")
 
-    monkeypatch.setattr("streams.app.bench.sql.survey.compile_view", fails)
+    monkeypatch.setattr("streams.bench.sql.survey.compile_view", fails)
     tally = judged(["abs(x_i)", "abs(x_d)"], is_aggregate=False)
     assert (tally.accepted, len(tally.failed)) == (0, 2)
     assert "IndexError: of the planner" in tally.failed[0]

@@ -13,13 +13,13 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from streams.app.bench import command
-from streams.app.bench.figures import write
-from streams.app.bench.tpch import command as tpch_command
-from streams.app.bench.tpch import data, measure
-from streams.app.bench.tpch.command import Pair, chosen, costs, outcome, stages
-from streams.app.bench.tpch.measure import Query, Spent
-from streams.app.bench.tpch.queries import QUERIES, TABLES, query, read_by
+from streams.bench import command
+from streams.bench.figures import write
+from streams.bench.tpch import command as tpch_command
+from streams.bench.tpch import data, measure
+from streams.bench.tpch.command import Pair, chosen, costs, outcome, stages
+from streams.bench.tpch.measure import Query, Spent
+from streams.bench.tpch.queries import QUERIES, TABLES, query, read_by
 from streams.errors import InvalidUsage
 from tests.support.contents import MORE
 

@@ -8,11 +8,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from streams.app.bench import command
-from streams.app.bench.consistency.bank import CHECKS, IN_TIME, VIEWS, Transfers
-from streams.app.bench.consistency.books import Book, Books, Row, Tally
-from streams.app.bench.consistency.command import table
-from streams.app.bench.figures import Figure, Outcome, at_most
+from streams.bench import command
+from streams.bench.consistency.bank import CHECKS, IN_TIME, VIEWS, Transfers
+from streams.bench.consistency.books import Book, Books, Row, Tally
+from streams.bench.consistency.command import table
+from streams.bench.figures import Figure, Outcome, at_most
 
 Changes = Mapping[str, list[tuple[Row, int]]]
 

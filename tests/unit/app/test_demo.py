@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from streams.app.bench.command import app as bench
-from streams.app.demo import run as course
-from streams.app.demo.feed import TOPICS
-from streams.app.demo.page import Numbers, render
-from streams.app.demo.run import Choices, Show, refuse_remains
-from streams.app.demo.views import SOURCES, VIEWS, View
-from streams.app.demo.watch import Followed, Watch
+from streams.bench.command import app as bench
+from streams.demo import run as course
+from streams.demo.feed import TOPICS
+from streams.demo.page import Numbers, render
+from streams.demo.run import Choices, Show, refuse_remains
+from streams.demo.views import SOURCES, VIEWS, View
+from streams.demo.watch import Followed, Watch
 from streams.errors import InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp, Topic
 from streams.kafka.settings import ClientSettings

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from streams.app.demo.check import History, Verdict, spread, verify
+from streams.demo.check import History, Verdict, spread, verify
 from streams.ids import Timestamp
 from streams.trace.kernel.kernel import Kernel, arrow_schema
 

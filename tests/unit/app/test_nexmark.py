@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from streams.app.bench import json_lines
-from streams.app.bench.nexmark.events import COLUMNS, events
-from streams.app.bench.nexmark.queries import QUERIES
+from streams.bench import json_lines
+from streams.bench.nexmark.events import COLUMNS, events
+from streams.bench.nexmark.queries import QUERIES
 from tests.support import nexmark
 
 SOME = events(50_000, seed=3)

@@ -9,14 +9,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from streams.app.bench import command
-from streams.app.bench.nexmark import beside, contents, workers
-from streams.app.bench.nexmark import command as nexmark
-from streams.app.bench.nexmark.cases import CASES
-from streams.app.bench.nexmark.events import COLUMNS, events
-from streams.app.bench.nexmark.peers import installed
-from streams.app.bench.nexmark.peers.installed import PEERS, Peer, PeerFailed
-from streams.app.bench.nexmark.workers import Lines, Task
+from streams.bench import command
+from streams.bench.nexmark import beside, contents, workers
+from streams.bench.nexmark import command as nexmark
+from streams.bench.nexmark.cases import CASES
+from streams.bench.nexmark.events import COLUMNS, events
+from streams.bench.nexmark.peers import installed
+from streams.bench.nexmark.peers.installed import PEERS, Peer, PeerFailed
+from streams.bench.nexmark.workers import Lines, Task
 from streams.plan.compile import compile_view
 from streams.plan.physical import Column
 from streams.trace.kernel.kernel import Kernel

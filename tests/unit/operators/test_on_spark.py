@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streams.app.bench.nexmark.queries import QUERIES as NEXMARK
-from streams.app.bench.tpch.queries import QUERIES as TPCH
-from streams.app.bench.tpch.queries import query
+from streams.bench.nexmark.queries import QUERIES as NEXMARK
+from streams.bench.tpch.queries import QUERIES as TPCH
+from streams.bench.tpch.queries import query
 from streams.ids import CollectionId
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column

@@ -29,13 +29,13 @@ from streams.adapter.workers.requests import (
     columns_told,
     declared,
 )
-from streams.app.torture.hostile.statements import MONSTERS
 from streams.errors import InvalidStatement
 from streams.ids import CollectionId, Timestamp
 from streams.plan import json as plans
 from streams.plan.compile import Relation, compile_view
 from streams.plan.physical import Column
 from streams.plan.sql.statements import CreateFunction
+from streams.torture.hostile.statements import MONSTERS
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import arrow_schema
 

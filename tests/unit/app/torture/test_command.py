@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from streams.app import signals
 from streams.app.commands import app
 from streams.app.signals import Stop
-from streams.app.torture import command
-from streams.app.torture.entries import Entry, parse
-from streams.app.torture.truth import Verdict
+from streams.torture import command
+from streams.torture.entries import Entry, parse
+from streams.torture.truth import Verdict
 from tests.model.storage_mutations import PATCHES, Mutation
 
 COMMAND = ["torture", "storage", "--memory", "--seed", "3", "--steps", "60"]

@@ -3,7 +3,7 @@
 from contextlib import closing
 from pathlib import Path
 
-from streams.app.torture.entries import (
+from streams.torture.entries import (
     Did,
     Entry,
     FileJournal,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from streams.app.torture.entries import (
+from streams.torture.entries import (
     Did,
     Entry,
     Followed,
@@ -12,7 +12,7 @@ from streams.app.torture.entries import (
     Wrong,
     Wrote,
 )
-from streams.app.torture.truth import judge
+from streams.torture.truth import judge
 
 A, B = ("w", 1), ("w", 2)
 FIRST = Share("c", "cap", 0, 5, ((A, 1, 1), (B, 3, 1)))

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from schemas import codec
-from streams.app.torture.hostile.asking import TRIES, Asker
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.kafka.log import Entry
+from streams.torture.hostile.asking import TRIES, Asker
 
 
 class Service:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streams.app.client import Client
-from streams.app.torture.hostile.assault import Assault
-from streams.app.torture.hostile.fair import FairClock
-from streams.app.torture.hostile.sessions import Session
 from streams.errors import Determinate
+from streams.torture.hostile.assault import Assault
+from streams.torture.hostile.fair import FairClock
+from streams.torture.hostile.sessions import Session
 
 
 @dataclass

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from streams.app.torture.hostile.fair import (
+from streams.torture.hostile.fair import (
     PROC,
     TICKS,
     FairClock,

@@ -9,13 +9,6 @@ from random import Random
 import pytest
 
 from schemas import codec
-from streams.app.torture.hostile import sheets
-from streams.app.torture.hostile.forging import bent, forged
-from streams.app.torture.hostile.inputs import Record, evidence_line
-from streams.app.torture.hostile.known import DESCRIPTION, Known, Victim
-from streams.app.torture.hostile.mutations import mutated, retold, spliced
-from streams.app.torture.hostile.scene import commands_of
-from streams.app.torture.hostile.surfaces import SURFACES
 from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Offset
 from streams.kafka.log import ChunkRef
@@ -25,6 +18,13 @@ from streams.storage.commands.asked import table
 from streams.storage.description import loads
 from streams.storage.write.foreign import rows_of
 from streams.storage.write.written import conform
+from streams.torture.hostile import sheets
+from streams.torture.hostile.forging import bent, forged
+from streams.torture.hostile.inputs import Record, evidence_line
+from streams.torture.hostile.known import DESCRIPTION, Known, Victim
+from streams.torture.hostile.mutations import mutated, retold, spliced
+from streams.torture.hostile.scene import commands_of
+from streams.torture.hostile.surfaces import SURFACES
 
 
 def victim(name: str = "victim1") -> Victim:

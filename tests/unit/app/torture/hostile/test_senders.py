@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from streams.app.torture.hostile import senders
-from streams.app.torture.hostile.inputs import Burst, Request
-from streams.app.torture.hostile.senders import NOWHERE, Senders
+from streams.torture.hostile import senders
+from streams.torture.hostile.inputs import Burst, Request
+from streams.torture.hostile.senders import NOWHERE, Senders
 
 
 class NoProducer:

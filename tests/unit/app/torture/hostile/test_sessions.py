@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from streams.app.client import Answer
-from streams.app.torture.hostile.followed import Followed, follows, reached
-from streams.app.torture.hostile.sessions import (
+from streams.errors import Determinate, InvalidStatement
+from streams.torture.hostile.followed import Followed, follows, reached
+from streams.torture.hostile.sessions import (
     Session,
     complete,
     definitions,
@@ -18,7 +19,6 @@ from streams.app.torture.hostile.sessions import (
     total,
     wrong,
 )
-from streams.errors import Determinate, InvalidStatement
 from tests.support.processes import eventually
 
 VIEW, SOURCE, TOPIC = "honest_view", "honest_source", "honest.raw"
@@ -89,7 +89,7 @@ def test_a_row_says_by_itself_whether_it_is_right(rows: Any, least: int, said: s
 
 
 def test_reads_are_right_and_their_times_never_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.app.torture.hostile.sessions.PAUSE_S", 0)
+    monkeypatch.setattr("streams.torture.hostile.sessions.PAUSE_S", 0)
     coordinator = Coordinator()
     one = session(coordinator)
     assert turned(one, reads(one, VIEW, SOURCE)) == ""
@@ -112,7 +112,7 @@ def test_a_statement_that_meets_its_limit_is_asked_again() -> None:
 
 
 def test_definitions_come_and_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streams.app.torture.hostile.sessions.DDL_PAUSE_S", 0)
+    monkeypatch.setattr("streams.torture.hostile.sessions.DDL_PAUSE_S", 0)
     coordinator = Coordinator()
     one = session(coordinator)
     assert turned(one, definitions(one, TOPIC)) == ""

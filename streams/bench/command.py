@@ -1,0 +1,231 @@
+"""`slackwater bench`: measure, print a table, and say what dominates."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from streams.bench import flow, state
+from streams.bench.change import CASES
+from streams.bench.change import change as measure_change
+from streams.bench.change import chosen as changing
+from streams.bench.consistency.command import consistency as measure_consistency
+from streams.bench.figures import Outcome, show, write
+from streams.bench.nexmark.beside import Plan
+from streams.bench.nexmark.cases import CASES as NEXMARK
+from streams.bench.nexmark.command import chosen as among
+from streams.bench.nexmark.command import nexmark as measure_nexmark
+from streams.bench.nexmark.command import peers_of
+from streams.bench.nexmark.peers.installed import PEERS
+from streams.bench.sql.command import sql as measure_sql
+from streams.bench.storage.command import PARTS, chosen
+from streams.bench.storage.command import storage as measure_storage
+from streams.bench.tpch import command as tpch_command
+
+app = typer.Typer(
+    help="Measure on a temporary environment on this machine. Figures, not tests.",
+    no_args_is_help=True,
+)
+
+Json = Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")]
+Events = Annotated[int, typer.Option(help="How many events to publish.", min=100_000)]
+Seconds = Annotated[float, typer.Option(help="How long to measure.", min=5)]
+Rows = Annotated[int, typer.Option(help="Rows of state.", min=10_000)]
+
+_console = Console()
+
+
+def _say(text: str) -> None:
+    _console.print(f"[dim]{text}[/]")
+
+
+def _report(outcomes: Sequence[Outcome], json: Path | None) -> None:
+    show(outcomes, _console)
+    if json is not None:
+        write(outcomes, json)
+
+
+@app.command()
+def throughput(events: Events = 4_000_000, json: Json = None) -> None:
+    """JSON events through source and view until readable, as fast as it goes.
+
+    Example: slackwater bench throughput --events 2000000
+    """
+    _report([flow.throughput(_say, events)], json)
+
+
+@app.command()
+def freshness(seconds: Seconds = 60, json: Json = None) -> None:
+    """At 1,000 events a second: from flushed by the producer to readable in the view.
+
+    Example: slackwater bench freshness --seconds 30
+    """
+    _report([flow.freshness(_say, seconds)], json)
+
+
+@app.command()
+def change(
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(CASES)}.")] = "",
+    rows: Annotated[int, typer.Option(help="Rows of the smaller state.", min=1_000)] = 100_000,
+    json: Json = None,
+) -> None:
+    """1 and 1,000 changes against little and ten times the state; 10,000 at as many times.
+
+    Example: slackwater bench change --only join,lag --json figures.json
+    """
+    _report([measure_change(_say, changing(only), rows)], json)
+
+
+@app.command()
+def dataflows(seconds: Seconds = 15, json: Json = None) -> None:
+    """The trigger time with 1, 20 and 100 views over one source.
+
+    Example: slackwater bench dataflows --seconds 30
+    """
+    _report([flow.dataflows(_say, seconds)], json)
+
+
+@app.command()
+def memory(rows: Rows = 1_000_000, json: Json = None) -> None:
+    """Bytes on disk and resident for each row of state.
+
+    Example: slackwater bench memory --rows 200000
+    """
+    _report([state.memory(_say, rows)], json)
+
+
+@app.command()
+def storage(
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(PARTS)}.")] = "",
+    scale: Annotated[float, typer.Option(help="How much to write.", min=0.0001)] = 1.0,
+    collections: Annotated[
+        int | None,
+        typer.Option(help="How many collections `many` creates. Default: 1,000.", min=5),
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Appends, reads, opening and compaction of collections on an embedded Kafka, no Spark.
+
+    The targets are stated for a scale of 1; a smaller one gives a short run.
+
+    Example: slackwater bench storage --only append,bulk --json figures.json
+
+    Example: slackwater bench storage --only many --collections 3000
+    """
+    _report(measure_storage(chosen(only), scale, _console, collections), json)
+
+
+@app.command()
+def tpch(
+    queries: Annotated[str, typer.Option(help="Some of 1 to 22, separated by commas.")] = "",
+    scale: Annotated[float, typer.Option(help="TPC-H's scale factor.", min=0.01)] = 1.0,
+    json: Json = None,
+) -> None:
+    """The 22 views of TPC-H: hydration beside DuckDB's answer, then changes of 1,000 rows.
+
+    In this process, without Kafka and Spark, on data of `tpchgen-cli`, which has to be
+    installed. All of it runs at a tenth of the scale too, for what a change costs there. Scale
+    1 needs some GB of memory.
+
+    Example: slackwater bench tpch --scale 0.1
+
+    Example: slackwater bench tpch --queries 1,6,21 --json figures.json
+    """
+    outcome = tpch_command.tpch(tpch_command.chosen(queries), scale, _console)
+    _console.print(f"[bold]tpch[/]: {outcome.note}")
+    if json is not None:
+        write([outcome], json)
+
+
+@app.command()
+def nexmark(
+    events: Annotated[int, typer.Option(help="How many events.", min=1_000)] = 1_000_000,
+    queries: Annotated[str, typer.Option(help=f"Some of {', '.join(NEXMARK)}.")] = "",
+    peers: Annotated[str, typer.Option(help=f"Some of {', '.join(PEERS)}, or none.")] = "",
+    batch: Annotated[int, typer.Option(help="Events of a micro-batch.", min=1_000)] = 50_000,
+    install: Annotated[  # noqa: FBT002 - a flag of a command line
+        bool,
+        typer.Option(
+            "--install", help="Install missing peers, each in an environment of its own."
+        ),
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Nexmark queries beside Flink and Pathway, from the same JSON files, on two cores.
+
+    Ours runs the stages of production in two processes, without Spark and Kafka: its clock
+    runs from the first byte read to the last micro-batch's output. Flink's is its job's net
+    runtime: from submission, so its JIT's warming up is in it. Pathway's is that of its run,
+    which begins with its graph. No clock has a start of processes or an import in it. Where
+    the machine is busy with other things, compare the CPU seconds, which are those of the
+    same windows. The contents that each system ends with are compared. Where our CPU seconds
+    go is printed by operator.
+
+    Example: slackwater bench nexmark --install
+
+    Example: slackwater bench nexmark --events 200000 --queries q3,q4 --peers pathway
+
+    Example: slackwater bench nexmark --peers none --json figures.json
+    """
+    plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
+    _report([measure_nexmark(plan, _console, install=install)], json)
+
+
+@app.command()
+def consistency(
+    seconds: Seconds = 60,
+    rate: Annotated[int, typer.Option(help="Transfers a second.", min=10)] = 200,
+    json: Json = None,
+) -> None:
+    """A bank's books through views over views, of two topics of which one lags: always right?
+
+    Looked at through SUBSCRIBE at the time of every change, and through SELECT all the while.
+    Exit code 1 if anything was ever wrong.
+
+    Example: slackwater bench consistency --seconds 30 --json figures.json
+    """
+    outcome = measure_consistency(_console, seconds, rate)
+    _report([outcome], json)
+    if not all(figure.met for figure in outcome.figures if figure.met is not None):
+        raise typer.Exit(1)
+
+
+@app.command()
+def sql(
+    calls: Annotated[
+        int, typer.Option(help="Calls tried of each overload; without a number, all.", min=1)
+    ] = 1_000_000,
+    page: Annotated[
+        Path | None, typer.Option(help="Write the documentation's page here.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """DuckDB's functions over every type of argument: maintained, or refused by which name.
+
+    By family of functions; then how long TPC-H's views take to be planned. Nothing is run: that
+    views are right is what `python -m tests.catalogue` looks at. All calls take some minutes.
+
+    Example: slackwater bench sql --calls 3
+
+    Example: slackwater bench sql --page streams/docs/FUNCTIONS.md
+    """
+    _report([measure_sql(_console, calls, page)], json)
+
+
+@app.command(name="all")
+def everything(json: Json = None) -> None:
+    """Run all benchmarks, one after the other: about a quarter of an hour.
+
+    Example: slackwater bench all --json figures.json
+    """
+    outcomes = [
+        flow.throughput(_say, 4_000_000),
+        flow.freshness(_say, 60),
+        measure_change(_say, changing(""), 100_000),
+        flow.dataflows(_say, 15),
+        state.memory(_say, 1_000_000),
+        *measure_storage(chosen(""), 1.0, _console),
+    ]
+    _report(outcomes, json)

@@ -1,0 +1,187 @@
+"""Looking at the bank while it works: subscriptions to all views, one query after another."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from streams.app.client import Client, Message
+from streams.bench.consistency.bank import CHECKS, OPENING, VIEWS, Transfers
+from streams.bench.consistency.books import Book, Books, Row, Tally, tallies
+from streams.errors import Determinate, SlackwaterError
+
+FOLLOWED = (*VIEWS, "confirmations")
+LOT_S = 0.1
+EVERY_S = 3
+PATIENCE_S = 300.0
+JUDGE_EVERY_S = 0.5
+
+Publish = Callable[[list[str]], None]
+Tell = Callable[[str, float], None]
+"""Is told what is being done, and the seconds that the bank has worked."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """What was observed, by check: through SUBSCRIBE and through SELECT.
+
+    Messages of subscriptions come in threads of their own, and are entered by `judge`.
+    """
+
+    client: Client
+    books: Books = field(default_factory=lambda: Books({name: Book() for name in FOLLOWED}))
+    selected: dict[str, Tally] = field(default_factory=lambda: tallies(CHECKS))
+    failures: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ended: bool = False
+
+    @property
+    def subscribed(self) -> Mapping[str, Tally]:
+        """What was observed through SUBSCRIBE."""
+        return self.books.tallies
+
+    @property
+    def wrong(self) -> int:
+        """How many observations were wrong."""
+        return sum(each.wrong for each in [*self.subscribed.values(), *self.selected.values()])
+
+    def begin(self) -> None:
+        """Subscribe to everything, and ask from now on."""
+        for name in FOLLOWED:
+            threading.Thread(target=self._subscribe, args=(name,), daemon=True).start()
+        threading.Thread(target=self._select, daemon=True).start()
+
+    def judge(self) -> None:
+        """Look at the books as far as they are complete."""
+        with self.lock:
+            self.books.judge()
+
+    def end(self) -> None:
+        """Look no more. Errors: Determinate when an observer could not go on."""
+        self.ended = True
+        self.judge()
+        if self.failures:
+            raise Determinate(f"an observer could not go on: {self.failures[0]}")
+
+    def _subscribe(self, view: str) -> None:
+        # the columns that the books need are the first two: of a transfer, who it was
+        width = 1 if view == "accepted" else 2
+        try:
+            for message in self.client.stream(f"SUBSCRIBE {view}"):
+                if self.ended:
+                    return
+                with self.lock:
+                    self._hear(view, width, message)
+        except SlackwaterError as failure:
+            self._failed(f"SUBSCRIBE {view}: {failure}")
+
+    def _hear(self, view: str, width: int, message: Message) -> None:
+        match message:
+            case {"type": "rows", "rows": list(rows)}:
+                for at, diff, *row in rows:
+                    found: Row = tuple(row[:width])
+                    self.books.heard(view, at, diff, found)
+            case {"type": "progress", "frontier": int(frontier)}:
+                self.books.complete(view, frontier)
+            case {"type": "error", "error": dict(error)}:
+                self._failed(f"SUBSCRIBE {view}: {error['message']}")
+            case _:
+                pass
+
+    def _select(self) -> None:
+        try:
+            for name, query in itertools.cycle(CHECKS.items()):
+                if self.ended:
+                    return
+                ((holds,),) = self.client.run(query)[0].rows
+                self.selected[name].note(holds=holds is True)
+        except SlackwaterError as failure:
+            self._failed(f"SELECT: {failure}")
+
+    def _failed(self, what: str) -> None:
+        if not self.ended:
+            self.failures.append(what)
+
+
+@dataclass(slots=True)
+class Bank:
+    """The bank at work: `rate` transfers a second, and confirmations that lag behind.
+
+    Confirmations come for one second in every `EVERY_S`, at the pace of the transfers: so they
+    fall behind more and more, and their topic often stands still.
+    """
+
+    transactions: Publish
+    confirmations: Publish
+    rate: int
+    transfers: Transfers = field(default_factory=Transfers)
+
+    def work(self, seconds: float, lot_done: Callable[[float], None]) -> None:
+        """Publish for so long; `lot_done` is told the seconds gone by, after each lot."""
+        began = time.monotonic()
+        lot = max(1, int(self.rate * LOT_S))
+        for number in itertools.count(1):
+            self.transactions(self.transfers.transactions(lot))
+            gone = time.monotonic() - began
+            if int(gone) % EVERY_S == EVERY_S - 1:
+                self.confirmations(self.transfers.confirmations(lot))
+            lot_done(gone)
+            if gone >= seconds:
+                return
+            time.sleep(max(0.0, began + number * LOT_S - time.monotonic()))
+
+
+def observe(client: Client, bank: Bank, seconds: float, tell: Tell) -> Watch:
+    """Make the views, let the bank work, and look at them all the while.
+
+    The sources exist already.
+
+    Errors: Determinate, Indeterminate, InvalidStatement when something cannot go on.
+    """
+    tell("the views are made", 0.0)
+    bank.transactions(bank.transfers.transactions(OPENING))
+    for name, query in VIEWS.items():
+        client.run(f"CREATE MATERIALIZED VIEW {name} AS {query}")
+    _await(lambda: _counts(client)["accepted"] == OPENING)
+    watch, next_judged = Watch(client), [0.0]
+    watch.begin()
+
+    def look(gone: float) -> None:
+        tell(f"{bank.rate:,} transfers a second", gone)
+        if gone >= next_judged[0]:
+            next_judged[0] = gone + JUDGE_EVERY_S
+            watch.judge()
+
+    bank.work(seconds, look)
+    tell("the last ones are awaited", seconds)
+    last = _newest(client)
+    _await(lambda: _reached(watch, last) or bool(watch.failures))
+    watch.end()
+    return watch
+
+
+def _counts(client: Client) -> dict[str, object]:
+    """The rows of every view at one time, which none of them is ever read before again."""
+    counts = ", ".join(f"(SELECT count(*) FROM {name}) AS {name}" for name in VIEWS)
+    return client.run(f"SELECT {counts}")[0].dicts()[0]
+
+
+def _newest(client: Client) -> int:
+    """The newest time at which all views are readable."""
+    as_of = client.run("SELECT count(*) FROM total, confirmed")[0].facts["as_of"]
+    assert isinstance(as_of, int)
+    return as_of
+
+
+def _reached(watch: Watch, time_: int) -> bool:
+    with watch.lock:
+        return all(book.frontier > time_ for book in watch.books.books.values())
+
+
+def _await(done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not done():
+        if time.monotonic() > deadline:
+            raise Determinate(f"the views did not finish in {PATIENCE_S:.0f} s")
+        time.sleep(LOT_S)

@@ -1,0 +1,75 @@
+"""Benchmarks of state: what a change costs against much of it, and how much room it takes."""
+
+from pathlib import Path
+
+from streams.bench import bids
+from streams.bench.bids import Load
+from streams.bench.figures import Figure, Outcome, at_most
+from streams.bench.rig import Rig, Say, rig
+
+VIEW = """CREATE MATERIALIZED VIEW by_auction AS
+    SELECT auction, count(*) AS bids, sum(price) AS total FROM bids GROUP BY auction"""
+LOT = 200_000
+
+
+def memory(say: Say, rows: int) -> Outcome:
+    """Bytes on disk and resident for each row of state, with `rows` groups in one view."""
+    with rig(say) as bench:
+        source = bench.create(bids.SOURCE)
+        view = bench.create(VIEW)
+        load = Load(bench.publisher, lambda _: None)
+        load.burst(bids.every_key(0, 1_000))
+        bench.await_readable(source, [view])
+        resident, disk = _resident(bench), _disk(bench)
+        say(f"{rows:,} groups")
+        for start in range(1_000, rows, LOT):
+            load.burst(bids.every_key(start, min(LOT, rows - start)))
+            bench.await_readable(source, [view])
+        bench.rest(5)
+        on_disk = (_disk(bench) - disk) / rows
+        in_memory = max(_resident(bench) - resident, 0) / rows
+        return Outcome(
+            "memory",
+            (
+                at_most("bytes_per_row", on_disk + in_memory, "B", 300),
+                Figure("disk_bytes_per_row", on_disk, "B"),
+                Figure("resident_bytes_per_row", in_memory, "B"),
+                Figure("state_rows", rows),
+            ),
+            note="disk: the replica's run files; resident: what its processes grew by, shared"
+            " pages counted once and mapped files included",
+        )
+
+
+def _disk(bench: Rig) -> int:
+    return _size(bench.environment.replica_state / "runs")
+
+
+def _size(directory: Path) -> int:
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
+def _resident(bench: Rig) -> int:
+    """The proportional set size of all processes in the replica's group, in bytes."""
+    leader = bench.environment.children["replica"].pid
+    total = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit() and _group(process) == leader:
+            total += _pss(process)
+    return total
+
+
+def _group(process: Path) -> int:
+    try:
+        fields = (process / "stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0  # it ended meanwhile
+    return int(fields[2])
+
+
+def _pss(process: Path) -> int:
+    try:
+        lines = (process / "smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))

@@ -1,0 +1,48 @@
+"""`slackwater bench storage`: its parts, which of them, and at what scale."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import typer
+from rich.console import Console
+
+from streams.bench.figures import Outcome
+from streams.bench.storage.bulk import bulk
+from streams.bench.storage.cold import cold
+from streams.bench.storage.growth import growth
+from streams.bench.storage.latency import append, create, listen
+from streams.bench.storage.many import many
+from streams.bench.storage.rig import Rig, rig
+
+PARTS: Mapping[str, Callable[[Rig], Outcome]] = {
+    "create": create,
+    "append": append,
+    "listen": listen,
+    "bulk": bulk,
+    "cold": cold,
+    "compaction": growth,
+    "many": many,  # last, for its topics are a burden to others
+}
+
+
+def chosen(only: str) -> tuple[str, ...]:
+    """The parts named, separated by commas; all of them when none is.
+
+    Errors: typer.BadParameter for one that there is not.
+    """
+    names = tuple(each.strip() for each in only.split(",") if each.strip())
+    for name in names:
+        if name not in PARTS:
+            raise typer.BadParameter(f"expected some of {', '.join(PARTS)}, actual {name}")
+    return names or tuple(PARTS)
+
+
+def storage(
+    names: Sequence[str], scale: float, console: Console, collections: int | None = None
+) -> list[Outcome]:
+    """Run the parts, in their order, on a broker of their own."""
+    outcomes = []
+    with rig(scale, console, collections) as bench:
+        for name in (each for each in PARTS if each in names):
+            bench.say(name)
+            outcomes.append(PARTS[name](bench))
+    return outcomes

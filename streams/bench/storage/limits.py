@@ -1,0 +1,108 @@
+"""Where more collections would break: what a broker and a follower use, beside what there is.
+
+Each resource is looked at with no collections and with many; what lies in between is taken to
+grow by the collection. Read from /proc: elsewhere the table is empty.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from streams.bench.storage.rig import Idle, descendants
+
+ASKED = 10_000
+"""The collections that the table is about."""
+
+MIB = 1 << 20
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a process uses. Units: MiB; percent of a core, while nothing happens."""
+
+    maps: float
+    files: float
+    mib: float
+    percent: float
+
+
+def broker_pid() -> int | None:
+    """The broker that this process has started: of its children the one with most maps."""
+    found = [(len(_lines(PROC / f"{pid}/maps")), pid) for pid in descendants(os.getpid())]
+    return max(found)[1] if found else None
+
+
+def used(pid: int | None, percent: float) -> Use:
+    """What a process uses now, beside its share of a core."""
+    files = PROC / f"{pid}/fd"
+    return Use(
+        len(_lines(PROC / f"{pid}/maps")),
+        len(list(files.iterdir())) if files.is_dir() else 0,
+        _kib(PROC / f"{pid}/status", "VmRSS:") / 1024,
+        percent,
+    )
+
+
+def broker_used(idle: Idle) -> Use:
+    """What the broker uses, that was idle so long."""
+    return used(broker_pid(), idle.broker_percent)
+
+
+def limits(pid: int | None) -> Use:
+    """What a process on this machine may use."""
+    text = "".join(_lines(PROC / "sys/vm/max_map_count")) or "0"
+    memory = _kib(PROC / "meminfo", "MemTotal:") / 1024
+    return Use(float(text), _most_files(pid), memory, 100.0)
+
+
+Table = Mapping[str, Mapping[str, float]]
+
+
+def table(count: int, none: tuple[Use, Use], many: tuple[Use, Use], most: Use) -> Table:
+    """Where each resource stands and ends, of the broker and of one follower.
+
+    `none` and `many` are what the two use without collections and with `count`.
+    """
+    rows: dict[str, Mapping[str, float]] = {}
+    for who, before, after in zip(("broker", "follower"), none, many, strict=True):
+        for what, name in (
+            ("maps", "memory maps"),
+            ("files", "files"),
+            ("mib", "MiB"),
+            ("percent", "idle, % of a core"),
+        ):
+            spread = getattr(before, what), getattr(after, what), getattr(most, what)
+            rows[f"{who}: {name}"] = row(count, *spread)
+    return rows
+
+
+def row(count: int, before: float, after: float, limit: float) -> Mapping[str, float]:
+    """One resource: what it is now and at so many more, and at how many nothing is left."""
+    each = max(0.0, after - before) / count
+    return {
+        f"at {count:,}": after,
+        f"at {ASKED:,}": before + each * ASKED,
+        "limit": limit,
+        "full at": (limit - before) / each if each else 0.0,
+    }
+
+
+def _most_files(pid: int | None) -> float:
+    for line in _lines(PROC / f"{pid}/limits"):
+        if line.startswith("Max open files"):
+            return float(line.split()[3])
+    return 0.0
+
+
+def _kib(file: Path, name: str) -> float:
+    found = [line.split()[1] for line in _lines(file) if line.startswith(name)]
+    return float(found[0]) if found else 0.0
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text().splitlines()
+    except OSError:
+        return []

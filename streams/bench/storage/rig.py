@@ -1,0 +1,195 @@
+"""What the benchmarks of storage run on: an embedded broker of their own, and clients of it."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from streams.app.services import now_ms
+from streams.bench.storage.watched import WatchedChunks, WatchedLogs
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.embedded import EmbeddedBroker
+from streams.kafka.settings import ClientSettings
+from streams.storage import Storage
+from streams.storage.client.shards import Shards
+
+NAMESPACE = "bench"
+Step = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A client of storage, and what passes through its ports to Kafka."""
+
+    broker: KafkaBroker
+    logs: WatchedLogs
+    chunks: WatchedChunks
+    shards: Shards
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """A broker of its own.
+
+    `scale` multiplies how much is written; 1 is what the targets are stated for. `collections`,
+    if given, are as many as `many` makes, whatever the scale.
+    """
+
+    bootstrap: str
+    directory: Path
+    scale: float
+    console: Console
+    collections: int | None = None
+
+    def say(self, text: str) -> None:
+        """Tell what goes on."""
+        self.console.print(f"[dim]{text}[/]")
+
+    def scaled(self, count: int, least: int = 1) -> int:
+        """So many, or as many as the scale says."""
+        return max(least, round(count * self.scale))
+
+    @contextmanager
+    def client(self) -> Iterator[Client]:
+        """A client with connections of its own."""
+        broker = KafkaBroker(ClientSettings(self.bootstrap))
+        logs, chunks = WatchedLogs(broker.logs), WatchedChunks(broker.chunks)
+        shards = Shards(
+            logs, chunks, broker.topics, namespace=NAMESPACE, now_ms=now_ms, pump=True
+        )
+        with Storage(shards, close=broker.close) as storage:
+            yield Client(broker, logs, chunks, shards, storage)
+
+    @contextmanager
+    def bar(self, text: str, total: int) -> Iterator[Step]:
+        """A progress bar; what is yielded moves it on by so many."""
+        columns = (TextColumn("[dim]{task.description}"), BarColumn(), MofNCompleteColumn())
+        shown = Progress(
+            *columns,
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            refresh_per_second=2,  # drawing it takes time from what is measured
+        )
+        with shown:
+            task = shown.add_task(text, total=total)
+            yield lambda count: shown.advance(task, count)
+
+
+@contextmanager
+def rig(scale: float, console: Console, collections: int | None = None) -> Iterator[Rig]:
+    """A rig on a broker of its own, thrown away afterwards."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-", ignore_cleanup_errors=True) as made:
+        directory = Path(made)
+        with EmbeddedBroker(directory) as broker:
+            yield Rig(broker.bootstrap, directory, scale, console, collections)
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """Processor time used so far. Units: seconds."""
+
+    ours: float
+    broker: float
+
+    def since(self, before: "Cpu") -> "Cpu":
+        """What was used since then."""
+        return Cpu(self.ours - before.ours, self.broker - before.broker)
+
+
+def cpu() -> Cpu:
+    """What this process has used, and the processes that it started: the broker."""
+    own = os.times()
+    return Cpu(own.user + own.system, sum(map(_used_s, descendants(os.getpid()))))
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that come from this one; none where there is no /proc."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        fields = _stat(entry)
+        if fields:
+            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+    found = list(children.get(pid, []))
+    for each in found:
+        found.extend(children.get(each, []))
+    return found
+
+
+def _used_s(pid: int) -> float:
+    fields = _stat(Path(f"/proc/{pid}/stat"))
+    ticks = int(fields[11]) + int(fields[12]) if fields else 0
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _stat(file: Path) -> list[str]:
+    """The fields of a process from its state on; nothing when it has ended."""
+    try:
+        return file.read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []
+
+
+IDLE_S, SETTLE_S = 20.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What it took until somebody was ready. Units: seconds."""
+
+    seconds: float
+    cpu: Cpu
+
+
+class Start:
+    """A moment from which on somebody gets ready."""
+
+    def __init__(self) -> None:
+        self._cpu, self._at = cpu(), time.perf_counter()
+
+    def ready(self) -> Ready:
+        """What it took since then."""
+        return Ready(time.perf_counter() - self._at, cpu().since(self._cpu))
+
+
+NOBODY = Ready(0.0, Cpu(0.0, 0.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """What it took until somebody was ready, and what was used while nothing happened.
+
+    Units: percent of one core.
+    """
+
+    ready: Ready
+    percent: float
+    broker_percent: float
+
+
+def idle(rig: Rig, ready: Ready = NOBODY) -> Idle:
+    """Let what was started finish, then do nothing for a while."""
+    share = min(rig.scale, 1.0)
+    time.sleep(SETTLE_S * share)
+    before, began = cpu(), time.perf_counter()
+    time.sleep(IDLE_S * share)
+    used, seconds = cpu().since(before), time.perf_counter() - began
+    return Idle(ready, used.ours / seconds * 100, used.broker / seconds * 100)
+
+
+def load_average() -> float:
+    """How many threads wanted a processor during the last minute."""
+    return os.getloadavg()[0]

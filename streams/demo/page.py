@@ -1,0 +1,109 @@
+"""The terminal page: what the views hold now, how fast it comes, and how fresh it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from streams.demo.views import View
+from streams.demo.watch import Followed
+from streams.trace.kernel.kernel import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The line above the views.
+
+    Units: `published` and `total` count messages, `per_second` messages a second, freshness
+    in milliseconds; `lag_ms` is how far the slowest view is behind the wall clock.
+    """
+
+    published: int
+    total: int
+    per_second: float
+    freshness_p50_ms: float
+    freshness_p90_ms: float
+    moment: str
+
+
+def render(
+    numbers: Numbers,
+    views: Sequence[tuple[View, Followed]],
+    collections: Sequence[Followed],
+    kernel: Kernel,
+    rows: int = 8,
+) -> RenderableType:
+    """The whole page."""
+    columns = Table.grid(padding=(0, 1), expand=True)
+    columns.add_column(ratio=1)
+    columns.add_column(ratio=1)
+    panels = [_view(view, followed, kernel, rows) for view, followed in views]
+    for left in range(0, len(panels), 2):
+        columns.add_row(*panels[left : left + 2])
+    return Group(_head(numbers), columns, _frontiers(collections))
+
+
+def _head(numbers: Numbers) -> RenderableType:
+    line = Table.grid(padding=(0, 3))
+    line.add_row(
+        "[bold]slackwater demo[/]",
+        f"New York, [cyan]{numbers.moment}[/]",
+        f"[green]{numbers.published:,}[/] of {numbers.total:,} messages",
+        f"[green]{numbers.per_second:,.0f}[/] events/s",
+        f"fresh in [green]{numbers.freshness_p50_ms:,.0f}[/] ms"
+        f" (p90 {numbers.freshness_p90_ms:,.0f} ms)",
+    )
+    return Panel(
+        Group(line, ProgressBar(total=max(numbers.total, 1), completed=numbers.published))
+    )
+
+
+def _view(view: View, followed: Followed, kernel: Kernel, rows: int) -> RenderableType:
+    table = Table(expand=True, box=None, header_style="dim")
+    for name in followed.names:
+        table.add_column(name)
+    count = 0
+    if followed.contents is not None:
+        count = followed.contents.num_rows
+        for row in zip(*_top(view, followed, kernel, rows), strict=True):
+            table.add_row(*(_text(value) for value in row))
+    return Panel(table, title=f"{view.title} [dim]({count} rows)[/]", title_align="left")
+
+
+def _top(view: View, followed: Followed, kernel: Kernel, rows: int) -> list[list[object]]:
+    assert followed.contents is not None
+    types = followed.contents.schema.types
+    names = ", ".join(f'c{i} AS "{name}"' for i, name in enumerate(followed.names))
+    shown = ", ".join(map(_shown, followed.names, types))
+    top: pa.Table = kernel.query(
+        f"SELECT {shown} FROM (SELECT {names} FROM contents) "
+        f"ORDER BY {view.order} LIMIT {rows}",
+        contents=followed.contents,
+    )
+    return [column.to_pylist() for column in top.columns]
+
+
+def _shown(name: str, kind: pa.DataType) -> str:
+    """A column as SQL for the eye; Arrow has no value of its own for a HUGEINT."""
+    return f'"{name}"::VARCHAR' if isinstance(kind, pa.BaseExtensionType) else f'"{name}"'
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "[dim]null[/]"
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _frontiers(collections: Sequence[Followed]) -> RenderableType:
+    table = Table(expand=True, box=None, header_style="dim")
+    for title in ("collection", "id", "since", "upper", "updates read"):
+        table.add_column(title, justify="left" if title == "collection" else "right")
+    for each in collections:
+        name = each.title or each.collection
+        read = "" if each.contents is None else f"{each.rows:,}"
+        table.add_row(name, each.collection, str(each.since), str(each.upper), read)
+    return Panel(table, title="Frontiers", title_align="left")

@@ -1,0 +1,348 @@
+"""The demo's course: environment, feed, views, page, proof."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.text import Text
+
+from streams.app.environment import Environment, Settings
+from streams.app.freshness import Freshness, percentile
+from streams.app.services import now_ms
+from streams.app.signals import Stop
+from streams.demo import feed as feeds
+from streams.demo.check import History, Verdict, verify
+from streams.demo.page import Numbers, render
+from streams.demo.replay import Replay, moment
+from streams.demo.views import FEEDS, SOURCES, VIEWS
+from streams.demo.watch import Watch, loaded
+from streams.errors import Determinate, InvalidUsage
+from streams.ids import CollectionId, Timestamp, Topic
+from streams.kafka.client.broker import KafkaBroker
+from streams.kafka.client.publish import Publisher
+from streams.kafka.client.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.storage import description
+from streams.storage.client.shards import Shards
+from streams.storage.read import reader as read
+from streams.trace.kernel.kernel import Kernel
+
+PARTITIONS = 2
+SETTLE_TIMEOUT_S = 300.0
+PAGE_EVERY_S = 0.5
+BUSY = frozenset({Topic("flights"), Topic("plane_state")})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What the user asked for; see `slackwater demo --help`."""
+
+    directory: Path
+    brokers: str
+    events: int
+    speed: float
+    times: int
+    page: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the demo found. `problems` is empty when all is well."""
+
+    events: int
+    views: int
+    verdicts: tuple[Verdict, ...]
+    seconds: float
+    freshness_p50_ms: float
+    freshness_p90_ms: float
+    problems: tuple[str, ...]
+
+    @property
+    def events_per_second(self) -> float:
+        """From the first message to the last one readable in every view."""
+        return self.events / self.seconds if self.seconds else 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether something was checked, and nothing was wrong."""
+        return bool(self.verdicts) and not self.problems
+
+    def figures(self) -> dict[str, object]:
+        """The figures for machines."""
+        return {
+            "events": self.events,
+            "views": self.views,
+            "times_checked": len(self.verdicts),
+            "wrong": sum(1 for verdict in self.verdicts if verdict.wrong),
+            "seconds": round(self.seconds, 3),
+            "events_per_second": round(self.events_per_second, 1),
+            "freshness_ms_p50": round(self.freshness_p50_ms, 1),
+            "freshness_ms_p90": round(self.freshness_p90_ms, 1),
+            "problems": list(self.problems),
+        }
+
+
+def run(choices: Choices, console: Console, stopping: Stop) -> Report:
+    """The whole demo.
+
+    Errors: Stopped when it is told to; InvalidUsage when it cannot begin here; SlackwaterError
+    when something does not come up.
+    """
+
+    def say(text: str) -> None:
+        console.print(Text(text, "dim"))
+
+    settings = Settings(directory=choices.directory, brokers=choices.brokers)
+    if choices.brokers:  # before a coordinator of ours takes over from another
+        refuse_remains(ClientSettings(choices.brokers), choices)
+    with Environment(settings, say, stopping) as environment:
+        if not choices.brokers:
+            refuse_remains(environment.kafka, choices)
+        say("reading a year of flights")
+        kernel = Kernel()
+        feed = feeds.load(kernel).first(choices.events)
+        broker = KafkaBroker(environment.kafka)
+        shards = Shards(
+            broker.logs,
+            broker.chunks,
+            broker.topics,
+            namespace=settings.namespace,
+            now_ms=now_ms,
+            pump=True,
+        )
+        try:
+            show = Show(choices, console, environment, broker, shards, kernel, feed)
+            return show.play()
+        finally:
+            shards.close()
+            broker.close()
+
+
+def refuse_remains(kafka: ClientSettings, choices: Choices) -> None:
+    """The demo begins with topics of its own: what others wrote there would be counted too.
+
+    Errors: InvalidUsage when some are there already; Determinate.
+    """
+    broker = KafkaBroker(kafka)
+    try:
+        there = sorted(broker.topics.names() & frozenset(feeds.TOPICS))
+    finally:
+        broker.close()
+    if not there:
+        return
+    if choices.brokers:
+        advice = (
+            f"delete topics {', '.join(feeds.TOPICS)} and those that begin with 'sw.', or give"
+            " --brokers of another cluster"
+        )
+    else:
+        advice = "choose another --directory, or delete this one"
+    where = choices.brokers or choices.directory
+    raise InvalidUsage(f"{where} has topic {there[0]} already, of an earlier demo: {advice}")
+
+
+@dataclass(slots=True)
+class Show:
+    """One demo on a running environment."""
+
+    choices: Choices
+    console: Console
+    environment: Environment
+    broker: KafkaBroker
+    shards: Shards
+    kernel: Kernel
+    feed: feeds.Feed
+    ids: dict[str, CollectionId] = field(default_factory=dict)
+
+    def play(self) -> Report:
+        """Create, replay, watch, check."""
+        self._create()
+        watch = Watch(self.shards, self.kernel)
+        watch.follow(self.ids)
+        freshness = self._freshness()
+        raw = RawReader(self.environment.kafka)
+        publisher = Publisher(self.environment.kafka)
+
+        def flushed(counts: Mapping[Topic, int]) -> None:
+            for topic in BUSY & counts.keys():
+                ends = {part: high for part, (_, high) in raw.ends(topic).items()}
+                freshness.mark(self.ids[topic], ends)
+
+        replay = Replay(self.feed, publisher, self.choices.speed, flushed)
+        began = time.monotonic()
+        replay.start()
+        try:
+            self._watch(replay, watch, freshness, began)
+            if replay.failure is not None:
+                raise replay.failure
+            self._settle(raw)
+        finally:
+            replay.stop()
+            freshness.close()
+        seconds = time.monotonic() - began
+        verdicts, problems = self._prove()
+        return Report(
+            events=replay.published,
+            views=len(VIEWS),
+            verdicts=verdicts,
+            seconds=seconds,
+            freshness_p50_ms=percentile(freshness.milliseconds, 0.5),
+            freshness_p90_ms=percentile(freshness.milliseconds, 0.9),
+            problems=problems,
+        )
+
+    def _create(self) -> None:
+        topics = [TopicSpec(Topic(name), PARTITIONS, TopicKind.RAW) for name in feeds.TOPICS]
+        self.broker.topics.create(topics)
+        statements = [*SOURCES, *(view.statement for view in VIEWS)]
+        with Progress(console=self.console, transient=True) as progress:
+            for statement in progress.track(statements, description="creating views"):
+                self.environment.sql(statement)
+        for row in self._conditions():
+            self.ids[str(row["name"])] = CollectionId(str(row["id"]))
+        self.shards.open(*self.ids.values())
+        with self.console.status("waiting for Spark to start"):
+            self._await_running()
+
+    def _await_running(self) -> None:
+        """Wait until the replica steps every source and view: it has a JVM to start."""
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        while any(row["status"] != "running" for row in self._conditions()):
+            if time.monotonic() > deadline:
+                raise Determinate(self._stuck("the replica does not run all views"))
+            time.sleep(PAGE_EVERY_S)
+
+    def _conditions(self) -> list[dict[str, object]]:
+        return [
+            row
+            for kind in ("SOURCES", "MATERIALIZED VIEWS")
+            for row in self.environment.sql(f"SHOW {kind}")[0].dicts()
+        ]
+
+    def _freshness(self) -> Freshness:
+        ids = self.ids
+        feeds_by_id = {
+            ids[source]: tuple(ids[view] for view in views) for source, views in FEEDS.items()
+        }
+        return Freshness(self.shards, feeds_by_id)
+
+    def _watch(self, replay: Replay, watch: Watch, freshness: Freshness, began: float) -> None:
+        if not self.choices.page:
+            while not replay.is_done:
+                self.environment.check()
+                time.sleep(PAGE_EVERY_S)
+            return
+        with Live(console=self.console, refresh_per_second=4, screen=True) as live:
+            while not replay.is_done:
+                self.environment.check()
+                live.update(self._page(replay, watch, freshness, began))
+                time.sleep(PAGE_EVERY_S)
+
+    def _page(
+        self, replay: Replay, watch: Watch, freshness: Freshness, began: float
+    ) -> RenderableType:
+        recent = freshness.milliseconds[-200:]
+        numbers = Numbers(
+            published=replay.published,
+            total=self.feed.messages.num_rows,
+            per_second=replay.published / max(time.monotonic() - began, 0.1),
+            freshness_p50_ms=percentile(recent, 0.5),
+            freshness_p90_ms=percentile(recent, 0.9),
+            moment=moment(replay.at_s),
+        )
+        shown = [(view, watch.refresh(view.name)) for view in VIEWS]
+        sources = [watch.frontiers(name) for name in feeds.TOPICS]
+        return render(numbers, shown, [*sources, *(each for _, each in shown)], self.kernel)
+
+    def _settle(self, raw: RawReader) -> None:
+        """Wait until every message is readable in every view."""
+        bound = {
+            self.ids[topic]: {part: high for part, (_, high) in raw.ends(Topic(topic)).items()}
+            for topic in feeds.TOPICS
+        }
+
+        def ingested() -> bool:
+            return all(
+                dict(self.shards.state(source).source or {}) == ends
+                for source, ends in bound.items()
+                if any(ends.values())
+            )
+
+        if not self.environment.wait(self.shards, ingested, SETTLE_TIMEOUT_S):
+            raise Determinate(self._stuck("the sources do not take in all messages"))
+        uppers = [self.shards.state(source).upper for source in bound]
+        views = [self.ids[view.name] for view in VIEWS]
+
+        def readable() -> bool:
+            return all(
+                upper.precedes(self.shards.state(view).upper)
+                for view in views
+                for upper in uppers
+            )
+
+        if not self.environment.wait(self.shards, readable, SETTLE_TIMEOUT_S):
+            raise Determinate(self._stuck("the views do not reach the sources"))
+
+    def _stuck(self, what: str) -> str:
+        rows = self._conditions()
+        told = "; ".join(f"{r['name']}: {r['status']} {r['detail']}" for r in rows)
+        return f"{what} after {SETTLE_TIMEOUT_S:.0f} s: {told}"
+
+    def _prove(self) -> tuple[tuple[Verdict, ...], tuple[str, ...]]:
+        sources = [self._history(name) for name in feeds.TOPICS]
+        problems = [
+            f"{each.name}: {count} error rows" for each, count in sources if count
+        ] + self._missing([each for each, _ in sources])
+        inputs = [each for each, _ in sources]
+        verdicts: list[Verdict] = []
+        total = len(VIEWS) * self.choices.times
+        with Progress(console=self.console, transient=True) as progress:
+            task = progress.add_task("checking against DuckDB", total=total)
+            for view in VIEWS:
+                self.environment.check()
+                history, errors = self._history(view.name)
+                if errors:
+                    problems.append(f"{view.name}: {errors} error rows")
+                checked = {view.name: (view.query, history)}
+                needed = [each for each in inputs if each.name in view.reads]
+                needed += [self._history(n)[0] for n in view.reads if n not in feeds.TOPICS]
+                for verdict in verify(checked, needed, self.kernel, self.choices.times):
+                    verdicts.append(verdict)
+                    progress.advance(task)
+        problems += [
+            f"{v.view} at {v.time}: {v.wrong} of {v.rows} rows differ"
+            for v in verdicts
+            if v.wrong
+        ]
+        return tuple(verdicts), tuple(problems)
+
+    def _history(self, name: str) -> tuple[History, int]:
+        """A collection read back from since to upper, and how many error rows it holds."""
+        collection = self.ids[name]
+        state = self.shards.state(collection)
+        since, upper = state.since.time, state.upper.time
+        names = description.loads(state.description).names
+        wanted = read.snapshot_pieces(state, Timestamp(upper - 1))
+        updates, errors = loaded(self.shards, collection, wanted)
+        return History(name, names, updates, since, upper), errors.num_rows
+
+    def _missing(self, sources: list[History]) -> list[str]:
+        """The append-only sources hold exactly as many rows as messages were published."""
+        published = {
+            str(row["topic"]): row["n"]
+            for row in self.kernel.query(
+                "SELECT topic, count(*) AS n FROM messages GROUP BY topic",
+                messages=self.feed.messages,
+            ).to_pylist()
+        }
+        return [
+            f"{each.name}: {each.updates.num_rows} rows, {published.get(each.name, 0)} messages"
+            for each in sources
+            if each.name != "plane_state"
+            and each.updates.num_rows != published.get(each.name, 0)
+        ]

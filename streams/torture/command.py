@@ -1,0 +1,253 @@
+"""`slackwater torture`: hours of bad luck in a minute, and every answer checked."""
+
+import logging
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from streams.app.environment import Environment
+from streams.app.failing import FAILED, failed
+from streams.app.signals import Stop, Stopped, noted, unfinished
+from streams.errors import SlackwaterError
+from streams.kafka.embedded import EmbeddedBroker
+from streams.torture.entries import Entry
+from streams.torture.hostile.assault import Assault
+from streams.torture.hostile.scene import scene, settings
+from streams.torture.hostile.surfaces import SURFACES
+from streams.torture.nursery import Nursery
+from streams.torture.report import Report
+from streams.torture.simulation import Simulation
+from streams.torture.soak import Soak, new_seed
+from streams.torture.truth import Verdict
+
+SECONDS = 60.0
+
+app = typer.Typer(
+    help="Soak tests: kills, outages, races, hostile input. Every answer is checked.",
+    no_args_is_help=True,
+)
+
+Seconds = Annotated[float, typer.Option(help="How long to run, on a real broker.", min=5)]
+Seed = Annotated[
+    int | None, typer.Option(help="The seed of a run to repeat. Default: a new one.", min=0)
+]
+Json = Annotated[Path | None, typer.Option("--json", help="Write the outcome to this file.")]
+Memory = Annotated[
+    bool,
+    typer.Option("--memory", help="Simulate in this process; the seed determines everything."),
+]
+Steps = Annotated[int, typer.Option(help="How many steps to simulate.", min=1)]
+Rounds = Annotated[int, typer.Option(help="Stop after this many rounds.", min=1)]
+Keep = Annotated[Path | None, typer.Option(help="Keep the environment's files and logs here.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help=f"One of {', '.join(SURFACES)}; may be repeated. Default: all of them."),
+]
+Evidence = Annotated[
+    Path, typer.Option(help="Where to write the evidence, if an answer was wrong.")
+]
+
+_console = Console(stderr=True)
+
+
+@app.callback()
+def torture() -> None:
+    """Soak tests: kills, outages, races, hostile input. Every answer is checked."""
+
+
+@app.command()
+def storage(
+    *,
+    seconds: Seconds = SECONDS,
+    seed: Seed = None,
+    json: Json = None,
+    memory: Memory = False,
+    steps: Steps = 2_000,
+    evidence: Evidence = Path("torture-evidence.jsonl"),
+) -> None:
+    """Writers, readers, compactors; kills, outages, late and doubled writes, skewed clocks.
+
+    Every write is remembered with what its writer was told, and every read is compared with
+    that: snapshots at any time that is held, and listens resumed anywhere. Runs on an embedded
+    broker of its own, in processes that are killed, or with --memory as a simulation that a
+    seed reproduces step by step.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or the broker does not start, 2 usage.
+
+    Examples:
+        slackwater torture storage --seconds 300
+        slackwater torture storage --memory --steps 5000 --seed 7
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet(), ending_early() as stopping:
+            if memory:
+                verdict, entries = simulated(chosen, steps, stopping)
+            else:
+                verdict, entries = soaked(chosen, seconds, stopping)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    how = f"--memory --steps {steps}" if memory else f"--seconds {seconds:g}"
+    again = f"slackwater torture storage {how} --seed {chosen}"
+    report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
+    told(report, json)
+    if verdict.wrong:
+        report.write_evidence(evidence, entries)
+        _console.print(f"the evidence is in {evidence}", highlight=False)
+        raise typer.Exit(FAILED)
+
+
+@app.command("input")
+def input_(  # noqa: PLR0913  the options of a command, each by name
+    *,
+    seconds: Seconds = SECONDS,
+    rounds: Rounds = 1_000_000,
+    seed: Seed = None,
+    json: Json = None,
+    evidence: Evidence = Path("torture-evidence.jsonl"),
+    keep: Keep = None,
+    only: Only = None,
+) -> None:
+    """Random and mutated input from outside, in rounds; honest clients must not notice.
+
+    Commands, chunks, records of logs, Rollups, raw messages, SQL, HTTP and Avro bytes go to a
+    running environment. After each round every process has to live, and honest clients have to
+    get right answers in time, from a collection and from a view.
+
+    Exit codes: 0 nothing was wrong, 1 something was, or nothing could be started, 2 usage.
+
+    Examples:
+        slackwater torture input --seconds 60
+        slackwater torture input --seconds 3600 --rounds 1000 --seed 7 --keep evidence
+        slackwater torture input --only chunk --only rows
+    """
+    chosen = new_seed() if seed is None else seed
+    typer.echo(f"seed {chosen}")
+    began = time.monotonic()
+    try:
+        with quiet(), ending_early() as stopping:
+            length = (seconds, rounds)
+            assault, verdict = assaulted(chosen, length, keep, surfaces(only), stopping)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    again = f"slackwater torture input --seconds {seconds:g} --seed {chosen}"
+    report = Report(chosen, again, time.monotonic() - began, verdict, stopping.number)
+    told(report, json)
+    if verdict.wrong:
+        evidence.write_text("".join(f"{line}\n" for line in assault.evidence))
+        _console.print(f"the last inputs are in {evidence}", highlight=False)
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Without our log lines: what fails here fails on purpose."""
+    ours = logging.getLogger("streams")
+    level = ours.level
+    ours.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        ours.setLevel(level)
+
+
+@contextmanager
+def ending_early() -> Iterator[Stop]:
+    """A run that is told to end ends early, with what it has found.
+
+    One that has not begun ends the command. Errors: SystemExit.
+    """
+    with noted() as stopping:
+        try:
+            yield stopping
+        except Stopped:
+            raise unfinished(stopping.number) from None
+
+
+def told(report: Report, json: Path | None) -> None:
+    """The outcome, for people, and for programs if there is a file for it."""
+    report.show(Console())
+    if json is not None:
+        report.write(json)
+
+
+@contextmanager
+def bar(what: str, total: float) -> Iterator[tuple[Progress, TaskID]]:
+    """A progress bar on standard error."""
+    columns = (TextColumn(what), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=_console, transient=True) as progress:
+        yield progress, progress.add_task(what, total=total)
+
+
+def shown(progress: Progress, task: TaskID, passed: float) -> None:
+    """Move the bar: so many seconds have passed."""
+    progress.update(task, completed=passed)
+
+
+def simulated(seed: int, steps: int, stopping: Stop) -> tuple[Verdict, Sequence[Entry]]:
+    """A run in memory."""
+    run = Simulation(seed)
+    with bar("simulating", steps) as (progress, task):
+        for _ in range(steps):
+            if stopping.is_set():
+                break
+            run.step()
+            progress.advance(task)
+    return run.verdict(), run.journal.entries
+
+
+def soaked(seed: int, seconds: float, stopping: Stop) -> tuple[Verdict, Sequence[Entry]]:
+    """A run on a broker of its own. Errors: Determinate when it does not start."""
+    with tempfile.TemporaryDirectory(prefix="slackwater-torture-") as scratch:
+        place = Path(scratch)
+        with (
+            Nursery(place / "workers.log") as nursery,
+            EmbeddedBroker(place / "broker") as broker,
+            bar("torturing", seconds) as (progress, task),
+        ):
+            tell = partial(shown, progress, task)
+            run = Soak(broker, nursery, place, seed, tell, stopping)
+            return run.run(seconds), run.evidence
+
+
+def assaulted(
+    seed: int,
+    length: tuple[float, int],
+    keep: Path | None,
+    only: Sequence[str],
+    stopping: Stop,
+) -> tuple[Assault, Verdict]:
+    """A run of so many seconds or rounds, against an environment of its own.
+
+    Errors: Determinate when it does not start; Stopped when it is told to end before it has.
+    """
+    seconds, rounds = length
+    with ExitStack() as stack:
+        made = keep or stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="slackwater-input-", ignore_cleanup_errors=True)
+        )
+        settled = settings(Path(made).absolute())
+        environment = stack.enter_context(Environment(settled, stopping=stopping))
+        progress, task = stack.enter_context(bar("attacking", seconds))
+        tell = partial(shown, progress, task)
+        parties = stack.enter_context(scene(environment, str(seed)))
+        run = Assault(parties, seed, tell, only, stopping)
+        return run, run.run(seconds, rounds)
+
+
+def surfaces(only: Sequence[str] | None) -> Sequence[str]:
+    """The surfaces that are attacked. Errors: typer.BadParameter."""
+    unknown = sorted(set(only or ()) - set(SURFACES))
+    if unknown:
+        raise typer.BadParameter(f"expected some of {', '.join(SURFACES)}, got {unknown[0]!r}")
+    return tuple(only or SURFACES)

@@ -1,0 +1,87 @@
+"""A subscription to the honest view: what it has told is looked at, at every time."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from streams.app.client import Message
+from streams.torture.hostile.sessions import Row, Session, wrong
+
+Change = tuple[int, int, Row]
+"""A time, a diff, a row."""
+
+
+@dataclass(slots=True)
+class Followed:
+    """What has been told so far: the contents, and up to which time they are complete."""
+
+    held: Counter[Row] = field(default_factory=Counter)
+    seen: int = 0
+    frontier: int = 0
+    states: int = 0
+    _coming: list[Change] = field(default_factory=list)
+
+    def hear(self, message: Message) -> str:
+        """Take a message; what is wrong, or empty."""
+        match message:
+            case {"type": "rows", "rows": list(rows)}:
+                self._coming += [(time, diff, tuple(row)) for time, diff, *row in rows]
+            case {"type": "progress", "frontier": int(frontier)}:
+                return self._complete(frontier)
+            case {"type": "error", "error": dict(error)}:
+                return str(error["message"])
+            case _:
+                pass
+        return ""
+
+    def _complete(self, frontier: int) -> str:
+        """All changes before the frontier have come: how it was at each of their times."""
+        if frontier < self.frontier:
+            return f"the frontier went back from {self.frontier} to {frontier}"
+        before, self.frontier = self.frontier, frontier
+        changes, self._coming = sorted(self._coming, key=lambda each: each[0]), []
+        for time, some in groupby(changes, key=lambda each: each[0]):
+            if not before <= time < frontier:
+                return f"a change at {time} between the frontiers {before} and {frontier}"
+            for _, diff, row in some:
+                self.held[row] += diff
+            said = self._look()
+            if said:
+                return f"at {time}: {said}"
+        return ""
+
+    def _look(self) -> str:
+        self.held = Counter({row: there for row, there in self.held.items() if there})
+        if min(self.held.values(), default=0) < 0:
+            return f"less than none of a row: {dict(self.held)}"
+        rows = list(self.held.elements())
+        said = wrong(rows, self.seen)
+        if not said:
+            self.seen = int(str(rows[0][0]))
+            self.states += 1
+        return said
+
+
+def follows(session: Session, view: str, followed: Followed) -> Iterator[None]:
+    """A subscription that goes on as long as the session does."""
+    for message in session.client.stream(f"SUBSCRIBE {view}"):
+        session.problem = followed.hear(message)
+        session.figures["subscribed states"] = followed.states
+        yield
+
+
+def reached(session: Session, followed: Followed, seen: int, time: int) -> str:
+    """Wait until so many messages were told of, and all up to a time; what is wrong, or empty.
+
+    Errors: Ended.
+    """
+
+    def missing() -> str:
+        if session.problem or (followed.seen >= seen and followed.frontier > time):
+            return ""
+        told = f"{followed.seen} of {seen} messages"
+        return f"told of {told} and of the times before {followed.frontier}, not of {time}"
+
+    late = session.until(missing)
+    return session.problem or (late and f"subscription: {late}")

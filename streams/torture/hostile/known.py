@@ -1,0 +1,109 @@
+"""What an attacker knows of the environment: names, capabilities of its own, real records."""
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+from streams.ids import Topic
+from streams.storage.description import Description, dumps
+from streams.torture.hostile.asking import Fields
+from streams.torture.hostile.forging import Pool
+from streams.torture.hostile.sheets import COLUMNS
+
+DESCRIPTION = dumps(Description(COLUMNS, kind="table"))
+RAW_TOPIC = Topic("hostile.raw")
+ROWS_TOPIC = Topic("hostile.rows")
+KEYED_TOPIC = Topic("hostile.keyed")
+TOPICS = (RAW_TOPIC, ROWS_TOPIC, KEYED_TOPIC)
+RIGHTS = ("write", "catalog", "reading", "reads.s1", "reads.u1")
+WRITE = "WRITE"
+
+
+@dataclass(slots=True)
+class Victim:
+    """A collection that the attacker made: whatever happens to it harms nobody else."""
+
+    collection: str
+    group: str
+    read: Fields
+    write: Fields
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing can be written to it any more: what is sent there is refused."""
+        return self.write["frontier"] is None
+
+
+@dataclass(slots=True)
+class Known:
+    """Everything that an input may be made from.
+
+    `victims` are written to by commands. To the logs of `spoiled` the attacker appends: such a
+    log mostly halts, and commands about it would be refused before they are looked at.
+    """
+
+    namespace: str
+    others: tuple[str, ...]
+    victims: list[Victim] = field(default_factory=list)
+    commands: list[bytes] = field(default_factory=list)
+    events: list[bytes] = field(default_factory=list)
+    compute: list[bytes] = field(default_factory=list)
+    spoiled: list[Victim] = field(default_factory=list)
+    states: list[bytes] = field(default_factory=list)
+
+    def topic(self, *names: str) -> Topic:
+        """A topic of the environment."""
+        return Topic(".".join((self.namespace, *names)))
+
+    def a_victim(self, rng: Random) -> Victim:
+        """Any of the attacker's collections."""
+        return rng.choice(self.victims)
+
+    def a_spoiled(self, rng: Random) -> Victim:
+        """Any of those whose logs the attacker appends to."""
+        return rng.choice(self.spoiled)
+
+    def heard(self, response: Fields) -> None:
+        """Take the capabilities of a response: the next write begins where they stand."""
+        mine = {each.collection: each for each in (*self.victims, *self.spoiled)}
+        granted = response["capabilities"]
+        assert isinstance(granted, list)
+        for each in granted:
+            victim = mine.get(each["collection"])
+            if victim is not None and each["right"] == WRITE:
+                victim.write = each
+            elif victim is not None:
+                victim.read = each
+
+    def pool_of(self, victim: Victim) -> Pool:
+        """What fields of an event are filled with, so that it may count in the victim's log."""
+        pool = self.pool(names_others=False)
+        mine = {"group": [victim.group], "collection": [victim.collection]}
+        return replace(pool, named={**pool.named, **mine})
+
+    def pool(self, *, names_others: bool = True) -> Pool:
+        """What fields are filled with; collections of others only if they are to be named."""
+        known = (*self.victims, *self.spoiled)
+        mine = [each.collection for each in known]
+        collections = [*mine, *(self.others if names_others else ())]
+        guessed = [f"{id_}.{right}" for id_ in self.others for right in RIGHTS]
+        held = [str(right["name"]) for each in known for right in (each.read, each.write)]
+        rights = [*held, *guessed]
+        return Pool(
+            named={
+                "collection": collections,
+                "name": rights,
+                "capability": rights,
+                "write": rights,
+                "read": rights,
+                "clone": rights,
+                "to": rights,
+                "owner": rights,
+                "group": [*(each.group for each in known), *mine],
+                "description": [DESCRIPTION, DESCRIPTION[:-3], "{}", "[" * 5_000],
+                "column": ["writer", "number", "time"],
+                "operator": ["=", "<>", "<", "<=", ">", ">=", "LIKE"],
+                "topic": [str(RAW_TOPIC), "none"],
+            },
+            texts=(*rights, *collections),
+            integers=(0, 1, 10),
+        )

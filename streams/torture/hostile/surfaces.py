@@ -1,0 +1,333 @@
+"""Where others may write, and what an attacker writes there. Pure: the seed decides.
+
+A surface is a generator: it yields inputs, and is sent where each one landed, so that a command
+can name the chunk that was written before it. Records of a log, and of a Rollup, go to logs of
+collections that the attacker keeps for this: a group whose log holds a foreign record halts, by
+rule 11, and the question is whether another one notices.
+"""
+
+import hashlib
+import uuid
+import zlib
+from collections.abc import Callable, Generator, Mapping, Sequence
+from random import Random
+
+from schemas import codec
+from streams.ids import Topic
+from streams.torture.hostile import sheets
+from streams.torture.hostile.asking import Fields
+from streams.torture.hostile.forging import bent, encoded, forged
+from streams.torture.hostile.inputs import Burst, Ending, Input, Record, Request
+from streams.torture.hostile.known import KEYED_TOPIC, RAW_TOPIC, ROWS_TOPIC, Known, Victim
+from streams.torture.hostile.mutations import mutated, noise, spliced
+from streams.torture.hostile.statements import message, row_message, statement
+
+Place = tuple[int, int]
+MOST_SESSIONS = 8
+
+Surface = Callable[[Random, Known], Generator[Input, Place, None]]
+
+
+def _schemas(start: str) -> list[str]:
+    return [name for name in codec.registry().by_name if name.startswith(start)]
+
+
+def _command(known: Known, value: bytes | None, **more: object) -> Record:
+    topic = known.topic("storage", "commands")
+    return Record(surface="command", topic=topic, value=value, **more)  # type: ignore[arg-type]  # key and ending as given
+
+
+def any_bytes(rng: Random, samples: Sequence[bytes]) -> bytes | None:
+    """Noise, or samples that were cut up, or no value."""
+    if rng.random() < 0.03:  # noqa: PLR2004  now and then a tombstone
+        return None
+    if not samples or rng.random() < 0.2:  # noqa: PLR2004  now and then nothing known
+        return noise(rng)
+    made = mutated(rng, rng.choice(samples)), spliced(rng, samples)
+    return rng.choice(made)
+
+
+def command_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Bytes in the topic of commands, also in transactions that are aborted."""
+    value = any_bytes(rng, known.commands)
+    yield _command(known, value, ending=rng.choice(list(Ending)))
+
+
+def command_forged(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A command that its schema allows."""
+    name = rng.choice([each for each in _schemas("command_") if each != "command_response"])
+    pool = known.pool(names_others=name != "command_acquire_capabilities")
+    yield _command(known, forged(rng, name, pool))
+
+
+def command_bent(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A real command with one field changed, or a copy of it."""
+    sample = rng.choice(known.commands)
+    is_copy = rng.random() < 0.2  # noqa: PLR2004  now and then
+    yield _command(
+        known, sample if is_copy else bent(rng, sample, known.pool(names_others=False))
+    )
+
+
+def _write(victim: Victim, updates: bytes | None, chunks: list[Fields], time: int) -> bytes:
+    share = {
+        "capability": victim.write,
+        "updates": updates,
+        "chunks": chunks,
+        "new_frontier": time + 1,
+    }
+    fields = {"id": uuid.uuid4().hex, "writes": [share], "check_counts": time % 2 == 0}
+    return codec.encode("command_update_and_downgrade", fields)
+
+
+def rows_inline(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Rows in a command that are no rows."""
+    victim = known.a_victim(rng)
+    time = _time(rng, victim)
+    is_bomb = rng.random() < 0.05  # noqa: PLR2004  each takes a good part of a second
+    body = sheets.bomb(time) if is_bomb else sheets.inline(rng, time)
+    yield _command(known, _write(victim, body, [], time))
+
+
+def _time(rng: Random, victim: Victim) -> int:
+    at = victim.write["frontier"]
+    return int(at) if isinstance(at, int) and at < 1 << 60 else rng.randrange(100)
+
+
+def chunk_beforehand(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A chunk in a data topic, and the command that links it."""
+    victim = known.a_victim(rng)
+    time = _time(rng, victim)
+    body, rows = sheets.chunk(rng, time)
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, rows, key)
+    references = [sheets.reference(rng, body, rows, key, place)]
+    if rng.random() < 0.1:  # noqa: PLR2004  now and then named twice
+        references *= 2
+    yield _command(known, _write(victim, None, references, time))
+
+
+def _chunk(
+    rng: Random, known: Known, victim: Victim, body: bytes, rows: int, key: str
+) -> Record:
+    headers = {
+        "group": victim.group.encode(),
+        "collection": victim.collection.encode(),
+        "rows": str(rows).encode(),
+        "crc32": f"{zlib.crc32(body):08x}".encode(),
+    }
+    if rng.random() < 0.2:  # noqa: PLR2004  now and then one lies
+        headers[rng.choice(sorted(headers))] = noise(rng)
+    return Record(
+        surface="chunk",
+        topic=known.topic(victim.collection, "data"),
+        value=body,
+        key=key.encode() if rng.random() < 0.9 else noise(rng),  # noqa: PLR2004  mostly right
+        headers=tuple(headers.items()),
+        partition=0,
+        ending=rng.choice((*[Ending.PLAIN] * 6, Ending.ABORTED, Ending.COMMITTED)),
+    )
+
+
+def data_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A record that nothing names, in the data topic of anybody."""
+    owner = rng.choice((*known.others, known.a_victim(rng).collection))
+    yield Record(
+        surface="data",
+        topic=known.topic(owner, "data"),
+        value=rng.choice((noise(rng), b"", sheets.chunk(rng, 0)[0])),
+        key=rng.choice((noise(rng), uuid.uuid4().bytes, str(uuid.uuid4()).encode(), b"x")),
+        headers=(("group", noise(rng)), ("rows", noise(rng))),
+        ending=rng.choice(list(Ending)),
+    )
+
+
+def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A record in the log of a collection of the attacker's."""
+    victim = known.a_spoiled(rng)
+    pool = known.pool_of(victim)
+    roll = rng.random()
+    if roll < 0.2 or not known.events:  # noqa: PLR2004  a fifth
+        value = any_bytes(rng, known.events)
+    elif roll < 0.6:  # noqa: PLR2004  two fifths
+        value = bent(rng, rng.choice(known.events), pool)
+    else:
+        kinds = [each for each in _schemas("shard_") if "state" not in each]
+        value = forged(rng, rng.choice(kinds), pool)
+    ending = rng.choice((*[Ending.PLAIN] * 8, Ending.ABORTED, Ending.COMMITTED))
+    topic = known.topic(victim.collection, "log")
+    yield Record(surface="log", topic=topic, value=value, ending=ending)
+
+
+def rollup(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A Rollup that nobody folded: a state in the data topic, and the event for it."""
+    victim = known.a_spoiled(rng)
+    pool = known.pool_of(victim)
+    is_bent = known.states and rng.random() < 0.5  # noqa: PLR2004  half of them
+    body = (
+        bent(rng, rng.choice(known.states), pool)
+        if is_bent
+        else forged(rng, "shard_state", pool)
+    )
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, 0, key)
+    fields: Fields = {
+        "id": uuid.uuid4().hex,
+        "group": victim.group,
+        "seen": rng.choice((-1, 0, 3, 100)),
+        "upto": rng.choice((0, 63, 64, 127, 1 << 40)),
+        "chunks": [sheets.reference(rng, body, 0, key, place)],
+        "hash": hashlib.sha256(body).hexdigest(),
+    }
+    value = bent(rng, codec.encode("shard_rollup", fields), known.pool(names_others=False))
+    yield Record(surface="rollup", topic=known.topic(victim.collection, "log"), value=value)
+
+
+def linked(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """A chunk that a record of the log links: no service has validated it."""
+    victim = known.a_spoiled(rng)
+    time = _time(rng, victim)
+    body, rows = sheets.chunk(rng, time)
+    key = str(uuid.uuid4())
+    place = yield _chunk(rng, known, victim, body, rows, key)
+    part: Fields = {
+        "collection": victim.collection,
+        "capability": victim.write["name"],
+        "lower": time,
+        "upper": time + 1,
+        "chunks": [{**sheets.reference(rng, body, rows, key, place), "ranges": None}],
+        "stages": [],
+        "from_offsets": None,
+        "to_offsets": None,
+        "fingerprint": "",
+        "token": "",
+    }
+    event: Fields = {
+        "id": uuid.uuid4().hex,
+        "group": victim.group,
+        "seen": -1,
+        "parts": [part],
+        "renewals": [],
+        "read_upto": None,
+    }
+    value = encoded(rng, "shard_append", event)
+    yield Record(surface="linked", topic=known.topic(victim.collection, "log"), value=value)
+    victim.write = {**victim.write, "frontier": time + 1}
+
+
+def raw_message(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """A message for the attacker's sources: rows for one that has to bear them, or anything."""
+    topic = rng.choice((ROWS_TOPIC, KEYED_TOPIC, RAW_TOPIC, RAW_TOPIC))
+    key, value = message(rng) if topic == RAW_TOPIC else row_message(rng)
+    if topic == KEYED_TOPIC and rng.random() < 0.1:  # noqa: PLR2004  now and then a key's end
+        value = None
+    yield Record(
+        surface="raw message",
+        topic=topic,
+        value=value,
+        key=key,
+        headers=(("h", noise(rng)),),
+        ending=rng.choice((*[Ending.PLAIN] * 4, Ending.ABORTED, Ending.COMMITTED)),
+    )
+
+
+def sql_text(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Statements for the coordinator."""
+    yield Request(surface="sql", payload=_posted(statement(rng)))
+
+
+def sql_sessions(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Statements that come at once from several sessions, of which some say they are the same.
+
+    Often it is the same few statements: objects that two make, or that one drops and one reads.
+    """
+    few = [statement(rng) for _ in range(rng.choice((1, 2, 6)))]
+    payloads = tuple(
+        _posted(b";".join(rng.choices(few, k=rng.choice((1, 1, 3)))), _session(rng))
+        for _ in range(rng.randint(2, MOST_SESSIONS))
+    )
+    yield Burst(surface="sessions", payloads=payloads)
+
+
+def _session(rng: Random) -> str:
+    """The headers of a session, if it has any."""
+    token = rng.choice(("a", "a", "b", "c" * 70_000, "\u00ff", ""))
+    time = rng.choice(("0", "17", str(1 << 62), "9" * 30, "-1", "x", "1784999999999"))
+    return rng.choice(
+        (
+            "",
+            f"Slackwater-Session: {token}\r\n",
+            f"Slackwater-Session: {token}\r\nSlackwater-Session-Time: {time}\r\n",
+        )
+    )
+
+
+def _posted(text: bytes, headers: str = "") -> bytes:
+    """A request that has these statements executed."""
+    head = (
+        f"POST /sql HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}"
+        f"Content-Type: text/plain\r\nContent-Length: {len(text)}\r\n\r\n"
+    )
+    return head.encode() + text
+
+
+def http_bytes(rng: Random, _: Known) -> Generator[Input, Place, None]:
+    """Requests that HTTP does not know."""
+    lengths = (b"-1", b"abc", b"1e3", b"99999999999999999999", b"5", b"")
+    yield Request(
+        surface="http",
+        payload=rng.choice(
+            (
+                noise(rng),
+                b"GET " + noise(rng) + b" HTTP/1.1\r\n\r\n",
+                b"GET /status?" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+                b"POST /sql HTTP/1.1\r\nContent-Length: "
+                + rng.choice(lengths)
+                + b"\r\n\r\nSELECT",
+                b"POST /sql HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n",
+                b"PUT /sql HTTP/1.1\r\n\r\n",
+            )
+        ),
+    )
+
+
+def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Bytes where services answer."""
+    topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
+    samples = known.commands + known.compute
+    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    made = any_bytes(rng, samples), forged(rng, rng.choice(names), known.pool())
+    yield Record(
+        surface="response",
+        topic=known.topic(*topic),
+        value=rng.choice(made),
+        ending=rng.choice((Ending.PLAIN, Ending.ABORTED)),
+    )
+
+
+def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
+    """Commands for replicas that cannot be read, or come from nobody's iteration."""
+    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    made = any_bytes(rng, known.compute), forged(rng, rng.choice(names), known.pool())
+    topic: Topic = known.topic("compute", "default", "commands")
+    yield Record(surface="compute", topic=topic, value=rng.choice(made))
+
+
+SURFACES: Mapping[str, tuple[Surface, int]] = {
+    "command-bytes": (command_bytes, 2),
+    "command-forged": (command_forged, 4),
+    "command-bent": (command_bent, 4),
+    "rows": (rows_inline, 3),
+    "chunk": (chunk_beforehand, 5),
+    "data": (data_bytes, 2),
+    "log": (log_record, 2),
+    "rollup": (rollup, 1),
+    "linked": (linked, 2),
+    "message": (raw_message, 4),
+    "sql": (sql_text, 3),
+    "sessions": (sql_sessions, 2),
+    "http": (http_bytes, 1),
+    "response": (response_bytes, 1),
+    "compute": (compute_bytes, 1),
+}
+"""Every surface by name, and how often it is chosen."""

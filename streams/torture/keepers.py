@@ -1,0 +1,101 @@
+"""Those who look after collections: since advances, batches are merged, garbage goes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from streams.compaction.runner import Compaction, Round, Wish
+from streams.progress import frontier
+from streams.storage.client import upkeep
+from streams.storage.client.capabilities import NotForward, ReadCapability
+from streams.storage.log.events import Right
+from streams.storage.log.outcomes import RolledUp
+from streams.storage.log.state import CollectionState
+from streams.torture.entries import Did, Wrong
+from streams.torture.seat import Seat, Target
+
+DAMAGE = (" is missing", " is a tombstone", "expected checksum", "expected key")
+"""What a merge says of a chunk that is not what was written; nothing here damages any."""
+
+
+@dataclass(slots=True)
+class Keeper:
+    """Moves the shared read capabilities on; looks whether frontiers are as they must be."""
+
+    seat: Seat
+    since: dict[str, int] = field(default_factory=dict)
+    upper: dict[str, int] = field(default_factory=dict)
+
+    def step(self) -> None:
+        """Look at a collection, and let its history go. Errors: Determinate, Indeterminate."""
+        target, storage = self.seat.some_target(), self.seat.storage
+        shared = ReadCapability(target.id, frontier(0), target.read)
+        shared = storage.heartbeat(shared)
+        storage.shards.sync(target.id)
+        state = storage.shards.state(target.id)
+        for what in self.oddities(target, state):
+            self.seat.journal.note(Wrong(self.seat.name, f"{target.id}: {what}"))
+        lower, upper = int(shared.frontier.time), int(state.upper.time)
+        if upper - 1 <= lower:
+            return
+        try:
+            storage.downgrade(shared, self.seat.rng.randint(lower, upper - 1))
+        except NotForward:
+            return  # another keeper was faster
+
+    def oddities(self, target: Target, state: CollectionState) -> Iterator[str]:
+        """What is wrong with a collection's frontiers."""
+        since, upper = int(state.since.time), int(state.upper.time)
+        for name, seen, now in (
+            ("since", self.since.get(target.id, 0), since),
+            ("upper", self.upper.get(target.id, 0), upper),
+        ):
+            if now < seen:
+                yield f"{name} went back from {seen} to {now}"
+        self.since[target.id], self.upper[target.id] = since, upper
+        for held in state.capabilities.values():
+            stands = int(held.frontier.time)
+            name, mine = ("since", since) if held.right is Right.READ else ("upper", upper)
+            if mine > stands:
+                yield f"{name} {mine} has passed a capability at {stands}"
+
+
+@dataclass(slots=True)
+class Janitor:
+    """Compacts in any of the ways there are, politely or not; rolls logs up and collects."""
+
+    seat: Seat
+    compaction: Compaction
+
+    def step(self) -> None:
+        """One round, of one kind. Errors: Determinate, Indeterminate."""
+        shards, rng = self.compaction.shards, self.seat.rng
+        groups = sorted({each.group for each in self.seat.targets})
+        shards.open(*groups)
+        shards.sync()
+        if rng.random() < 0.3:  # noqa: PLR2004  now and then
+            self._roll_up(rng.choice(groups))
+            return
+        wish = Wish(
+            whole=rng.random() < 0.3,  # noqa: PLR2004  mostly what is worth it
+            orphans=rng.random() < 0.4,  # noqa: PLR2004  often what writers hate
+            patient=rng.random() < 0.5,  # noqa: PLR2004  either way
+        )
+        self._note(self.compaction.run_once(wish))
+
+    def _roll_up(self, group: str) -> None:
+        """Roll a log up, due or not, and reclaim."""
+        shards = self.compaction.shards
+        if isinstance(upkeep.roll_up(shards, group), RolledUp):
+            self.seat.journal.note(Did(self.seat.name, "rollups"))
+        freed = upkeep.collect(shards, group)
+        self.seat.journal.note(Did(self.seat.name, "chunks reclaimed", len(freed)))
+
+    def _note(self, done: Round) -> None:
+        """Count what was done; say what cannot be."""
+        who, journal = self.seat.name, self.seat.journal
+        journal.note(Did(who, "compactions", len(done.compacted)))
+        journal.note(Did(who, "compactions lost", len(done.lost)))
+        journal.note(Did(who, "chunks reclaimed", len(done.reclaimed)))
+        for failed in done.failed:
+            if any(word in failed.reason for word in DAMAGE):
+                journal.note(Wrong(who, f"{failed.collection}: {failed.reason}"))

@@ -1,0 +1,97 @@
+"""Workers without the seconds that a fresh interpreter needs: forked from one that is ready.
+
+The nursery has imported everything and has no thread and no connection. It forks a worker for
+each plan, and kills one when it is told to. It reaps only whom it killed, so that a number
+never comes to mean another process.
+
+    start PATH    ->  the worker's process id
+    kill PID      ->  the same, when it is dead
+
+Killed itself, or when its input ends, it takes all workers with it (Linux).
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from streams.app.processes import die_with_parent
+from streams.torture.worker import load, run
+
+
+class Nursery:
+    """The nursery, from the other side. A context manager."""
+
+    def __init__(self, log_file: Path) -> None:
+        self._log_file = log_file
+
+    def __enter__(self) -> Self:
+        with self._log_file.open("ab") as said:
+            self._process = subprocess.Popen(  # noqa: S603  our own command, no shell
+                [sys.executable, "-m", __name__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                start_new_session=True,
+                preexec_fn=die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509  one call of the C library, made before exec
+            )
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        raised: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def start(self, plan: Path) -> int:
+        """A worker that carries out the plan; its process id."""
+        return self._ask(f"start {plan}")
+
+    def kill(self, pid: int) -> None:
+        """`kill -9`; it is dead when this returns."""
+        self._ask(f"kill {pid}")
+
+    def _ask(self, command: str) -> int:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{command}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+def born(plan: Path) -> int:
+    """Fork a worker."""
+    pid = os.fork()
+    if pid:
+        return pid
+    die_with_parent()
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    run(load(plan))
+    os._exit(1)
+
+
+def killed(pid: int) -> int:
+    """Kill a worker and reap it."""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return pid
+
+
+def main() -> None:
+    """Do as the lines say."""
+    for line in sys.stdin:
+        command, _, given = line.strip().partition(" ")
+        print(born(Path(given)) if command == "start" else killed(int(given)), flush=True)  # noqa: T201  the answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""An actor, or two, as a process of its own, to be killed at any moment.
+
+Everything is in its plan, and what happens is in its journal.
+"""
+
+import json
+import logging
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from random import Random
+
+from streams.app.services import new_id, now_ms
+from streams.errors import Determinate, Indeterminate, SlackwaterError
+from streams.files import write_whole
+from streams.ids import CapabilityId, CollectionId
+from streams.kafka.client.raw import RawReader
+from streams.kafka.settings import ClientSettings
+from streams.storage import Storage
+from streams.torture.cast import SIMPLE, Actor, janitor
+from streams.torture.entries import Did, FileJournal, Wrong
+from streams.torture.seat import Seat, Target
+from streams.torture.writers import GUEST_LEASE_MS
+from streams.trace.kernel.kernel import Kernel
+
+LONGEST_PAUSE_S = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker is told. `roles` take turns; clocks are `skew_ms` off."""
+
+    name: str
+    roles: tuple[str, ...]
+    seed: int
+    bootstrap: str
+    namespace: str
+    journal: str
+    skew_ms: int
+    targets: tuple[Target, ...]
+
+    def save(self, path: Path) -> None:
+        """Write the plan where a worker reads it."""
+        write_whole(path, json.dumps(asdict(self)))
+
+
+def load(path: Path) -> Plan:
+    """A plan as it was saved."""
+    fields = json.loads(path.read_text())
+    fields["roles"] = tuple(fields["roles"])
+    fields["targets"] = tuple(
+        Target(
+            CollectionId(each["id"]),
+            each["group"],
+            CapabilityId(each["read"]),
+            CapabilityId(each["write"]),
+        )
+        for each in fields["targets"]
+    )
+    return Plan(**fields)
+
+
+def run(plan: Plan) -> None:
+    """Take turns until killed; ending in any other way is wrong."""
+    name = f"{plan.name}.{new_id()[:6]}"
+    journal = FileJournal(Path(plan.journal))
+    try:
+        take_turns(plan, name, journal)
+    except Exception as defect:  # noqa: BLE001  whatever it is, it has to be known
+        journal.note(Wrong(name, f"the process ended: {type(defect).__name__}: {defect}"))
+
+
+def take_turns(plan: Plan, name: str, journal: FileJournal) -> None:
+    """The actors' steps, for ever."""
+    rng = Random(f"{plan.seed} {name}")  # noqa: S311  chance, no secret
+    with ExitStack() as stack:
+        opened = Storage.kafka(
+            plan.bootstrap,
+            namespace=plan.namespace,
+            lease_ms=GUEST_LEASE_MS,
+            now_ms=lambda: now_ms() + plan.skew_ms,
+        )
+        storage = stack.enter_context(opened)
+        seats = [
+            Seat(f"{name}.{number}", storage, rng, journal, plan.targets)
+            for number in range(len(plan.roles))
+        ]
+        actors = [actor(*each, plan) for each in zip(plan.roles, seats, strict=True)]
+        while True:
+            turn(seats[0], rng.choice(actors))
+            time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
+
+
+def actor(role: str, seat: Seat, plan: Plan) -> Actor:
+    """Whoever plays a role."""
+    if role != "janitor":
+        return SIMPLE[role](seat)
+    records = RawReader(ClientSettings(plan.bootstrap))
+    return janitor(seat, records, lambda: now_ms() + plan.skew_ms, new_id, Kernel())
+
+
+def turn(seat: Seat, actor: Actor) -> None:
+    """One step; what may not be is noted, what may fail is counted."""
+    try:
+        actor.step()
+    except (Determinate, Indeterminate) as error:
+        logging.getLogger(__name__).info("a command failed: %s", error)
+        seat.journal.note(Did(seat.name, "commands failed"))
+    except SlackwaterError as error:
+        seat.journal.note(Wrong(seat.name, f"{type(error).__name__}: {error}"))

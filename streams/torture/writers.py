@@ -1,0 +1,248 @@
+"""Those who write: under a capability that all share, and under ones of their own.
+
+Every write inserts its witness, and some rows; some earlier rows of the same writer, which are
+known to have counted, are retracted.
+"""
+
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from streams.errors import Determinate, Indeterminate, InvalidUsage
+from streams.progress import frontier
+from streams.storage.client.capabilities import (
+    InvalidCapability,
+    ReadCapability,
+    WriteCapability,
+)
+from streams.storage.log.outcomes import UpperMismatch
+from streams.storage.write.writing import Write
+from streams.torture.entries import Did, Row, Share, Told, Update, Wrong, Wrote
+from streams.torture.leases import Lease
+from streams.torture.seat import Seat, Target
+
+SCHEMA = pa.schema(
+    [
+        ("writer", pa.utf8()),
+        ("number", pa.int64()),
+        ("time", pa.int64()),
+        ("diff", pa.int64()),
+    ]
+)
+FARTHEST = 6
+"""How many times a write covers at most."""
+
+MOST_ROWS = 5
+SEVERAL = 0.3
+"""How often a write is to all collections of a group."""
+
+GUEST_LEASE_MS = 3_000
+
+
+def table(updates: tuple[Update, ...]) -> pa.Table:
+    """Updates as Storage takes them."""
+    columns = [
+        [writer for (writer, _), _, _ in updates],
+        [number for (_, number), _, _ in updates],
+        [time for _, time, _ in updates],
+        [diff for _, _, diff in updates],
+    ]
+    return pa.table(
+        [pa.array(each, field_.type) for each, field_ in zip(columns, SCHEMA, strict=True)],
+        schema=SCHEMA,
+    )
+
+
+@dataclass(slots=True)
+class Pen:
+    """Makes updates of one writer; remembers the rows that may be retracted."""
+
+    seat: Seat
+    number: int = 0
+    live: dict[str, list[Row]] = field(default_factory=dict)
+
+    def fresh(self) -> Row:
+        """A row that was never written before."""
+        self.number += 1
+        return self.seat.name, self.number
+
+    def share(self, held: WriteCapability, upper: int) -> Share:
+        """Some updates for [frontier, upper)."""
+        rng, lower = self.seat.rng, int(held.frontier.time)
+        rows = [(self.fresh(), 1) for _ in range(rng.randint(1, MOST_ROWS))]
+        mine = self.live.setdefault(held.id, [])
+        gone = [
+            (mine.pop(rng.randrange(len(mine))), -1) for _ in range(rng.randint(0, 3)) if mine
+        ]
+        updates = tuple((row, rng.randrange(lower, upper), diff) for row, diff in rows + gone)
+        return Share(held.id, held.name, lower, upper, updates)
+
+    def counted(self, share: Share) -> None:
+        """The rows of a write that counted may be retracted, but for its witness."""
+        rows = [row for row, _, diff in share.updates[1:] if diff > 0]
+        self.live.setdefault(share.collection, []).extend(rows)
+
+
+def write(
+    seat: Seat, pen: Pen, held: list[WriteCapability]
+) -> list[WriteCapability] | UpperMismatch | None:
+    """One write under capabilities of one group; None when the outcome is not known.
+
+    Errors: InvalidUsage, noted as a write that did not count; Determinate, likewise.
+    """
+    uppers = [int(each.frontier.time) + seat.rng.randint(1, FARTHEST) for each in held]
+    shares = tuple(pen.share(*each) for each in zip(held, uppers, strict=True))
+    id_ = f"{seat.name}.{pen.number}"
+    seat.journal.note(Wrote(id_, shares))
+    first, *rest = (
+        Write(capability, table(share.updates), frontier(share.upper))
+        for capability, share in zip(held, shares, strict=True)
+    )
+    try:
+        done = send(seat, first, rest)
+    except Indeterminate:
+        return None
+    except (InvalidUsage, Determinate):
+        seat.journal.note(Told(id_, counted=False))
+        raise
+    seat.journal.note(Told(id_, counted=not isinstance(done, UpperMismatch)))
+    if isinstance(done, UpperMismatch):
+        return done
+    for share in shares:
+        pen.counted(share)
+    return done
+
+
+def send(seat: Seat, first: Write, rest: list[Write]) -> list[WriteCapability] | UpperMismatch:
+    """One UpdateAndDowngrade of one collection or of several."""
+    updates, upper = first.updates, first.new_frontier
+    update = seat.storage.update_and_downgrade
+    if rest:
+        several = update(first.capability, updates, upper, *rest)
+        return several if isinstance(several, UpperMismatch) else list(several)
+    one = update(first.capability, updates, upper)
+    return one if isinstance(one, UpperMismatch) else [one]
+
+
+@dataclass(slots=True)
+class Writer:
+    """Writes under the capabilities that all writers share, and races for them."""
+
+    seat: Seat
+    pen: Pen = field(init=False)
+    held: dict[str, WriteCapability] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pen = Pen(self.seat)
+        self.held = {
+            each.id: WriteCapability(each.id, frontier(0), each.write)
+            for each in self.seat.targets
+        }
+
+    def step(self) -> None:
+        """One write, or one lost race. Errors: as `write`."""
+        target = self.seat.some_target()
+        targets = [target]
+        if self.seat.rng.random() < SEVERAL:
+            targets = [each for each in self.seat.targets if each.group == target.group]
+        done = write(self.seat, self.pen, [self.held[each.id] for each in targets])
+        match done:
+            case None:
+                self.held |= {each.id: self._where(each) for each in targets}
+            case UpperMismatch(current, collection):
+                self.seat.journal.note(Did(self.seat.name, "races lost"))
+                self.held[collection] = replace(self.held[collection], frontier=current)
+            case _:
+                self.held |= {each.id: each for each in done}
+
+    def _where(self, target: Target) -> WriteCapability:
+        """The shared capability where it stands now."""
+        return self.seat.storage.heartbeat(self.held[target.id])
+
+
+@dataclass(slots=True)
+class Guest:
+    """Writes under a leased capability of its own; passes it on, or lets it go or expire."""
+
+    seat: Seat
+    pen: Pen = field(init=False)
+    held: WriteCapability | None = None
+    lease: Lease | None = None
+
+    def __post_init__(self) -> None:
+        self.pen = Pen(self.seat)
+
+    def step(self) -> None:
+        """Come, write, pass on, go. Errors: as `write`."""
+        held, lease = self.held, self.lease
+        if held is None or lease is None:
+            with suppress(
+                InvalidCapability
+            ):  # what was acquired may expire before it is cloned
+                self._come()
+            return
+        self.seat.storage.shards.sync_group(lease.group)
+        sent_at = lease.clock()
+        wrong = lease.too_late(sent_at)
+        try:
+            was_honoured = self._act(held, lease, sent_at)
+        except InvalidCapability:
+            self.held = None
+            self.seat.note_if(lease.refused())
+        except Indeterminate:
+            self.held = None
+            raise
+        else:
+            self.seat.note_if(wrong if was_honoured else None)
+
+    def _come(self) -> None:
+        target, storage = self.seat.some_target(), self.seat.storage
+        read, write_ = storage.acquire_capabilities(target.id)
+        storage.drop(read)
+        before = storage.shards.group_state(target.group).clock_ms
+        self.held = storage.clone(write_, lease_ms=GUEST_LEASE_MS)
+        self.lease = Lease(self.seat.name, storage, target.group, GUEST_LEASE_MS)
+        self.lease.renewed(before)
+        storage.drop(write_)
+
+    def _act(self, held: WriteCapability, lease: Lease, sent_at: int) -> bool:
+        """Whether the capability was exercised, and honoured."""
+        storage = self.seat.storage
+        match self.seat.rng.randrange(8):
+            case 0:
+                self.held = None
+                storage.drop(held)
+                refuse(self.seat, held)
+                return False  # to drop what is gone is no error
+            case 1:
+                self.held = None  # no process has it, and it expires
+                return False
+            case 2:
+                self.held = storage.transfer(held)
+                lease.renewed(sent_at)
+                refuse(self.seat, held)
+            case 3:
+                self.held = storage.heartbeat(held)
+                lease.renewed(sent_at)
+            case _:
+                return self._write(held, lease)
+        return True
+
+    def _write(self, held: WriteCapability, lease: Lease) -> bool:
+        done = write(self.seat, self.pen, [held])
+        lease.perhaps_renewed()
+        if isinstance(done, UpperMismatch):
+            what = f"lost a race without another writer: {done}"
+            self.seat.journal.note(Wrong(self.seat.name, what))
+        self.held = done[0] if isinstance(done, list) else None
+        return isinstance(done, list)
+
+
+def refuse(seat: Seat, gone: WriteCapability | ReadCapability) -> None:
+    """A capability that was dropped or passed on must not be honoured any more."""
+    try:
+        seat.storage.heartbeat(gone)
+    except InvalidUsage:
+        return
+    seat.journal.note(Wrong(seat.name, f"a capability that is gone was honoured: {gone}"))
