@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from connectors.driving import Driver, Stream
+from connectors.driving import Driver
 from connectors.protocol import messages
 from connectors.runtime.cutting import Transaction
 from connectors.runtime.following import Following
-from connectors.runtime.preparing import Prepared, prepare
+from connectors.runtime.preparing import prepare
+from connectors.runtime.recovery import RecoveryLog
 from connectors.runtime.session import Session
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
@@ -88,7 +89,7 @@ class Runner:
         crash: Callable[[str], None] = lambda _: None,
         kernel: Kernel | None = None,
     ) -> None:
-        self._task, self._driver, self._now_ms = task, driver, now_ms
+        self._task, self._driver, self._shards, self._now_ms = task, driver, shards, now_ms
         self._following = Following(
             shards, task.task, [CollectionId(each.collection) for each in task.bindings]
         )
@@ -123,16 +124,27 @@ class Runner:
         following = self._following
         prepared = prepare(self._driver, self._task, following.open())
         self._say(applied=self.status.applied or prepared.applied)
+        recovery = RecoveryLog(self._shards, self._task.task, self._kernel)
+        kept = recovery.open()
         opened = messages.Open(
             materialization=prepared.spec,
             version=prepared.version,
-            driver_checkpoint=b"{}",
+            driver_checkpoint=kept.driver or b"{}",
             extensions=prepared.extensions,
         )
         with self._driver.open(opened, prepared.extensions) as stream:
             if prepared.extensions.acknowledge:
                 stream.acknowledge()
-            session = self._opened(prepared, stream)
+            session = Session(
+                task=self._task,
+                prepared=prepared,
+                following=following,
+                stream=stream,
+                log=recovery,
+                kept=kept,
+                kernel=self._kernel,
+            )
+            self._opened(session)
             following.sync()
             target = Timestamp(min(session.uppers)) if until_caught_up else None
             for transaction in self._transactions(session, target):
@@ -142,13 +154,11 @@ class Runner:
         self._say(state="done" if until_caught_up else "stopped")
         return self.status
 
-    def _opened(self, prepared: Prepared, stream: Stream) -> Session:
-        session = Session(self._task, prepared, self._following, stream, self._kernel)
+    def _opened(self, session: Session) -> None:
         begun = [each.frontier - 1 for each in session.committed if each.is_begun]
         time = Timestamp(max(begun)) if begun else None
         self._ahead = None
         self._say(state="running", message="", time=time)
-        return session
 
     def _transactions(
         self, session: Session, target: Timestamp | None

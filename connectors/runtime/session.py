@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from connectors.driving import Stream
-from connectors.protocol import messages
+from connectors.protocol import messages, patch
 from connectors.protocol.checks import document_keys
 from connectors.protocol.messages import Tuples
 from connectors.runtime import checkpoints
@@ -20,6 +20,7 @@ from connectors.runtime.documents import CHANGED, GONE, Encoder
 from connectors.runtime.fields import META
 from connectors.runtime.following import Following
 from connectors.runtime.preparing import Prepared
+from connectors.runtime.recovery import Kept, RecoveryLog
 from connectors.runtime.task import Materialization
 from streams.errors import InvalidUsage
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
@@ -38,16 +39,21 @@ class Drifted(InvalidUsage):
 class Session:
     """An open stream, and where it is. One thread."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  dependencies
         self,
+        *,
         task: Materialization,
         prepared: Prepared,
         following: Following,
         stream: Stream,
+        log: RecoveryLog,
+        kept: Kept,
         kernel: Kernel,
     ) -> None:
         self.task, self.prepared, self.following = task, prepared, following
         self.stream, self.kernel = stream, kernel
+        self.log, self.kept = log, kept
+        self.is_logged = not stream.checkpoint or bool(kept.driver)
         self.cutter = self._resumed(following.hold())
         marks = not prepared.extensions.delete
         self.encoders = [
@@ -56,16 +62,12 @@ class Session:
         ]
         self.is_first = any(each.is_begun for each in self.cutter.positions)
         self.committed = self.cutter.positions
+        self.driver = kept.driver
 
     def _resumed(self, held: Mapping[CollectionId, Timestamp]) -> Cutter:
         """Where the endpoint is; a binding that it does not have yet begins with the others."""
-        if not self.stream.checkpoint:
-            raise InvalidUsage(
-                "the connector keeps no checkpoint: expected one that keeps it in its endpoint,"
-                " as those of ours do"
-            )
         names = self.prepared.names
-        frontiers = checkpoints.decode(self.stream.checkpoint, names)
+        frontiers = checkpoints.decode(self.stream.checkpoint or self.kept.flow, names)
         starts = [*held.values(), *(Timestamp(each - 1) for each in frontiers.values())]
         birth = Timestamp(max(starts))
         positions = []
@@ -150,8 +152,11 @@ class Session:
         self.stream.send(messages.StartCommit())
 
     def end(self, transaction: Transaction) -> None:
-        """Wait for the commit."""
+        """Wait for the commit, and keep what the connector leaves to the driver."""
         self.stream.receive()
+        self.kept = Kept(self.checkpoint(transaction), self.driver)
+        if self.is_logged or self.kept.driver:
+            self.log.write(self.kept)
         if self.stream.session.extensions.acknowledge:
             self.stream.acknowledge()
         self.committed, self.is_first = transaction.positions, False
@@ -176,13 +181,15 @@ class Session:
         for index, part in enumerate(transaction.parts):
             if part is not None and self._is_verified(index) and part.rows.num_rows:
                 self._load(index, part, expected, asked)
-        loaded, _ = self.stream.flush(self.checkpoint(transaction))
+        loaded, flushed = self.stream.flush(self.checkpoint(transaction))
+        self.driver = patch.kept(self.driver, flushed)
         there: dict[int, dict[bytes, bytes]] = {index: {} for index in asked}
         for message in loaded:
             pointers = self.stream.session.bindings[message.binding].key_pointers
             keys = document_keys(message.documents, pointers)
             there[message.binding].update(zip(keys, message.documents, strict=True))
-        for index, documents in there.items():
+        for index, documents in there.items() if self.stream.checkpoint else ():
+            # what the log says may be older than what is there
             compare(self.prepared.bounds[index].name, expected[index], documents)
         return {
             index: [key in there[index] for key in keys.packed]

@@ -47,7 +47,7 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
 
     model_config = STRICT
 
-    task: str = Field(pattern=r"^[A-Za-z0-9_+/.\-]{1,200}$")
+    task: str = Field(pattern=r"^[A-Za-z0-9_.\-]{1,100}$")
     connector: str = Field(min_length=1)
     """One of ours by name, grpc:HOST:PORT, or a command."""
     config: dict[str, JsonValue]

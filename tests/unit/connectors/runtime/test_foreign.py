@@ -1,0 +1,85 @@
+"""Connectors that we have not written: a command, without deletes, with or without memory."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.driving import Driver
+from connectors.runtime.recovery import Kept, RecoveryLog, TakenOver
+from connectors.runtime.runner import Runner
+from connectors.runtime.task import Materialization
+from connectors.transport.local import Local
+from connectors.transport.stdio import Command
+from streams.trace.kernel.kernel import Kernel
+from tests.support.collections import Collections
+from tests.support.file_connector import FileConnector
+
+COMMAND = [sys.executable, "-m", "tests.support.file_connector"]
+
+
+@pytest.fixture
+def collections() -> Iterator[Collections]:
+    made = Collections()
+    made.create("u1", (("item", "VARCHAR"), ("price", "BIGINT")), keys=("item",))
+    yield made
+    made.close()
+
+
+def catch_up(collections: Collections, path: Path, driver: Driver) -> None:
+    task = {
+        "task": "shop",
+        "connector": "./connector",
+        "config": {"path": str(path)},
+        "bindings": [{"collection": "u1", "resource": {"table": "t"}}],
+    }
+    runner = Runner(
+        Materialization.model_validate(task),
+        driver,
+        collections.client(),
+        now_ms=lambda: 1000,
+        stopping=threading.Event(),
+    )
+    runner.run(until_caught_up=True)
+
+
+def documents(path: Path) -> list[Any]:
+    tables = json.loads(path.read_text())["tables"]
+    return sorted((json.loads(each) for each in tables["t"].values()), key=str)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_command_is_driven(tmp_path: Path, collections: Collections, forgets: bool) -> None:
+    """One that forgets leaves the checkpoint to the log of the task."""
+    path = tmp_path / "tables.json"
+    driver = Driver(Command(COMMAND, os.environ) if not forgets else Local(FileConnector()))
+    collections.append("u1", 12, [("a", 1, 11, 1), ("b", 2, 11, 1)])
+    catch_up(collections, path, driver)
+    if forgets:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"checkpoint": ""}))
+    collections.append("u1", 14, [("a", 1, 13, -1), ("b", 2, 13, -1), ("b", 3, 13, 1)])
+    catch_up(collections, path, driver)
+    assert documents(path) == [
+        {"item": "a", "price": 1, "_meta": {"op": "d"}},
+        {"item": "b", "price": 3, "_meta": {"op": "u"}},
+    ]
+    log = RecoveryLog(collections.client(), "shop", Kernel())
+    kept = log.open()
+    assert json.loads(kept.driver) == {"flushed": 1}
+
+
+def test_a_log_is_written_by_its_newest_session(collections: Collections) -> None:
+    first = RecoveryLog(collections.client(), "shop", Kernel())
+    assert first.open() == Kept()
+    first.write(Kept(b"1", b"{}"))
+    second = RecoveryLog(collections.client(), "shop", Kernel())
+    assert second.open() == Kept(b"1", b"{}")
+    with pytest.raises(TakenOver, match="another session writes its log"):
+        first.write(Kept(b"2"))
+    second.write(Kept(b"3"))
+    assert RecoveryLog(collections.client(), "shop", Kernel()).open() == Kept(b"3")
