@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
@@ -45,6 +46,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK_EVERY_S = 0.02
+_LOOK_AGAIN_S = 2.0
 _REQUEST = {"operation_timeout": ANSWER_TIMEOUT_S, "request_timeout": ANSWER_TIMEOUT_S}
 
 
@@ -135,7 +137,7 @@ class KafkaTopics:
             wanted = [NewPartitions(topic, partitions)]
             for answer in self._admin.create_partitions(wanted, **_REQUEST).values():
                 try:
-                    answer.result()
+                    self._answer(answer)
                 except KafkaException as error:
                     # INVALID_PARTITIONS: another client was faster
                     if cause_of(error).code() != KafkaError.INVALID_PARTITIONS:
@@ -151,7 +153,7 @@ class KafkaTopics:
             answers = self._admin.delete_topics(list(topics), **_REQUEST)
             for topic, answer in answers.items():
                 try:
-                    answer.result()
+                    self._answer(answer)
                 except KafkaException as error:
                     if cause_of(error).code() not in GONE:
                         raise admin_fault(f"delete topic {topic}", error) from error
@@ -171,7 +173,7 @@ class KafkaTopics:
             return infos
         for name, answer in self._described(topics).items():
             try:
-                found = answer.result()
+                found = self._answer(answer)
             except KafkaException as error:
                 if cause_of(error).code() in GONE:
                     continue
@@ -193,7 +195,7 @@ class KafkaTopics:
         found: dict[Topic, bool] = {}
         for name, answer in self._described(topics).items():
             try:
-                partitions = answer.result().partitions
+                partitions = self._answer(answer).partitions
                 found[Topic(name)] = all(each.leader is not None for each in partitions)
             except KafkaException as error:
                 code = cause_of(error).code()
@@ -203,6 +205,19 @@ class KafkaTopics:
                     # no topic can have this name
                     raise read_fault(f"describe topic {name}", error) from error
         return found
+
+    def _answer(self, answer: "Future[T]") -> T:
+        """Wait for an answer; meanwhile have the client look for a controller again.
+
+        It looks once a request, and a broker that was away for long, which is not in charge
+        again yet, says that there is none. Errors: KafkaException.
+        """
+        while True:
+            try:
+                return answer.result(_LOOK_AGAIN_S)
+            except TimeoutError:
+                with suppress(KafkaException):
+                    self._admin.describe_cluster(request_timeout=_LOOK_AGAIN_S).result()
 
     def _described(self, topics: Collection[Topic]) -> Mapping[str, "Future[TopicDescription]"]:
         return self._admin.describe_topics(
@@ -227,7 +242,7 @@ class KafkaTopics:
         """Count the brokers, without a request for topics."""
         try:
             answer = self._admin.describe_cluster(request_timeout=ANSWER_TIMEOUT_S)
-            return len(answer.result().nodes)
+            return len(self._answer(answer).nodes)
         except KafkaException as error:
             raise read_fault("describe the cluster", error) from error
 
@@ -240,7 +255,7 @@ class KafkaTopics:
         raced = set()
         for name, answer in self._admin.create_topics(wanted, **_REQUEST).items():
             try:
-                answer.result()
+                self._answer(answer)
             except KafkaException as error:
                 if cause_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise admin_fault(f"create topic {name}", error) from error
@@ -268,7 +283,7 @@ class KafkaTopics:
         found = {}
         for name in names:
             try:
-                partitions = answers[name].result().partitions
+                partitions = self._answer(answers[name]).partitions
             except KafkaException as error:
                 raise read_fault(f"describe topic {name}", error) from error
             copies = min((len(each.replicas) for each in partitions), default=0)
@@ -281,7 +296,9 @@ class KafkaTopics:
         answers = self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
         try:
             return {
-                resource.name: {name: entry.value for name, entry in answer.result().items()}
+                resource.name: {
+                    name: entry.value for name, entry in self._answer(answer).items()
+                }
                 for resource, answer in answers.items()
             }
         except KafkaException as error:

@@ -1,5 +1,6 @@
 """An admin client that gets no answer is replaced: it may never find a controller again."""
 
+import time
 from collections.abc import Mapping
 from concurrent.futures import Future
 
@@ -7,9 +8,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from streams.ids import Topic
-from streams.kafka.client import admin
+from streams.kafka.client import admin, clients
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.log import Unanswered
+from streams.kafka.settings import ClientSettings
+from tests.unit.kafka.speaking import Speaking
 
 
 class Stuck:
@@ -38,3 +41,18 @@ def test_a_client_without_an_answer_is_replaced_and_a_young_one_is_not(
         with pytest.raises(Unanswered):
             topics.describe(Topic("t"))
         assert [client.requests for client in clients] == requests
+
+
+@pytest.mark.parametrize("fenced", [0, 1, 4])
+def test_a_controller_that_was_not_there_at_first_is_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch, fenced: int
+) -> None:
+    """Else a request waits its half a minute out, although the broker is in charge again."""
+    monkeypatch.setattr(admin, "_LOOK_AGAIN_S", 0.2)
+    broker = Speaking(fenced)
+    client = clients.admin(ClientSettings(f"127.0.0.1:{broker.port}"))
+    began = time.monotonic()
+    assert KafkaTopics(client).describe(Topic("t")) is None
+    assert time.monotonic() - began < clients.ANSWER_TIMEOUT_S / 2
+    assert broker.asked > fenced
+    broker.close()
