@@ -1,6 +1,7 @@
 """Finds quiet groups: no record was folded for a while. Clocks are arguments."""
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable
 
 QUIET_S = 3.0
@@ -8,10 +9,14 @@ QUIET_S = 3.0
 
 
 class Quiet:
-    """The groups that moved and were not handled since, in the order of their last move."""
+    """The groups that moved and were not handled since, in the order of their last move.
+
+    All operations cost O(1): a plain dict is copied to put a name first, and is searched for
+    its first name behind all that were removed.
+    """
 
     def __init__(self) -> None:
-        self._moved_s: dict[str, float] = {}
+        self._moved_s: OrderedDict[str, float] = OrderedDict()
 
     def moved(self, groups: Iterable[str], now_s: float) -> None:
         """Record that these groups folded a record, or are newly followed."""
@@ -30,4 +35,5 @@ class Quiet:
     def again(self, group: str) -> None:
         """Return a due group to the front of the queue, unless it moved."""
         if group not in self._moved_s:
-            self._moved_s = {group: -math.inf, **self._moved_s}
+            self._moved_s[group] = -math.inf
+            self._moved_s.move_to_end(group, last=False)
