@@ -224,10 +224,16 @@ def encoded(document: object) -> bytes:
 
 def check_applied(dialect: Dialect, database: Database, message: Open) -> None:
     """The task was applied, as it is and in this version. Errors: Violation by the driver."""
+    check_version(
+        tasks(dialect, database).get(message.materialization.materialization), message
+    )
+
+
+def check_version(applied: tuple[str, str] | None, message: Open) -> None:
+    """As `check_applied`, of the version and specification that were, if any."""
     task = message.materialization.materialization
-    applied = tasks(dialect, database)
-    driver_holds(Rule.VERSION, task in applied, f"Open: task {task} was not applied")
-    version, spec = applied[task]
+    driver_holds(Rule.VERSION, applied is not None, f"Open: task {task} was not applied")
+    version, spec = applied or ("", "")
     driver_holds(
         Rule.VERSION,
         version == message.version,

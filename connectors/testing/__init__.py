@@ -71,10 +71,15 @@ class Subject:
             endpoint_spec_json=json.dumps(self.endpoint),
             bindings=bindings,
         )
-        paths = [list(each.resource_path) for each in self.driver.validate(request).bindings]
+        validated = self.driver.validate(request).bindings
         binds = [
-            Bind(collection=ACCOUNTS, resource=self.resource(name), path=path)
-            for name, path in zip(names, paths, strict=True)
+            Bind(
+                collection=ACCOUNTS,
+                resource=self.resource(name),
+                path=list(each.resource_path),
+                delta=each.delta_updates,
+            )
+            for name, each in zip(names, validated, strict=True)
         ]
         return materialization(f"testing/{number}", self.endpoint, binds)
 

@@ -135,8 +135,9 @@ def write(
         exists=options.get("exists", [False] * len(documents)),
         deletes=options.get("deletes", []),
     )
-    extensions = messages.Extensions(delete=True)
-    opened = messages.Open(materialization=spec, version="1", extensions=extensions)
+    opened = messages.Open(
+        materialization=spec, version="1", extensions=endpoint.connector.extensions
+    )
     with endpoint.driver.open(opened) as stream:
         stream.flush(testing.checkpoint(options.get("checkpoint", 1)))
         stream.send(message)

@@ -15,7 +15,7 @@ from streams.errors import InvalidUsage
 GRPC = "grpc:"
 
 
-OURS = ("duckdb", "postgres", "sqlite")
+OURS = ("duckdb", "files", "postgres", "sqlite")
 
 
 def named(name: str) -> Connector:

@@ -33,7 +33,7 @@ Choice = Annotated[
     str,
     typer.Argument(
         metavar="CONNECTOR",
-        help="duckdb, postgres, sqlite, grpc:HOST:PORT, or a command, as ./connector.",
+        help="duckdb, files, postgres, sqlite, grpc:HOST:PORT, or a command, as ./connector.",
     ),
 ]
 TaskFile = Annotated[
@@ -124,7 +124,7 @@ def apply(
 @app.command()
 def serve(
     connector: Annotated[
-        str, typer.Argument(metavar="CONNECTOR", help="duckdb, postgres or sqlite.")
+        str, typer.Argument(metavar="CONNECTOR", help="duckdb, files, postgres or sqlite.")
     ],
     call: Annotated[
         str,

@@ -1,0 +1,177 @@
+"""A connector of files: Parquet in directories, on any file system that Arrow reaches.
+
+Every change is a row, so bindings are of delta updates. There is no fence that a file system
+would enforce: see `connectors/docs/FILES.md`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Literal
+
+import pyarrow as pa
+from pyarrow import fs
+from pydantic import BaseModel, Field
+
+from connectors.config import STRICT, form, parsed, schema_text
+from connectors.files.store import ROOT, Store
+from connectors.files.transactor import Directory, Transactor
+from connectors.protocol.messages import Extensions, Open
+from connectors.sql.columns import kind_of, shape_of
+from connectors.sql.transactor import check_version, spec_text
+from schemas.flow_pb2 import CollectionSpec, MaterializationSpec
+from schemas.materialize_pb2 import (
+    ApplyRequest,
+    ApplyResponse,
+    Constraint,
+    SpecRequest,
+    SpecResponse,
+    ValidateRequest,
+    ValidateResponse,
+)
+from streams.errors import InvalidUsage
+
+
+class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """Where the files are."""
+
+    model_config = STRICT | {"title": "Files"}
+
+    url: str = Field(
+        title="URL",
+        description="The directory of all tables: a path, or file:, s3:, gs:, abfs: or hdfs:.",
+        min_length=1,
+        json_schema_extra=form(0),
+    )
+
+
+class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """Where a binding is kept."""
+
+    model_config = STRICT | {"title": "Directory"}
+
+    path: str = Field(
+        title="Path",
+        description="The directory of the collection, below that of all tables.",
+        pattern=r"^[^/._][^/]*(/[^/._][^/]*)*$",
+        json_schema_extra=form(0, mark="x-collection-name"),
+    )
+    partition_by: list[str] = Field(
+        default=[],
+        title="Partition by",
+        description="Fields by whose values files are divided into directories, as name=value.",
+        json_schema_extra=form(1),
+    )
+    delta_updates: Literal[True] = Field(
+        default=True,
+        title="Delta updates",
+        description="Every change is a row of its own.",
+        json_schema_extra=form(2, mark="x-delta-updates"),
+    )
+
+
+class FilesConnector:
+    """The four calls."""
+
+    extensions = Extensions()
+
+    def spec(self, request: SpecRequest) -> SpecResponse:
+        """The schemas."""
+        del request
+        return SpecResponse(
+            endpoint_spec_schema_json=schema_text(Config),
+            resource_spec_schema_json=schema_text(Resource),
+            documentation_url="https://parquet.apache.org/docs/",
+        )
+
+    def validate(self, request: ValidateRequest) -> ValidateResponse:
+        """Errors: InvalidUsage."""
+        reached(request.endpoint_spec_json)
+        response = ValidateResponse()
+        for index, binding in enumerate(request.bindings):
+            resource = resource_of(index, binding.resource_spec_json)
+            response.bindings.add(
+                constraints=constraints(resource, binding.collection),
+                resource_path=resource.path.split("/"),
+                delta_updates=True,
+            )
+        return response
+
+    def apply(self, request: ApplyRequest) -> ApplyResponse:
+        """Record the task; directories come with their first files. Errors: InvalidUsage."""
+        spec = request.materialization
+        store = store_of(spec)
+        directories(spec)
+        row = (request.version, spec_text(spec))
+        if store.applied() == row:
+            return ApplyResponse()
+        if not request.dry_run:
+            store.record(*row)
+        said = f"record task {spec.materialization}, version {request.version}"
+        return ApplyResponse(action_description=said)
+
+    @contextmanager
+    def open(self, message: Open) -> Iterator[Transactor]:
+        """Errors: Violation by the driver, DividedRange, InvalidUsage, Determinate."""
+        store = store_of(message.materialization)
+        check_version(store.applied(), message)
+        yield Transactor(store, directories(message.materialization), message)
+
+
+def reached(text: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a configuration, and the directory. Errors: InvalidUsage."""
+    config = parsed(Config, "endpoint configuration", text)
+    try:
+        filesystem, root = fs.FileSystem.from_uri(config.url)
+    except (pa.ArrowException, OSError) as error:
+        raise InvalidUsage(f"url: {error}") from error
+    return filesystem, root.rstrip("/")
+
+
+def store_of(spec: MaterializationSpec) -> Store:
+    """What is kept of a task."""
+    return Store(*reached(spec.endpoint_spec_json), spec.materialization)
+
+
+def resource_of(index: int, text: str) -> Resource:
+    """Errors: InvalidUsage."""
+    return parsed(Resource, f"binding {index}: resource configuration", text)
+
+
+def directories(spec: MaterializationSpec) -> list[Directory]:
+    """The directories of a task. Errors: InvalidUsage if one is divided by what it lacks."""
+    made: list[Directory] = []
+    for index, binding in enumerate(spec.bindings):
+        resource = resource_of(index, binding.resource_spec_json)
+        shape = shape_of(binding.collection, binding.field_selection)
+        missing = set(resource.partition_by) - {each.name for each in shape.columns}
+        if missing:
+            raise InvalidUsage(f"binding {index}: partition_by: no selected field {missing}")
+        made.append(
+            Directory(path=resource.path, shape=shape, partition_by=resource.partition_by)
+        )
+    return made
+
+
+def constraints(resource: Resource, spec: CollectionSpec) -> Mapping[str, Constraint]:
+    """A constraint for every projection."""
+    found: dict[str, Constraint] = {}
+    for each in spec.projections:
+        if each.ptr in spec.key_ptrs or each.field in resource.partition_by:
+            kind, reason = Constraint.LOCATION_REQUIRED, "it is part of the key or of the path"
+        elif kind_of(each) is None:
+            kind, reason = Constraint.FIELD_FORBIDDEN, "it is always null"
+        else:
+            kind, reason = Constraint.LOCATION_RECOMMENDED, "it has a column of its own"
+        found[each.field] = Constraint(type=kind, reason=reason)
+    return found
+
+
+CONNECTOR = FilesConnector()
+
+
+def connector(_: Mapping[str, str]) -> FilesConnector:
+    """The connector; no environment variable matters to it."""
+    return CONNECTOR
+
+
+__all__ = ["CONNECTOR", "ROOT", "Config", "FilesConnector", "Resource", "connector"]

@@ -1,0 +1,136 @@
+"""What the connector keeps beside the data: tasks as they were applied, ranges, staged files.
+
+All of it is under `_slackwater`, which readers of a directory pass over:
+
+    _slackwater/<task>/task.json                     version and specification
+    _slackwater/<task>/ranges/<begin>-<end>.json     one row of `Range`
+    _slackwater/<task>/staged/<nonce>-<number>/...   files of a transaction, where they will be
+"""
+
+import base64
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from urllib.parse import quote
+
+from pyarrow import fs
+
+from connectors.sql.fence import Held
+from streams.errors import Determinate
+
+ROOT = "_slackwater"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """A key range that a session opened, and what it has committed."""
+
+    key_begin: int
+    key_end: int
+    fence: int
+    opened: int
+    nonce: str
+    transaction: int
+    """The last that is committed; its files may still be staged."""
+    checkpoint: str
+    """In base64."""
+
+    @property
+    def held(self) -> Held:
+        """As the fence decides over it."""
+        return Held(
+            key_begin=self.key_begin,
+            key_end=self.key_end,
+            fence=self.fence,
+            opened=self.opened,
+            checkpoint=base64.b64decode(self.checkpoint),
+        )
+
+
+class Store:
+    """The state of one task on a file system."""
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, task: str) -> None:
+        self.filesystem, self.root = filesystem, root
+        self.home = f"{root}/{ROOT}/{quote(task, safe='')}"
+
+    def applied(self) -> tuple[str, str] | None:
+        """Version and specification of the task as it was applied."""
+        text = self._read(f"{self.home}/task.json")
+        if text is None:
+            return None
+        task = json.loads(text)
+        return str(task["version"]), str(task["spec"])
+
+    def record(self, version: str, spec: str) -> None:
+        """The task is applied."""
+        self._write(f"{self.home}/task.json", {"version": version, "spec": spec})
+
+    def ranges(self) -> list[Range]:
+        """The ranges of the task."""
+        texts = [self._read(path) for path in self.paths(f"{self.home}/ranges")]
+        return [Range(**json.loads(text)) for text in texts if text is not None]
+
+    def range(self, key_begin: int, key_end: int) -> Range | None:
+        """One range as it is now."""
+        text = self._read(self._range_path(key_begin, key_end))
+        return None if text is None else Range(**json.loads(text))
+
+    def put(self, row: Range) -> None:
+        """Write a range, whole: a reader sees what was there before, or this."""
+        self._write(self._range_path(row.key_begin, row.key_end), asdict(row))
+
+    def fence(self, row: Range) -> None:
+        """No session of this range can commit again."""
+        self.put(replace(row, fence=row.fence + 1))
+
+    def staged(self, nonce: str, transaction: int) -> str:
+        """Where the files of a transaction are until it is committed."""
+        return f"{self.home}/staged/{nonce}-{transaction}"
+
+    def settle(self, row: Range) -> None:
+        """Publish what the session of a range has committed, and drop what it has not."""
+        prefix = f"{self.home}/staged/{row.nonce}-"
+        committed = self.staged(row.nonce, row.transaction)
+        self.publish(committed)
+        for info in self.filesystem.get_file_info(
+            fs.FileSelector(f"{self.home}/staged", allow_not_found=True)
+        ):
+            if info.path.startswith(prefix):
+                self.filesystem.delete_dir(info.path)
+
+    def publish(self, staged: str) -> None:
+        """Move files to where readers see them; done twice, it is done once."""
+        for path in self.paths(staged):
+            place = f"{self.root}/{path.removeprefix(staged + '/')}"
+            self.filesystem.create_dir(place.rpartition("/")[0], recursive=True)
+            self.filesystem.move(path, place)
+
+    def paths(self, directory: str) -> Iterator[str]:
+        """The files in a directory and those below it, in the order of their names."""
+        selector = fs.FileSelector(directory, recursive=True, allow_not_found=True)
+        infos = self.filesystem.get_file_info(selector)
+        files = [info.path for info in infos if info.type == fs.FileType.File]
+        yield from sorted(path for path in files if not path.endswith(".tmp"))
+
+    def _range_path(self, key_begin: int, key_end: int) -> str:
+        return f"{self.home}/ranges/{key_begin:08x}-{key_end:08x}.json"
+
+    def _read(self, path: str) -> bytes | None:
+        try:
+            with self.filesystem.open_input_stream(path) as stream:
+                text: bytes = stream.read()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Determinate(f"cannot read {path}: {error}") from error
+        return text
+
+    def _write(self, path: str, value: object) -> None:
+        try:
+            self.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            with self.filesystem.open_output_stream(f"{path}.tmp") as stream:
+                stream.write(json.dumps(value, indent=2).encode())
+            self.filesystem.move(f"{path}.tmp", path)
+        except OSError as error:
+            raise Determinate(f"cannot write {path}: {error}") from error

@@ -1,0 +1,144 @@
+"""A session of a task over files: rows are staged, a commit is one small file, then they move.
+
+The commit is the file of the range: it says which transaction is in the tables, and through
+which checkpoint. Files that were staged for it move to the tables afterwards; if the session
+ends before they have, the next one moves them. A file's name is its transaction's, so moving it
+again is moving it once.
+"""
+
+import base64
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyarrow import dataset
+
+from connectors.files.store import Range, Store
+from connectors.files.values import CONVERTS
+from connectors.protocol import messages
+from connectors.protocol.messages import Flush, Flushed, Load, Loaded, Open
+from connectors.sql.columns import Shape
+from connectors.sql.fence import Fenced, take_over
+from connectors.sql.values import arrays_of
+from schemas.blobs import Blobs
+from schemas.flow_columns import Elements
+from streams.errors import Determinate
+
+LARGEST = 64 << 20
+"""Rows of so many bytes of a binding are written before the commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """A binding: where its files are, and by which fields they are divided."""
+
+    path: str
+    shape: Shape
+    partition_by: Sequence[str]
+
+
+class Transactor:
+    """One session."""
+
+    def __init__(self, store: Store, directories: Sequence[Directory], message: Open) -> None:
+        self.files, self.directories = store, directories
+        self.task = message.materialization.materialization
+        self.row = open_range(store, message)
+        self.checkpoint = self.next = self.row.held.checkpoint
+        self.pending: list[list[pa.Table]] = [[] for _ in directories]
+        self.written = 0
+
+    def acknowledge(self) -> None:
+        """Nothing: a commit is final."""
+
+    def load(self, message: Load) -> None:
+        """Never: bindings are of delta updates."""
+        raise AssertionError(f"the session refuses loads, as of binding {message.binding}")
+
+    def flush(self, message: Flush) -> Iterator[Loaded | Flushed]:
+        """Nothing was asked for."""
+        self.next = message.checkpoint
+        yield Flushed()
+
+    def store(self, message: messages.Store) -> None:
+        """Take rows, and write them if they are many."""
+        directory = self.directories[message.binding]
+        shape = directory.shape
+        data = [
+            *message.keys.columns(len(shape.keys)),
+            *message.values.columns(len(shape.values)),
+        ]
+        if shape.document is not None:
+            data.append(Elements.of_array(Blobs.of(message.documents).array))
+        arrays = arrays_of(shape.columns, data, CONVERTS)
+        pending = self.pending[message.binding]
+        pending.append(pa.table(arrays, names=[each.name for each in shape.columns]))
+        if sum(table.nbytes for table in pending) >= LARGEST:
+            self._write(message.binding)
+
+    def commit(self) -> None:
+        """Stage what is left, commit it, publish it. Errors: Fenced, Determinate."""
+        for binding, pending in enumerate(self.pending):
+            if pending:
+                self._write(binding)
+        row = self.row
+        if self.files.range(row.key_begin, row.key_end) != row:
+            raise Fenced(self.task, row.key_begin, row.key_end)
+        checkpoint = base64.b64encode(self.next).decode()
+        self.row = Range(
+            key_begin=row.key_begin,
+            key_end=row.key_end,
+            fence=row.fence,
+            opened=row.opened,
+            nonce=row.nonce,
+            transaction=row.transaction + 1,
+            checkpoint=checkpoint,
+        )
+        self.files.put(self.row)
+        self.files.settle(self.row)
+        self.written = 0
+
+    def _write(self, binding: int) -> None:
+        """Stage the pending rows of a binding, in the directories that they will be in."""
+        directory, number = self.directories[binding], self.row.transaction + 1
+        table = pa.concat_tables(self.pending[binding])
+        name = f"{self.row.nonce}-{number:012}-{self.written}-{{i}}.parquet"
+        try:
+            dataset.write_dataset(
+                table,
+                f"{self.files.staged(self.row.nonce, number)}/{directory.path}",
+                basename_template=name,
+                format="parquet",
+                partitioning=list(directory.partition_by) or None,
+                partitioning_flavor="hive" if directory.partition_by else None,
+                existing_data_behavior="overwrite_or_ignore",
+                filesystem=self.files.filesystem,
+            )
+        except OSError as error:
+            raise Determinate(f"cannot write files of {directory.path}: {error}") from error
+        self.pending[binding] = []
+        self.written += 1
+
+
+def open_range(store: Store, message: Open) -> Range:
+    """Settle and fence the sessions before, and take the range. Errors: DividedRange."""
+    begin, end = message.key_begin, message.key_end
+    rows = store.ranges()
+    taken = take_over([row.held for row in rows], begin, end)
+    overlapping = [row for row in rows if row.key_begin <= end and row.key_end >= begin]
+    for row in overlapping:
+        store.fence(row)
+    for row in overlapping:
+        store.settle(store.range(row.key_begin, row.key_end) or row)
+    row = Range(
+        key_begin=begin,
+        key_end=end,
+        fence=taken.fence,
+        opened=taken.opened,
+        nonce=secrets.token_hex(8),
+        transaction=0,
+        checkpoint=base64.b64encode(taken.checkpoint).decode(),
+    )
+    store.put(row)
+    return row

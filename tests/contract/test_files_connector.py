@@ -1,0 +1,188 @@
+"""The connector of files: the kit of delta updates, and what is in the directories."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from connectors import files, testing
+from connectors.driving import Driver
+from connectors.files import transactor
+from connectors.files.store import Store
+from connectors.protocol.building import Collection, Column
+from connectors.testing import delta
+from connectors.transport.failures import ConnectorFailed
+from connectors.transport.local import Local
+from schemas import materialize_pb2 as wire
+from tests.support.endpoints import Endpoint, write
+
+CHECK = pytest.mark.parametrize("check", delta.CHECKS, ids=lambda check: check.__name__)
+
+
+def subject(root: Path, *divided: str) -> testing.Subject:
+    return testing.Subject(
+        driver=Driver(Local(files.CONNECTOR)),
+        endpoint={"url": str(root)},
+        resource=lambda table: {"path": f"shop/{table}", "partition_by": list(divided)},
+    )
+
+
+def rows_in(root: Path) -> Callable[[Any, int], Sequence[Any]]:
+    def rows(task: Any, binding: int) -> Sequence[Any]:
+        return documents(root / "/".join(task.bindings[binding].resource_path))
+
+    return rows
+
+
+def documents(directory: Path) -> list[Any]:
+    if not any(directory.rglob("*.parquet")):
+        return []
+    found = query(f"SELECT flow_document FROM read_parquet('{directory}/**/*.parquet')")
+    return [json.loads(each) for (each,) in found]
+
+
+def query(sql: str) -> list[Any]:
+    with duckdb.connect() as connection:
+        return connection.execute(sql).fetchall()
+
+
+@CHECK
+@pytest.mark.parametrize("divided", [(), ("branch",)], ids=["plain", "hive"])
+def test_files_keep_the_protocol(check: Any, divided: Any, memory_path: Path) -> None:
+    check(subject(memory_path, *divided), rows_in(memory_path))
+
+
+TYPES = Collection(
+    name="types",
+    keys=("id",),
+    columns=(
+        Column(name="id", types=("integer",)),
+        Column(name="amount", types=("string", "number"), format="number"),
+        Column(name="at", format="date-time"),
+        Column(name="day", format="date"),
+        Column(name="raw", base64=True),
+        Column(name="tags", types=("array",)),
+    ),
+)
+ROW = {"id": 1, "amount": "1.50", "at": "2026-01-02T04:04:05+01:00", "day": "2026-01-02"}
+ROW |= {"raw": "AP8=", "tags": ["a"]}
+
+
+def endpoint(root: Path) -> Endpoint:
+    return Endpoint(connector=files.CONNECTOR, config={"url": str(root)}, query=lambda _: [])
+
+
+def task(root: Path, **options: Any) -> Any:
+    spec = endpoint(root).task(TYPES, **options)
+    resource = {"path": "t", **options}
+    spec.bindings[0].resource_spec_json = json.dumps(resource)
+    spec.bindings[0].delta_updates = True
+    return spec
+
+
+def test_columns_have_types_and_directories_are_named_for_values(memory_path: Path) -> None:
+    spec = task(memory_path, partition_by=["day", "id"])
+    endpoint(memory_path).apply(spec)
+    write(endpoint(memory_path), spec, [ROW])
+    (path,) = memory_path.glob("t/day=2026-01-02/id=1/*.parquet")
+    described = query(f"DESCRIBE SELECT * FROM '{path}'")
+    assert {name: type_ for name, type_, *_ in described if name not in {"day", "id"}} == {
+        "amount": "VARCHAR",
+        "at": "TIMESTAMP WITH TIME ZONE",
+        "raw": "BLOB",
+        "tags": "VARCHAR",
+        "flow_document": "VARCHAR",
+    }
+    shown = f"SELECT amount, epoch_ms(f.at), raw, tags, id FROM read_parquet('{path}') AS f"
+    assert query(shown) == [("1.50", 1767323045000, b"\x00\xff", '["a"]', 1)]
+
+
+def test_what_is_wrong_is_refused(memory_path: Path) -> None:
+    with pytest.raises(ConnectorFailed, match=r"partition_by: no selected field \{'gone'\}"):
+        endpoint(memory_path).apply(task(memory_path, partition_by=["gone"]))
+    spec = task(memory_path)
+    endpoint(memory_path).apply(spec)
+    with pytest.raises(ConnectorFailed, match="column day: "):
+        write(endpoint(memory_path), spec, [ROW | {"day": "no date"}])
+    driver = endpoint(memory_path).driver
+    with pytest.raises(ConnectorFailed, match="url: "):
+        driver.validate(
+            wire.ValidateRequest(
+                materialization="t", endpoint_spec_json=json.dumps({"url": "nowhere://x"})
+            )
+        )
+
+
+def test_many_rows_are_written_before_the_commit(memory_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(transactor, "LARGEST", 1)
+    kept, rows = subject(memory_path), rows_in(memory_path)
+    spec = kept.applied("many")
+    with kept.session(spec) as stream:
+        stream.flush(testing.checkpoint(1))
+        both = [testing.account("a", 1, 1), testing.account("a", 2, 2)]
+        for each in both:
+            testing.store(stream, [each])
+        assert list(rows(spec, 0)) == []
+        stream.commit()
+    assert list(rows(spec, 0)) == both
+
+
+def test_files_that_were_committed_and_not_moved_are_moved_once(
+    memory_path: Path, monkeypatch: Any
+) -> None:
+    """The session ends between the commit and each step of what comes behind it."""
+    kept, rows = subject(memory_path), rows_in(memory_path)
+    publish = Store.publish
+    for number in (0, 1):
+        spec = kept.applied("moved", "moved_too")
+        with kept.session(spec) as stream:
+            stream.flush(testing.checkpoint(1))
+            testing.store_both(stream)
+
+            def partly(store: Store, staged: str, moves: int = number) -> None:
+                paths = Store.paths
+                with monkeypatch.context() as some:
+                    some.setattr(Store, "paths", lambda *args: list(paths(*args))[:moves])
+                    publish(store, staged)
+                raise OSError("the power is gone")
+
+            with monkeypatch.context() as broken:
+                broken.setattr(Store, "publish", partly)
+                with pytest.raises(ConnectorFailed, match="the power is gone"):
+                    stream.commit()
+        with kept.session(spec) as stream:
+            assert testing.at(stream) == 1
+            assert list(rows(spec, 0)) == [testing.account("a", 1, 2)]
+            assert list(rows(spec, 1)) == [testing.account("b", 1, 2)]
+
+
+def unfenced(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Store, "fence", lambda *_: None)
+
+
+def seen_early(monkeypatch: Any) -> None:
+    monkeypatch.setattr(transactor, "LARGEST", 1)
+    monkeypatch.setattr(Store, "staged", lambda store, *_: store.root)
+
+
+def never_settled(monkeypatch: Any) -> None:
+    monkeypatch.setattr(Store, "settle", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("defect", "found_by"),
+    [
+        (unfenced, delta.check_fence),
+        (seen_early, delta.check_uncommitted),
+        (never_settled, delta.check_appends),
+    ],
+)
+def test_the_kit_finds_planted_defects(
+    defect: Any, found_by: Any, memory_path: Path, monkeypatch: Any
+) -> None:
+    defect(monkeypatch)
+    with pytest.raises((AssertionError, ConnectorFailed)):
+        found_by(subject(memory_path), rows_in(memory_path))
