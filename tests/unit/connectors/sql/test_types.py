@@ -17,7 +17,10 @@ from connectors import testing
 from connectors.config import secret
 from connectors.protocol import messages, seed
 from connectors.protocol.building import Collection, Column
+from connectors.sql import columns as sql_columns
+from connectors.sql.columns import Kind
 from connectors.transport.failures import ConnectorFailed
+from schemas.flow_columns import Elements
 from schemas.materialize_pb2 import SpecRequest
 from streams.errors import Determinate, InvalidUsage
 from tests.support.endpoints import Endpoint, failing, write
@@ -141,6 +144,37 @@ def test_duckdb_takes_times(on_duckdb: Endpoint) -> None:
     rows = on_duckdb.query("SELECT epoch_ms(stamp), of_day::VARCHAR FROM t ORDER BY id")
     stamp = int(STAMP.timestamp() * 1000)
     assert rows == [(stamp, "03:04:05+00"), (stamp, "04:04:05+01")]
+
+
+TEXTS = ["\\N", "\\.", "", "\r\n", "\\t\t", "a\\\nb", "\\\\", " ", "\x7f\x1b", "ä😀", None]
+NUMBERS = [-0.0, 5e-324, 1.7976931348623157e308, 0.1, 1e15, 1e16, 123456789.125, 1 / 3, -2.5]
+WHOLE = [0, -(2**63), 2**63 - 1, 1, -1, None, 10**18, 255, 256]
+COPIED = [
+    (Kind.TEXT, TEXTS, TEXTS),
+    (Kind.NUMBER, [*NUMBERS, None], [*NUMBERS, None]),
+    (Kind.INTEGER, WHOLE, WHOLE),
+    (Kind.BOOLEAN, [True, False, None], [True, False, None]),
+    (Kind.BYTES, ["AP8=", "", "XFxO", None], [b"\x00\xff", b"", b"\\\\N", None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "kept"), COPIED, ids=lambda each: str(each)[:12])
+def test_what_is_copied_is_what_was_given(
+    on_postgres: Endpoint, kind: Kind, given: Any, kept: Any
+) -> None:
+    """Beside a column of text and one of whole numbers, in one COPY."""
+    config = postgres_connector.Config(**on_postgres.config)
+    columns = [
+        sql_columns.Column(name=name, kind=each, nullable=True)
+        for name, each in (("n", Kind.INTEGER), ("v", kind), ("t", Kind.TEXT))
+    ]
+    data = [range(len(given)), given, ["\t"] * len(given)]
+    with postgres_connector.connect({}, config) as database:
+        types = [postgres_connector.TYPES[each.kind] for each in columns]
+        database.execute(f"CREATE TABLE t (n {types[0]}, v {types[1]}, t {types[2]})")
+        database.fill(("t",), columns, [Elements.of(list(each)) for each in data])
+        rows = [row[1] for row in database.select("SELECT n, v, t FROM t ORDER BY n")]
+    assert repr(rows) == repr(kept)
 
 
 @pytest.mark.parametrize("value", ["a\x00b", "x" * 10], ids=["NUL", "no date"])
