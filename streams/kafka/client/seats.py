@@ -79,6 +79,11 @@ class Seats:
         """Whether the busy consumer has any log."""
         return bool(self._busy)
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether a consumer has something to assign or to unassign."""
+        return any(self._moves.values())
+
     def next(self, topic: Topic) -> int | None:
         """Return the next offset to read; None if the log is not followed."""
         followed = self._logs.get(topic)

@@ -142,10 +142,11 @@ class KafkaTail:
             return self._entries(seat, [first, *consumer.consume(_AT_ONCE, 0)])
 
     def _consumer(self, seat: Seat) -> Consumer:
-        if seat not in self._consumers:
-            made = clients.consumer(self._settings, self._meaning, PACE[seat])
-            self._consumers[seat] = made
-        return self._consumers[seat]
+        consumer = self._consumers.get(seat)
+        if consumer is None:
+            consumer = clients.consumer(self._settings, self._meaning, PACE[seat])
+            self._consumers[seat] = consumer
+        return consumer
 
     def _move(self) -> None:
         """Apply the pending assignments of both consumers."""
@@ -154,6 +155,8 @@ class KafkaTail:
             if now >= self._rest_at:
                 self._seats.rest(now)
                 self._rest_at = now + _REST_EVERY_S
+            if not self._seats.is_moving:
+                return  # each of a hundred polls a second
             moves = {seat: list(self._seats.taken(seat)) for seat in Seat}
         for seat, wanted in moves.items():
             for is_end, run in groupby(wanted, key=_is_end):

@@ -33,8 +33,11 @@ def test_the_first_logs_are_idle_for_no_fetch_is_under_way() -> None:
 
 def test_a_log_added_later_is_busy_until_nothing_has_come_for_long() -> None:
     seats = filled()
+    assert [seats.is_moving] == [False]
     seats.add({LOG: Offset(3)}, 0.0)
+    assert [seats.is_moving] == [True]
     assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: [(LOG, 3)]}
+    assert [seats.is_moving] == [False]
     assert seats.record(Seat.BUSY, LOG, 3, 1.0)
     seats.rest(REST_S)
     assert moves(seats) == {Seat.IDLE: [], Seat.BUSY: []}
