@@ -38,7 +38,7 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
 
     url: str = Field(
         title="URL",
-        description="The directory of all tables: a path, or file:, s3:, gs:, abfs: or hdfs:.",
+        description="Directory of all tables: a whole path, file:, s3:, gs:, abfs: or hdfs:.",
         min_length=1,
         json_schema_extra=form(0),
     )
