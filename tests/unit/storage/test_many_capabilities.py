@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streams.ids import CapabilityId, CollectionId, EventId, Offset, Timestamp
+from streams.kafka.log import ChunkRef
 from streams.progress import frontier
 from streams.storage.log.events import (
     Acquire,
@@ -16,7 +17,9 @@ from streams.storage.log.events import (
     Drop,
     Event,
     Part,
+    Reclaim,
     Right,
+    Stage,
     write_capability,
 )
 from streams.storage.log.machine import step
@@ -121,3 +124,29 @@ def test_the_earliest_frontier_is_that_of_all(
             aside, beside = found, dict(expected)
     for each in Right:  # a state that was gone on from answers as it did
         assert aside.earliest(each) == least(beside, each)
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_many_chunks_below_the_floor_are_looked_for_together(monkeypatch, count: int) -> None:
+    """What a state names was gathered for each of them: 37 s for a load of 24,000."""
+    log, one = Log(), CollectionId("c1")
+    chunks = tuple(ChunkRef(0, Offset(at), f"k{at}", 0, 1, 1) for at in range(count))
+    log.add(create(1))
+    log.add(Stage(stage="load", chunks=chunks, lease_ms=900_000))
+    log.add(Reclaim({0: count}))
+    gathered, named = [0], State._named
+
+    def counted(self: State) -> Any:
+        gathered[0] += 1
+        return named(self)
+
+    monkeypatch.setattr(State, "_named", counted)
+    part = Part(
+        collection=one,
+        capability=write_capability(one),
+        lower=frontier(0),
+        upper=frontier(1),
+        chunks=chunks,
+    )
+    assert isinstance(log.add(Append((part,))), Appended)
+    assert gathered == [1]
