@@ -36,17 +36,17 @@ from streams.errors import InvalidStatement
 from streams.plan.compile import bound_plan
 from streams.plan.ir import Relational, children
 from streams.plan.passes import optimise
-from streams.plan.typenames import stored
+from streams.plan.typenames import quoted, stored
 from streams.testing import Maintained, maintain
 from streams.testing.maintain import defined
 from streams.trace.kernel.connection import create
 from streams.trace.kernel.functions import vectorised
 from streams.trace.kernel.kernel import Kernel, arrow_type
-from streams.trace.kernel.unions import as_union, carried
-from tests.random_sql.case import Case, catalog, spans_times
+from streams.trace.kernel.unions import as_struct, as_union, carried
+from tests.random_sql.case import Case, catalog, has_unions, spans_times
 from tests.random_sql.tables import Table
 from tests.support.plan_sql import to_sql
-from tests.support.plan_tables import as_text, connect
+from tests.support.plan_tables import as_text, connect, shown
 from tests.support.recursive import naive
 
 SEVERAL = "a scalar subquery returned more than one row"
@@ -181,14 +181,16 @@ class Judge:
         if want is None and plan is not None:
             # Spared what nobody reads, and its failure, DuckDB gives these rows. Where nothing
             # fails, passes keep what a plan means: that is compared elsewhere, at each pass.
-            texts.append(to_sql(plan))
+            texts.append(shown(_text_of(case, plan), view.columns))
             if self.answer(texts[-1], types, time) == got:
                 return True
         self.connection.execute("PRAGMA enable_optimizer")
         asked = product(texts, _WITHOUT)
         found = [self._planned(text, types, time, without) for text, without in asked]
         self.connection.execute("PRAGMA disable_optimizer")
-        return got in found or (want is not None and plan is not None and self._fails(plan))
+        return got in found or (
+            want is not None and plan is not None and self._fails(case, plan)
+        )
 
     def _plan(self, case: Case) -> Relational | None:
         """Our plan of the query, if DuckDB can answer it at a time."""
@@ -197,13 +199,13 @@ class Judge:
         known = defined(case.functions)
         return optimise(bound_plan(case.pinned, catalog(case, Kernel()), known))
 
-    def _fails(self, plan: Relational) -> bool:
+    def _fails(self, case: Case, plan: Relational) -> bool:
         """Whether a part of the plan fails by itself, be it that nothing above asks for it."""
         try:
-            self.connection.execute(to_sql(plan)).fetchall()
+            self.connection.execute(_text_of(case, plan)).fetchall()
         except _FAILS:
             return True
-        return any(map(self._fails, children(plan)))
+        return any(self._fails(case, child) for child in children(plan))
 
     def _is_of_any(
         self, query: str, types: list[str], time: int, got: Counter[str] | None
@@ -252,11 +254,11 @@ class Judge:
         """The view's rows at each time from 0 on."""
         # Not `view.updates`: DuckDB does not read a batch of no enums but empty lists of them.
         self.connection.register("changes", pa.Table.from_batches([view._updates]))
-        shown = ", ".join(
+        listed = ", ".join(
             as_text(as_union(f"CAST(c{n} AS {carried(type_)})", type_), type_)
             for n, type_ in enumerate(types)
         )
-        rows = self.connection.execute(f"SELECT time, diff, {shown} FROM changes").fetchall()
+        rows = self.connection.execute(f"SELECT time, diff, {listed} FROM changes").fetchall()
         histories = []
         for time in range(view.upper):
             counts: Counter[str] = Counter()
@@ -328,10 +330,24 @@ def _lives(table: Table, places: dict[tuple[str, ...], int], last: int) -> pa.Ta
     return pa.table({name: pa.array(column, pa.int64()) for name, column in columns.items()})
 
 
+def _text_of(case: Case, plan: Relational) -> str:
+    """SQL for a plan, which reads structs for the unions in the tables' columns."""
+    if not has_unions(case):
+        return to_sql(plan)
+    tables = []
+    for name, relation in catalog(case, Kernel()).items():
+        listed = (
+            f"{as_struct(quoted(each.name), each.type)} AS {quoted(each.name)}"
+            for each in relation.columns
+        )
+        tables.append(f"{name} AS (SELECT {', '.join(listed)} FROM memory.main.{name})")
+    return f"WITH {', '.join(tables)} {to_sql(plan)}"
+
+
 def _shown(query: str, types: list[str]) -> str:
     names = ", ".join(f"c{i}" for i in range(len(types)))
-    shown = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
-    return f"SELECT {shown} FROM ({query}) AS q({names})"
+    texts = ", ".join(as_text(f"c{i}", type_) for i, type_ in enumerate(types))
+    return f"SELECT {texts} FROM ({query}) AS q({names})"
 
 
 def _why(refusal: InvalidStatement) -> str:

@@ -42,6 +42,8 @@ QUERIES = (
     "SELECT 'POINT(1 2)'::GEOMETRY AS x FROM t",
     "SELECT struct_pack() AS x FROM t",
     "SELECT TRY_CAST({'a': a} AS MAP(INTEGER, BIGINT)) AS x FROM t",
+    "SELECT list_zip([union_value(n := a)], [a]) AS x FROM t",
+    "SELECT histogram(union_value(n := a), [union_value(n := 1)]) AS x FROM t",
     "SELECT max(x) AS x FROM (SELECT {'e': b::ENUM('a', 'b')} AS x FROM t)",
     "SELECT list(DISTINCT a) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE GROUP) AS x FROM t",
     "SELECT list(a ORDER BY b) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE GROUP) AS x FROM t",

@@ -12,7 +12,8 @@ from streams.plan.bind.literals import literal
 from streams.plan.physical import Column
 from streams.plan.record import Record
 from streams.plan.scalar import Call, Form, Literal, Parameter, Ref, Scalar
-from streams.plan.typenames import type_name
+from streams.plan.typenames import stored, type_name
+from streams.trace.kernel.unions import has_union
 
 _NUMBER = "BIGINT"  # the type of DuckDB's numbers of rows
 _OPERATORS = {
@@ -91,12 +92,7 @@ def _arguments(record: Record, scope: Scope) -> tuple[Scalar, ...]:
 def _function(record: Record, scope: Scope) -> Scalar:
     type_ = type_name(record.record("return_type"))
     if record.text("type") == "OPERATOR_CAST":
-        tried = record.record("function_data").flag("try_cast")
-        form = Form.TRY_CAST if tried else Form.CAST
-        (argument,) = _arguments(record, scope)
-        return (
-            argument if argument.type == type_ else Call(form, form.value, (argument,), type_)
-        )
+        return _cast(record, scope, type_)
     name = record.record("qname").texts("path")[-1]
     if any(_is_lambda(child) for child in record.records("children")):
         return Call(Form.FUNCTION, name, _with_lambda(record, scope), type_)
@@ -109,6 +105,19 @@ def _function(record: Record, scope: Scope) -> Scalar:
     if name in _OF_WIDENED:
         return Call(Form.CAST, "cast", (Call(form, name, arguments, type_),), type_)
     return Call(form, name, arguments, type_, record.texts("named_arguments"))
+
+
+def _cast(record: Record, scope: Scope, type_: str) -> Scalar:
+    """A cast; a column of NULLs is stored as INTEGER, and not every union has such a member."""
+    (argument,) = _arguments(record, scope)
+    if argument.type == type_:
+        return argument
+    (source,) = map(type_name, record.records("arguments"))
+    is_stored = stored(source) != source and argument.type in {"", stored(source)}
+    if is_stored and has_union(type_):
+        argument = Call(Form.CAST, Form.CAST.value, (argument,), source)
+    form = Form.TRY_CAST if record.record("function_data").flag("try_cast") else Form.CAST
+    return Call(form, form.value, (argument,), type_)
 
 
 def _decimal(form: Form, name: str, arguments: tuple[Scalar, ...], type_: str) -> Scalar:

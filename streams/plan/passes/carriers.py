@@ -31,7 +31,7 @@ from streams.plan.ir import (
 )
 from streams.plan.physical import Column
 from streams.plan.refusal import Refusal
-from streams.plan.scalar import Call, Form, Ref, Scalar, carrier, equality, rewrite
+from streams.plan.scalar import Call, Form, Ref, Scalar, carrier, equality, rewrite, walk
 from streams.trace.kernel.types import parts as parts_of
 from streams.trace.kernel.unions import carried, has_union
 
@@ -43,6 +43,16 @@ _KNOWN = frozenset({
     "mode", "nth_value", "quantile", "quantile_disc",
 })  # fmt: skip
 """Functions that ask of values no more than their order and what is equal."""
+
+_BROKEN = frozenset({
+    "array_select", "array_where", "array_zip", "is_histogram_other_bin", "list_select",
+    "list_where", "list_zip",
+})  # fmt: skip
+"""Functions whose NULL is another member's value where DuckDB reads it as a union, and those
+that say of a NULL what they say of the rows beside it."""
+
+_WITH_BINS = frozenset({"histogram", "histogram_exact"})
+"""Functions that have no key for unions in no bin."""
 
 
 def carry(  # noqa: C901, PLR0911, PLR0912 - one case a node
@@ -91,7 +101,10 @@ def _carrier(scalar: Scalar) -> Scalar:
 
 
 def _value(scalar: Scalar) -> Scalar:
-    """The expression over carried columns."""
+    """The expression over carried columns. Errors: InvalidStatement, as `_refuse`."""
+    for part in walk(scalar):
+        if isinstance(part, Call) and part.form is Form.FUNCTION and part.name in _BROKEN:
+            _refuse(part.name, [*part.arguments, part])
     return rewrite(scalar, _union)
 
 
@@ -128,7 +141,10 @@ def _judged(predicate: Scalar) -> Scalar:
 
 def _aggregate(call: AggregateCall) -> AggregateCall:
     """Errors: InvalidStatement, as `_refuse`."""
-    _refuse(call.function, [each for each in (call.argument, *call.more) if each is not None])
+    arguments = [each for each in (call.argument, *call.more) if each is not None]
+    if call.function in _WITH_BINS and len(arguments) > 1:
+        _refuse(f"{call.function} with bins", arguments)
+    _refuse(call.function, arguments)
     return replace(call.over(_carrier), type=carried(call.type))
 
 

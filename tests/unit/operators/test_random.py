@@ -124,6 +124,16 @@ def test_an_error_that_duckdb_does_not_come_to_is_told_by_the_plan() -> None:
     assert judge.undetermined == 1
 
 
+def test_a_plan_over_unions_is_asked_over_what_carries_them() -> None:
+    text = (
+        "table t c UNION(n INTEGER, t VARCHAR)\n@1 t +1 'x'\n"
+        "SELECT c FROM t WHERE EXISTS (SELECT s.c::VARCHAR::DATE FROM t s WHERE s.c.t = 'x')"
+    )
+    judge = Judge()
+    view = judge.judge(parse(text))
+    assert (judge.undetermined, view.errors_at(1)) == (1, [])
+
+
 def test_large_floats_are_told_apart_by_ten_digits() -> None:
     values = "1e17, 1.0000000001e17, 1.00000000000000016e17, 1e17 + 1e9, 999999.9999999999, 1e6"
     shown = as_text("x", "DOUBLE")

@@ -77,6 +77,10 @@ QUERIES = {
     " s STRUCT(x BIGINT, y FLOAT), l INTEGER[], u UNION(p INTEGER, q DATE), z DATE) AS o FROM t",
     "constants": "SELECT * FROM (VALUES (1, 1::UNION(a INTEGER, b VARCHAR)),"
     " (2, 'x'::VARCHAR::UNION(a INTEGER, b VARCHAR)), (3, NULL)) v(i, y) JOIN t ON t.k = v.y.a",
+    "NULL alone": "SELECT k, union_value(q := k::VARCHAR) AS y, [union_value(q := 'a')] AS l FROM t"
+    " UNION ALL SELECT k, n, list_transform(e, lambda v: v::UNION(q VARCHAR))"
+    " FROM (SELECT k, lag(n) OVER (ORDER BY k) AS n, e FROM (SELECT k, NULL AS n, [NULL] AS e FROM t))"
+    " WHERE NOT (union_value(q := k::VARCHAR) IS NOT DISTINCT FROM n)",
     "recursion": "WITH RECURSIVE r(x, i) AS (SELECT x, 0 FROM w UNION SELECT t.x, i + 1"
     f" FROM r JOIN t ON t.x = r.x WHERE i < 2) SELECT {TOLD}, i FROM r",
 }
