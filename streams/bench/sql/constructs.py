@@ -45,8 +45,7 @@ QUERIES = (
     "SELECT list_zip([union_value(n := a)], [a]) AS x FROM t",
     "SELECT histogram(union_value(n := a), [union_value(n := 1)]) AS x FROM t",
     "SELECT max(x) AS x FROM (SELECT {'e': b::ENUM('a', 'b')} AS x FROM t)",
-    "SELECT list(DISTINCT a) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE GROUP) AS x FROM t",
-    "SELECT list(a ORDER BY b) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE GROUP) AS x FROM t",
+    "SELECT avg(DISTINCT a::DOUBLE) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE TIES) FROM t",
     "SELECT arg_min(a, b) OVER (ORDER BY a ROWS 2 PRECEDING EXCLUDE TIES) AS x FROM t",
 )  # fmt: skip
 

@@ -3,12 +3,14 @@
 Such a frame needs two orders: the one in which rows are counted, where the whole row breaks
 ties (rule 39), and the query's, which says who are peers. So the frame becomes a list in the
 first order, each row of which has a sort key by the second one. What is left of it without the
-peers is given to the function as DuckDB has it for lists. It costs what the frame holds.
+peers is given to the function as DuckDB has it for lists; an ORDER BY or DISTINCT in the call
+sorts it before, by a third key. It costs what the frame holds.
 """
 
 from collections.abc import Sequence
 
-from streams.plan.ir import WindowCall
+from streams.plan.analyses.equality import is_vague
+from streams.plan.ir import Order, WindowCall
 from streams.plan.lowering import grouped
 from streams.plan.refusal import Refusal
 from streams.plan.render import sql
@@ -34,10 +36,8 @@ def checked(call: WindowCall) -> WindowCall:
         return call
     construct = f"ROWS with EXCLUDE {call.frame.exclude}"
     hint = "use GROUPS or RANGE, or say it with a self-join"
-    if call.inner:
-        raise Refusal(f"{construct} and ORDER BY in the call", hint).raised()
-    if call.distinct and grouped.minds_order(call.function, call.arguments):
-        raise Refusal(f"{construct} and DISTINCT", hint).raised()
+    if _orders_distinct(call) and any(is_vague(each.type) for each in call.arguments):
+        raise Refusal(f"{construct} and DISTINCT floats or intervals", hint).raised()
     if call.function != "nth_value" and any(map(refs, call.arguments[1:])):
         raise Refusal(f"{construct} of several columns", hint).raised()
     return call
@@ -54,6 +54,9 @@ def window(call: WindowCall, row: Sequence[Ref]) -> str:
         itself = _key(f"{grouped.sort_key((), row)}, i, '{_SAME}'" if row else f"i, '{_SAME}'")
         parts.append(f"'itself': {itself}")
         kept = f"({kept} OR framed.itself = {itself})"
+    order = _inner_order(call, row)
+    if order:
+        parts.insert(0, f"'place': {_key(order)}")
     if call.condition is not None:
         parts.append(f"'meets': {sql(call.condition)}")
         kept += " AND framed.meets"
@@ -61,8 +64,28 @@ def window(call: WindowCall, row: Sequence[Ref]) -> str:
         kept += " AND framed.value IS NOT NULL"
     rows = f"list({{{', '.join(parts)}}}) OVER ({grouped.over_rows(call, row)})"
     left = f"list_filter(coalesce({rows}, []), lambda framed: {kept})"
+    if order:
+        left = f"list_sort({_distinct(left) if _orders_distinct(call) else left})"
     values = f"list_transform({left}, lambda framed: framed.value)"
     return f"CAST({_applied(call, values)} AS {call.type})"
+
+
+def _orders_distinct(call: WindowCall) -> bool:
+    return call.distinct and grouped.minds_order(call.function, call.arguments)
+
+
+def _inner_order(call: WindowCall, row: Sequence[Ref]) -> str:
+    """The order of the values, as arguments of a sort key; empty if it is the frame's."""
+    if _orders_distinct(call):
+        values = tuple(Order(each) for each in call.arguments if refs(each))
+        return grouped.sort_key((*call.inner, *values), ())
+    return f"{grouped.sort_key(call.inner, row)}, i, '{_SAME}'" if call.inner else ""
+
+
+def _distinct(rows: str) -> str:
+    """The rows, one of each value: NULL is a value too, and equal ones have one place."""
+    pair = "{'place': framed.place, 'value': framed.value}"
+    return f"list_distinct(list_transform({rows}, lambda framed: {pair}))"
 
 
 def _key(terms: str) -> str:
@@ -78,7 +101,7 @@ def _applied(call: WindowCall, values: str) -> str:
         return f"list_extract({values}, {_PLACED[call.function]})"
     if not call.arguments:
         return f"len({values})"
-    if call.distinct:
+    if call.distinct and not _orders_distinct(call):
         values = f"list_distinct({values})"
     more = "".join(f", {sql(each)}" for each in call.arguments[1:])
     return f"list_aggregate({values}, '{call.function}'{more})"

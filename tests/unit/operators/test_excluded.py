@@ -21,6 +21,16 @@ CALLS = {
     "nth_value(x, 2)": "list(b.x ORDER BY b.n)[2]",
     "quantile_disc(x, 0.5)": "quantile_disc(b.x, 0.5)",
     "max(s)": "max(b.s)",
+    "list(s ORDER BY x DESC)": "list(b.s ORDER BY b.x DESC, b.g, b.s)",
+    "first_value(x ORDER BY s)": "first(b.x ORDER BY b.s, b.g, b.x)",
+    "array_agg(s ORDER BY s DESC NULLS LAST) FILTER (WHERE x > 0)": (
+        "array_agg(b.s ORDER BY b.s DESC NULLS LAST) FILTER (WHERE b.x > 0)"
+    ),
+    "list(DISTINCT s)": "list(DISTINCT b.s ORDER BY b.s)",
+    "string_agg(DISTINCT s, '-' ORDER BY s DESC)": (
+        "string_agg(DISTINCT b.s, '-' ORDER BY b.s DESC)"
+    ),
+    "count(DISTINCT x ORDER BY x)": "count(DISTINCT b.x)",
     "avg(x::DOUBLE)": "avg(b.x::DOUBLE ORDER BY b.n)",
 }
 FRAMES = {
@@ -92,7 +102,7 @@ def _updates(chance: random.Random) -> tuple[Update, ...]:
 
 @pytest.mark.parametrize(
     "call",
-    ["list(DISTINCT x)", "list(x ORDER BY s)", "arg_min(x, s)"],
+    ["sum(DISTINCT x::DOUBLE)", "arg_min(x, s)"],
 )
 def test_what_no_list_gives_is_refused_by_name(call: str) -> None:
     over = "OVER (ORDER BY x ROWS 1 PRECEDING EXCLUDE TIES)"
