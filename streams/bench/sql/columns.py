@@ -57,5 +57,9 @@ COLUMNS = {
     "ss": "STRUCT(s STRUCT(a INTEGER, b BOOLEAN))",
     "md": "MAP(INTEGER, DOUBLE)",
     "ml": "MAP(VARCHAR, INTEGER[])",
+    "un": "UNION(n INTEGER, t VARCHAR)",
+    "us": "UNION(s STRUCT(x INTEGER, y VARCHAR), l INTEGER[])",
+    "lu": "UNION(n INTEGER, t VARCHAR)[]",
+    "su": "STRUCT(u UNION(n INTEGER, t VARCHAR), x INTEGER[2])",
 }
 """DuckDB's types. `tests.catalogue.values` has values of each."""

@@ -16,13 +16,14 @@ _CONSTANTS = {
 """Values for arguments that a function takes as constants alone."""
 _LAMBDAS = ["lambda x: x", "lambda x: x IS NULL", "lambda x, y: x", "lambda x, y: y"]
 _PARTS = {
-    "TUPLE": ["tuple"], "STRUCT": ["st", "sd", "ss"], "MAP(K, V)": ["m", "md", "ml", "flags"],
+    "TUPLE": ["tuple"], "STRUCT": ["st", "sd", "ss", "su"],
+    "MAP(K, V)": ["m", "md", "ml", "flags"],
     "T[][]": ["ll"], "STRUCT[]": ["ls"], "DECIMAL": ["dec", "wide"],
     "FLOAT[ANY]": ["af"], "DOUBLE[ANY]": ["ad"], "FLOAT[3]": ["af"], "DOUBLE[3]": ["ad"],
     "BIGINT[]": ["l"], "BOOLEAN[]": ["bools"], "K[]": ["lv"], "V[]": ["l"],
 }  # fmt: skip
 _WRITTEN = {
-    "UNION": ["union_value(n := {}_i)"],
+    "UNION": ["union_value(n := {}_i)", "{}_un", "{}_us"],
     "VARIANT": ["{}_i::VARIANT", "{}_st::VARIANT"],
     "GEOMETRY": ["'POINT(1 2)'::GEOMETRY"],
     "TIMESTAMPTZ_NS": ["{}_tsz::TIMESTAMPTZ_NS"],
@@ -34,6 +35,7 @@ _SIZED = {
 """Functions whose answer is as large as a number says: DuckDB does not stop before it ends."""
 _LISTS = [
     "l", "a", "ls", "lf", "ld", "lv", "ll", "liv", "bools", "ids", "jsons", "bitss", "enums",
+    "lu",
 ]  # fmt: skip
 _TWO = 2
 _INFIX = {
