@@ -21,8 +21,7 @@ from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
-from streams.storage.client.directory import CATALOG_ID
-from streams.storage.client.shards import Shards, fresh_uuid
+from streams.storage.client.shards import Shards
 
 if TYPE_CHECKING:
     from connectors.runtime.runner import Status
@@ -98,7 +97,7 @@ def drop(where: Where, file: File) -> None:
     from connectors.runtime.following import Following  # noqa: PLC0415  it loads DuckDB
 
     with begun(where, file) as (place, task):
-        ids = [CollectionId(named_id(place, each.collection)) for each in task.bindings]
+        ids = [CollectionId(each.collection) for each in task.bindings]
         held = Following(place.shards, task.task, ids).drop()
     if where.as_json:
         typer.echo(json.dumps({"type": "dropped", "task": task.task, "collections": held}))
@@ -110,6 +109,7 @@ def drop(where: Where, file: File) -> None:
 def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]:
     """The brokers and the task; what goes wrong becomes an answer and an exit code."""
     from streams.app.materialize.file import read  # noqa: PLC0415  it loads DuckDB
+    from streams.app.materialize.names import named  # noqa: PLC0415  and the SQL parser
 
     with ExitStack() as stack:
         try:
@@ -121,7 +121,8 @@ def begun(where: Where, file: Path) -> Iterator[tuple[Place, "Materialization"]]
         except (InvalidUsage, Determinate) as error:
             raise failed(error, NO_ENVIRONMENT, as_json=where.as_json) from error
         try:
-            yield place, task
+            broker = place.broker
+            yield place, named(task, broker.logs, broker.topics, place.namespace)
         except SlackwaterError as error:
             raise failed(error, as_json=where.as_json) from error
 
@@ -140,11 +141,7 @@ def followed(
     from streams.app.materialize import file as files  # noqa: PLC0415
     from streams.app.materialize.shown import shown  # noqa: PLC0415
 
-    def id_of(name: str) -> str:
-        return named_id(place, name)
-
     console = Console() if sys.stdout.isatty() else Console(width=WIDE)
-    task = files.named(task, id_of)
     with driver_of(task.connector) as driver, shown(console, is_json=where.as_json) as screen:
         is_ours = task.connector in OURS
         runner = Runner(
@@ -156,24 +153,6 @@ def followed(
             report=screen.show,
         )
         return runner.run(until_caught_up=until_caught_up)
-
-
-def named_id(place: Place, name: str) -> str:
-    """The id of a collection that is named so in the catalog; any other name is an id."""
-    if CATALOG_ID.fullmatch(name):
-        return name
-    from streams.adapter.catalog_log import CatalogLog  # noqa: PLC0415  loads the SQL parser
-    from streams.adapter.coordinator import catalog_topic  # noqa: PLC0415
-
-    topic = catalog_topic(place.namespace)
-    if place.broker.topics.describe(topic) is None:
-        return name
-    catalog = CatalogLog(place.broker.logs, topic, fresh_uuid)
-    try:
-        items = [each for each in catalog.sync().ordered() if each.kind != "sink"]
-    finally:
-        catalog.close()
-    return next((str(each.id) for each in items if each.name == name), name)
 
 
 @contextmanager

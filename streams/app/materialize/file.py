@@ -6,7 +6,7 @@ others it is done here.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
@@ -25,14 +25,6 @@ def read(path: Path) -> Materialization:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InvalidUsage(f"{path}: expected YAML: {error}") from error
     return parse(str(path), value)
-
-
-def named(task: Materialization, id_of: Callable[[str], str]) -> Materialization:
-    """The task with the id of each collection in place of its name."""
-    bindings = [
-        each.model_copy(update={"collection": id_of(each.collection)}) for each in task.bindings
-    ]
-    return task.model_copy(update={"bindings": bindings})
 
 
 def with_secrets(

@@ -1,5 +1,6 @@
 """`slackwater materialize`: files of tasks, names, what is shown."""
 
+import dataclasses
 import io
 import json
 from pathlib import Path
@@ -13,11 +14,17 @@ from connectors import postgres, sqlite
 from connectors.driving import Driver
 from connectors.runtime.runner import Status
 from connectors.transport.local import Local
+from streams.adapter.catalog import Create
+from streams.adapter.catalog_log import CatalogLog
 from streams.app.commands import app
-from streams.app.materialize import file
+from streams.app.materialize import file, names
 from streams.app.materialize.shown import shown
 from streams.errors import InvalidUsage
-from streams.ids import Timestamp
+from streams.ids import Timestamp, Topic
+from streams.kafka.memory.logs import MemoryBroker
+from streams.kafka.topics import TopicKind, TopicSpec
+from streams.storage.client.shards import fresh_uuid
+from tests.unit.adapter import items
 
 TASK = """
 task: shop
@@ -37,10 +44,32 @@ def task(path: Path, text: str) -> Any:
 
 def test_a_file_says_what_is_kept_where(tmp_path: Path) -> None:
     read = task(tmp_path, TASK % "env:PASSWORD")
-    named = file.named(read, lambda name: {"revenue": "u3"}.get(name, name))
-    assert [each.collection for each in named.bindings] == ["u3", "u7"]
-    assert named.bindings[0].key == ["country"]
-    assert (named.limits.every_ms, named.limits.rows) == (500, 200_000)
+    assert [each.collection for each in read.bindings] == ["revenue", "u7"]
+    assert read.bindings[0].key == ["country"]
+    assert (read.limits.every_ms, read.limits.rows) == (500, 200_000)
+
+
+def test_names_and_keys_come_from_the_catalog(tmp_path: Path) -> None:
+    broker = MemoryBroker(lambda: 1000)
+    read = task(tmp_path, TASK % "env:PASSWORD")
+    assert names.named(read, broker.logs, broker.topics, "sw") == read, "there is no catalog"
+    broker.topics.create([TopicSpec(Topic("sw.catalog"), 1, TopicKind.LOG)])
+    catalog = CatalogLog(broker.logs, Topic("sw.catalog"), fresh_uuid)
+    catalog.open()
+    grouped = "SELECT id, sum(amount) AS amount FROM orders GROUP BY id"
+    views = [
+        dataclasses.replace(items.view(2, "revenue", "s1"), query=grouped),
+        dataclasses.replace(items.view(3, "flat", "s1"), query="SELECT id, amount FROM orders"),
+    ]
+    bodies = [Create(each) for each in (items.source(1, "orders"), *views)]
+    waiting = iter(bodies)
+    for _ in bodies:
+        catalog.change(lambda _: next(waiting))
+    for declared, expected in [("key: [country], ", ["country"]), ("", ["id"])]:
+        text = (TASK % "env:PASSWORD").replace("key: [country], ", declared).replace("u7", "u3")
+        named = names.named(task(tmp_path, text), broker.logs, broker.topics, "sw")
+        assert [each.collection for each in named.bindings] == ["u2", "u3"]
+        assert [each.key for each in named.bindings] == [expected, ["id"]]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,11 @@ from connectors.runtime.session import Drifted
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
 from connectors.transport.local import Local
-from streams.errors import InvalidUsage
+from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId
+from streams.storage.client.shards import write_capability
+from streams.storage.log.events import Drop
+from streams.storage.read.reader import LAST
 from tests.support.collections import Collections
 
 REVENUE = (("country", "VARCHAR"), ("total", "BIGINT"))
@@ -58,13 +61,18 @@ class World:
             }
         )
 
-    def runner(self, crash: Callable[[str], None] = lambda _: None) -> Runner:
+    def runner(
+        self,
+        crash: Callable[[str], None] = lambda _: None,
+        driver: Driver | None = None,
+        stopping: threading.Event | None = None,
+    ) -> Runner:
         return Runner(
             self.task,
-            Driver(Local(self.connector)),
+            driver or Driver(Local(self.connector)),
             self.collections.client(),
             now_ms=lambda: 1000,
-            stopping=threading.Event(),
+            stopping=stopping or threading.Event(),
             crash=crash,
         )
 
@@ -250,3 +258,69 @@ def test_a_collection_that_is_not_there_is_named(world: World) -> None:
     world.bindings[0]["collection"] = "u9"
     with pytest.raises(InvalidUsage, match="u9"):
         world.catch_up()
+
+
+def test_a_sealed_collection_is_there_for_good(world: World) -> None:
+    fill(world)
+    world.bindings = world.bindings[:1]
+    sealed = Drop(CollectionId("u1"), write_capability(CollectionId("u1")))
+    world.collections.shards.submit([("u1", sealed)])
+    assert [world.catch_up().rows for _ in range(2)] == [2, 0]
+    assert world.read_through == {"u1;revenue": LAST}
+
+
+def test_it_follows_until_it_is_stopped(world: World) -> None:
+    stopping = threading.Event()
+    runner = world.runner(stopping=stopping)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    for time in range(11, 16):
+        world.collections.append("u1", time + 1, [(f"c{time}", time, time, 1)])
+        world.collections.append("u2", time + 1, [(time, "x", 1, time, 1)])
+    while runner.status.time != 15:
+        assert thread.is_alive()
+        stopping.wait(0.01)
+    stopping.set()
+    thread.join()
+    assert runner.status.state == "stopped"
+    assert world.query("SELECT count(*) FROM revenue") == [(5,)]
+
+
+def test_a_collection_that_is_dropped_ends_the_task(world: World) -> None:
+    fill(world)
+    failures: list[Exception] = []
+
+    def crash(at: str) -> None:
+        if at == "after-commit":
+            world.collections.shards.drop(CollectionId("u1"))
+
+    def run() -> None:
+        try:
+            world.runner(crash).run()
+        except InvalidUsage as failure:
+            failures.append(failure)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "collection u1 was dropped" in str(failures[0])
+
+
+class Unreachable(Local):
+    """A connector whose endpoint cannot be reached at first."""
+
+    def __init__(self, connector: Any) -> None:
+        super().__init__(connector)
+        self.calls = 0
+
+    def call(self, name: str, request: bytes) -> bytes:
+        self.calls += 1
+        if self.calls == 2:
+            raise ConnectorFailed("no route") from Determinate("no route")
+        return super().call(name, request)
+
+
+def test_what_can_pass_is_tried_again(world: World) -> None:
+    fill(world)
+    runner = world.runner(driver=Driver(Unreachable(world.connector)))
+    assert runner.run(until_caught_up=True).rows == 3
