@@ -1,8 +1,6 @@
-"""Connectors that we have not written: a command, without deletes, with or without memory."""
+"""Connectors that we have not written: without deletes, with or without memory."""
 
 import json
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +13,9 @@ from connectors.runtime.recovery import Kept, RecoveryLog, TakenOver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
-from connectors.transport.stdio import Command
 from streams.trace.kernel.kernel import Kernel
 from tests.support.collections import Collections
 from tests.support.file_connector import FileConnector
-
-COMMAND = [sys.executable, "-m", "tests.support.file_connector"]
 
 
 @pytest.fixture
@@ -31,7 +26,7 @@ def collections() -> Iterator[Collections]:
     made.close()
 
 
-def catch_up(collections: Collections, path: Path, driver: Driver) -> None:
+def catch_up(collections: Collections, path: Path) -> None:
     task = {
         "task": "shop",
         "connector": "./connector",
@@ -40,7 +35,7 @@ def catch_up(collections: Collections, path: Path, driver: Driver) -> None:
     }
     runner = Runner(
         Materialization.model_validate(task),
-        driver,
+        Driver(Local(FileConnector())),
         collections.client(),
         now_ms=lambda: 1000,
         stopping=threading.Event(),
@@ -54,16 +49,17 @@ def documents(path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("forgets", [False, True])
-def test_a_command_is_driven(tmp_path: Path, collections: Collections, forgets: bool) -> None:
+def test_what_a_connector_leaves_to_the_driver_is_kept(
+    tmp_path: Path, collections: Collections, forgets: bool
+) -> None:
     """One that forgets leaves the checkpoint to the log of the task."""
     path = tmp_path / "tables.json"
-    driver = Driver(Command(COMMAND, os.environ) if not forgets else Local(FileConnector()))
     collections.append("u1", 12, [("a", 1, 11, 1), ("b", 2, 11, 1)])
-    catch_up(collections, path, driver)
+    catch_up(collections, path)
     if forgets:
         path.write_text(json.dumps(json.loads(path.read_text()) | {"checkpoint": ""}))
     collections.append("u1", 14, [("a", 1, 13, -1), ("b", 2, 13, -1), ("b", 3, 13, 1)])
-    catch_up(collections, path, driver)
+    catch_up(collections, path)
     assert documents(path) == [
         {"item": "a", "price": 1, "_meta": {"op": "d"}},
         {"item": "b", "price": 3, "_meta": {"op": "u"}},
