@@ -13,12 +13,14 @@ from streams.replica.spark.session import SparkSettings
 class Budgets:
     """Limits of one micro-batch. One batch of a shard is never divided.
 
-    Units: `step_bytes` and `slice_bytes` of stored chunks to read, `messages` of a raw topic.
+    Units: `step_bytes` and `slice_bytes` of stored chunks to read, `messages` of a raw topic
+    and their `message_bytes`, as far as samples tell.
     """
 
     step_bytes: int = 32 << 20
     slice_bytes: int = 16 << 20
     messages: int = 500_000
+    message_bytes: int = 128 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,6 +205,8 @@ class Replica:
     salt: str = ""
     ahead_ms: int = 0
     """How far its clock is from the world's, which is the broker's."""
+    message_bytes: int = 0
+    """The mean size of messages, as samples of all topics say."""
     results: dict[LaneName, Mapping[CollectionId, Result]] = field(default_factory=dict)
     scheduler: Scheduler = field(init=False)
     committer: Committer = field(init=False)
@@ -260,7 +262,9 @@ class Replica:
                 topic = flow.description.source.topic
                 info = self.world.broker.topics.describe(topic)
                 ends = {p: Ends(*each) for p, each in reader.ends(topic).items()}
-                told[topic] = Told(None if info is None else info.id, ends)
+                told[topic] = Told(
+                    None if info is None else info.id, ends, message_bytes=self.message_bytes
+                )
         return told
 
     def follow(self) -> None:

@@ -304,6 +304,7 @@ class Scheduler:
         """Plan the sources, and move those that need no work."""
         limits = sources.Limits(
             messages=self.config.budgets.messages,
+            message_bytes=self.config.budgets.message_bytes,
             slice_bytes=self.config.budgets.slice_bytes,
             tick_ms=self.config.tick_ms,
             skew_ms=self.skew.known(now_ms),

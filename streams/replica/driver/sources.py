@@ -80,15 +80,20 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits: messages per micro-batch, bytes per slice, the tick of an idle source.
+    """Limits: messages of a topic per micro-batch and their bytes, bytes per slice, idle ticks.
 
     `skew_ms` is this clock less the broker's, None if unknown.
     """
 
     messages: int
+    message_bytes: int
     slice_bytes: int
     tick_ms: int
     skew_ms: int | None
+
+    def messages_of(self, told: Told) -> int:
+        """How many messages of a topic a micro-batch takes: fewer where they are large."""
+        return min(self.messages, max(1, self.message_bytes // max(1, told.message_bytes)))
 
 
 def plan(
@@ -124,7 +129,8 @@ def plan(
                 pass
             case None:
                 own = flow.own.position
-                found = reclocking.next_interval(own, shard, told.ends, clock, limits.messages)
+                most = limits.messages_of(told)
+                found = reclocking.next_interval(own, shard, told.ends, clock, most)
                 decided.append((flow, found))
     found_plan = _plan(decided, view, topics, clock.earlier_ms, limits)
     return replace(found_plan, stuck=(*found_plan.stuck, *stuck))
@@ -155,10 +161,11 @@ def _plan(
     for flow, found in decided:
         if isinstance(found, Ingest):
             assert flow.description.source is not None
-            ends = topics[flow.description.source.topic].ends
-            slices = ranges.slices(reclocking.ranges(found, ends))
-            if ranges.length(slices) > limits.messages:
-                began.append(Began(flow, _first(flow, found, slices, limits.messages)))
+            told = topics[flow.description.source.topic]
+            slices = ranges.slices(reclocking.ranges(found, told.ends))
+            most = limits.messages_of(told)
+            if ranges.length(slices) > most:
+                began.append(Began(flow, _first(flow, found, slices, most)))
             else:
                 units.append(_unit(flow, view, found, slices))
         elif isinstance(found, Rebuild) and _is_keyed(flow):

@@ -57,7 +57,7 @@ class Told:
     `shrunk` are partitions whose end was seen to go back under this id, which no append-only
     log does; `repeats` is how often in a row this was the answer. `asked_ms` is the wall clock
     before the ends were asked for (None: just now): whatever was acknowledged by then is below
-    them.
+    them. `message_bytes` is the mean size of a message, 0 if it is unknown.
     """
 
     id: str | None
@@ -65,6 +65,7 @@ class Told:
     shrunk: tuple[int, ...] = ()
     repeats: int = field(default=0, compare=False)
     asked_ms: int | None = field(default=None, compare=False)
+    message_bytes: int = field(default=0, compare=False)
 
 
 def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:

@@ -13,13 +13,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from streams.compute.reclocking import Ends
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.replica.ingest.ranges import Told
+from streams.replica.ingest.sizes import Fetcher, Sized, sampled
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ LONGEST_S = 0.2
 GROWTH = 1.25
 
 
-class EndsReader(Protocol):
+class EndsReader(Fetcher, Protocol):
     """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
@@ -51,6 +52,7 @@ class _Watched:
     pause_s: float = SHORTEST_S
     due_s: float = 0.0
     trouble: str = ""
+    sized: Sized = field(default_factory=Sized)
 
 
 class Watch:
@@ -125,6 +127,8 @@ class Watch:
         if watched is None:
             return False
         told, trouble = self._told(topic, watched)
+        if told is not None:
+            told = self._measured(topic, watched, told)
         if trouble and trouble != watched.trouble:
             log.warning("topic cannot be followed", extra={"topic": topic, "reason": trouble})
         with self._lock:
@@ -154,6 +158,15 @@ class Watch:
             return _after(before, Told(self._identify(topic), ends, asked_ms=asked_ms)), ""
         except Determinate as error:
             return None, str(error)
+
+    def _measured(self, topic: Topic, watched: _Watched, told: Told) -> Told:
+        """The answer with the mean size of a message."""
+        now_s = time.monotonic()
+        if watched.told is not None and watched.told.id != told.id:
+            watched.sized = Sized()
+        if watched.sized.is_due(told.ends, now_s):
+            watched.sized = sampled(self._reader, topic, watched.sized, told.ends, now_s)
+        return replace(told, message_bytes=watched.sized.mean)
 
     def _gone(self, topic: Topic) -> Told | None:
         """Return the answer for a topic without ends: that it does not exist, if so."""

@@ -78,6 +78,10 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         # adaptive execution merges partitions, and bucket i must stay partition i
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # an executor that is frozen, or cut off, is lost before the deadline of a micro-batch
+        # (`ReplicaConfig.deadline_s`), so that the next attempt runs elsewhere; exclusion of
+        # executors stays off: a dataflow that kills its workers would take them from others
+        "spark.network.timeout": "40s",
         # stopping a query that hangs may hang too
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.minBatchesToRetain": "2",

@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark
@@ -233,6 +234,45 @@ def test_executors_die_in_the_middle_of_micro_batches(deep: Deep, tmp_path: Path
         deep.check()
     finally:
         process.kill(running)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_a_frozen_executor_is_lost_and_the_others_go_on(deep: Deep, tmp_path: Path) -> None:
+    """A cluster of two executors, one of which is stopped, as on a host that is cut off."""
+    state, bench = tmp_path / "r1", deep.bench
+    environment = {"SPARK_HOME": str(a_spark_home(tmp_path))}
+    deep.view()
+    deep.begin()
+    points = {"after-state@executor": 1 << 30}  # counted, and never reached
+    running = process.start(
+        bench, state, points, master="local-cluster[2,1,1024]", environment=environment
+    )
+    try:
+        until_counted(running, state, 20)
+        frozen = min(executors(running.pid), key=lambda each: each.pid)
+        frozen.suspend()
+        until_counted(running, state, reached(state, "after-state@executor") + 40)
+        deep.check()
+    finally:
+        process.kill(running)
+
+
+def executors(driver: int) -> list[psutil.Process]:
+    """The JVMs of a cluster's executors."""
+    family = psutil.Process(driver).children(recursive=True)
+    return [
+        each for each in family if any("ExecutorBackend" in word for word in each.cmdline())
+    ]
+
+
+def until_counted(running: "subprocess.Popen[bytes]", state: Path, count: int) -> None:
+    """Wait until executors have computed so many tasks."""
+    deadline = time.monotonic() + 400
+    while reached(state, "after-state@executor") < count:
+        assert running.poll() is None, "the driver died"
+        assert time.monotonic() < deadline, "the replica stands still"
+        time.sleep(0.5)
 
 
 def a_spark_home(directory: Path) -> Path:

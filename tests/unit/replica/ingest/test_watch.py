@@ -3,11 +3,13 @@
 import threading
 from collections.abc import Iterator, Mapping
 
+import pyarrow as pa
 import pytest
 
 from streams.compute.reclocking import Ends
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
+from streams.kafka.client.raw import RAW_SCHEMA
 from streams.replica.ingest.ranges import Told
 from streams.replica.ingest.watch import Watch
 
@@ -21,6 +23,7 @@ class Broker:
     def __init__(self) -> None:
         self.id: str | None = "a"
         self.high = 0
+        self.size = 100
         self.reachable = True
         self.closed = False
         self.moved = threading.Condition()
@@ -36,6 +39,12 @@ class Broker:
         if self.id is None or not self.reachable:
             raise Determinate(f"no ends of {topic}")
         return {0: (Offset(0), Offset(self.high))}
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        columns = [[None], [bytes(self.size)], [partition], [lo]]
+        return pa.table(columns, schema=RAW_SCHEMA)
 
     def close(self) -> None:
         self.closed = True
@@ -114,3 +123,13 @@ def test_a_topic_that_is_removed_is_told_no_more(broker):
     assert broker.tells(Told("a", {0: Ends(0, 0)}))
     broker.watch.remove(TOPIC)
     assert broker.watch.ends() == {}
+
+
+def test_the_size_of_messages_is_told_with_the_first_ends_and_forgotten_with_the_topic(broker):
+    broker.high = 5_000
+    broker.watch.add(TOPIC)
+    assert broker.tells(Told("a", {0: Ends(0, 5_000)}))
+    assert broker.watch.ends()[TOPIC].message_bytes == 100
+    broker.id, broker.high = "b", 2
+    assert broker.tells(Told("b", {0: Ends(0, 2)}))
+    assert broker.watch.ends()[TOPIC].message_bytes == 0
