@@ -23,10 +23,11 @@ class Collections:
     def __init__(self, broker: Any = None, namespace: str = "sw") -> None:
         self.broker = broker or MemoryBroker(lambda: 1000)
         self.namespace = namespace
+        self.clients: list[Shards] = []
         self.shards = self.client()
 
     def client(self) -> Shards:
-        return Shards(
+        client = Shards(
             self.broker.logs,
             self.broker.chunks,
             self.broker.topics,
@@ -34,6 +35,8 @@ class Collections:
             now_ms=lambda: 1000,
             pump=True,
         )
+        self.clients.append(client)
+        return client
 
     def create(self, id_: str, columns: Sequence[tuple[str, str]], **more: Any) -> None:
         description = Description(tuple(columns), **more)
@@ -75,4 +78,6 @@ class Collections:
         return loads(self.shards.state(CollectionId(id_)).description)
 
     def close(self) -> None:
-        self.shards.close()
+        """Close all clients: their threads would go on beside other tests."""
+        for client in self.clients:
+            client.close()

@@ -82,6 +82,7 @@ def _defaults(settings: SparkSettings, state: Path) -> dict[str, str]:
         # (`ReplicaConfig.deadline_s`), so that the next attempt runs elsewhere; exclusion of
         # executors stays off: a dataflow that kills its workers would take them from others
         "spark.network.timeout": "40s",
+        "spark.network.timeoutInterval": "10s",
         # stopping a query that hangs may hang too
         "spark.sql.streaming.stopTimeout": "60s",
         "spark.sql.streaming.minBatchesToRetain": "2",

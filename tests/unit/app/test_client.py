@@ -31,6 +31,10 @@ class Broken:
         with connection:
             self.asked = connection.recv(1 << 16)
             connection.sendall(self._sent)
+            # to close with bytes unread would reset the connection, and the answer be lost
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):
+                pass
 
     def close(self) -> None:
         self._socket.close()

@@ -1,6 +1,6 @@
 """A log that cannot be written concerns its own events; what became of others is said."""
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 
 import pytest
 
@@ -83,15 +83,16 @@ def test_events_that_were_decided_are_not_looked_at_again(
             one.create(name, CollectionId(name), DESCRIPTION, Timestamp(0))
         looks = Counter[str]()
         outcome, poll = Following.outcome, MemoryTail.poll
-        come: deque[Entry] = deque()
+        come: dict[MemoryTail, deque[Entry]] = defaultdict(deque)
 
         def counted(self: Following, id_: EventId) -> Outcome | None:
             looks[id_] += 1
             return outcome(self, id_)
 
         def one_by_one(self: MemoryTail, wait_ms: int) -> tuple[Entry, ...]:
-            come.extend(poll(self, 0 if come else wait_ms))
-            return (come.popleft(),) if come else ()
+            own = come[self]
+            own.extend(poll(self, 0 if own else wait_ms))
+            return (own.popleft(),) if own else ()
 
         monkeypatch.setattr(Following, "outcome", counted)
         monkeypatch.setattr(MemoryTail, "poll", one_by_one)

@@ -38,6 +38,7 @@ from streams.plan.sql.statements import CreateFunction
 from streams.torture.hostile.statements import MONSTERS
 from streams.trace.kernel.functions import Function
 from streams.trace.kernel.kernel import arrow_schema
+from tests.support.processes import eventually
 
 Returned = TypeVar("Returned")
 
@@ -138,7 +139,7 @@ def test_a_worker_that_dies_unused_is_replaced() -> None:
             done(worker.ask(View(Query("SELECT 1 AS one", {}, ()))))
             pid = worker.pid
         os.kill(pid, 9)
-        time.sleep(0.1)
+        eventually(lambda: not worker.is_fit)  # a process with threads takes a moment to die
         assert honest(workers)
     finally:
         workers.close()
