@@ -32,6 +32,7 @@ from streams.testing import maintain
 from tests.integration.replica import process
 from tests.integration.replica.producing import Feed
 from tests.integration.replica.support import Bench
+from tests.support.processes import command_line, family
 
 pytestmark = pytest.mark.integration
 
@@ -260,9 +261,8 @@ def test_a_frozen_executor_is_lost_and_the_others_go_on(deep: Deep, tmp_path: Pa
 
 def executors(driver: int) -> list[psutil.Process]:
     """The JVMs of a cluster's executors."""
-    family = psutil.Process(driver).children(recursive=True)
     return [
-        each for each in family if any("ExecutorBackend" in word for word in each.cmdline())
+        each for each in family(driver) if "ExecutorBackend" in " ".join(command_line(each))
     ]
 
 
