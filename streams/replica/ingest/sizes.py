@@ -82,8 +82,8 @@ def sampled(
 def places(parts: tuple[Slice, ...]) -> list[tuple[Slice, Offset]]:
     """Some offsets that lie evenly over the slices, laid end to end."""
     total, ends = length(parts), list(accumulate(each.length for each in parts))
-    found = []
-    for place in sorted({total * number // _PLACES for number in range(min(total, _PLACES))}):
+    count, found = min(total, _PLACES), []
+    for place in (total * number // count for number in range(count)):
         index = next(i for i, end in enumerate(ends) if place < end)
         slice_ = parts[index]
         found.append((slice_, Offset(slice_.hi - (ends[index] - place))))

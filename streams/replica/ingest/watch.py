@@ -16,11 +16,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import pyarrow as pa
+
 from streams.compute.reclocking import Ends
 from streams.errors import Determinate
 from streams.ids import Offset, Topic
 from streams.replica.ingest.ranges import Told
-from streams.replica.ingest.sizes import Fetcher, Sized, sampled
+from streams.replica.ingest.sizes import Sized, sampled
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ LONGEST_S = 0.2
 GROWTH = 1.25
 
 
-class EndsReader(Fetcher, Protocol):
+class EndsReader(Protocol):
     """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone."""
 
     def ends(self, topic: Topic) -> Mapping[int, tuple[Offset, Offset]]:
@@ -38,6 +40,11 @@ class EndsReader(Fetcher, Protocol):
 
         Errors: Determinate, also if the topic does not exist.
         """
+
+    def fetch(
+        self, topic: Topic, partition: int, lo: Offset, hi: Offset, limit: int | None = None
+    ) -> pa.Table:
+        """Return the first records of a range of offsets. Errors: Determinate, Truncated."""
 
     def close(self) -> None:
         """Release the connection."""
