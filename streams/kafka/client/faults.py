@@ -51,7 +51,17 @@ UNKNOWN_PARTITION = KafkaError._UNKNOWN_PARTITION  # noqa: SLF001 -- as above
 
 END_OF_PARTITION = KafkaError._PARTITION_EOF  # noqa: SLF001 -- as above
 
-UNANSWERED = frozenset(
+UNSETTLED = frozenset(
+    {
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""Brokers do not agree yet on who leads: an election, or a topic that was just created."""
+
+UNANSWERED = UNSETTLED | frozenset(
     {
         KafkaError._TRANSPORT,  # noqa: SLF001 -- as above
         KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 -- as above
@@ -60,8 +70,6 @@ UNANSWERED = frozenset(
         KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001 -- as above
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.KAFKA_STORAGE_ERROR,
     }

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-exports without saying so
     AdminClient,
     OffsetSpec,
@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # it re-export
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
-from streams.kafka.client.faults import END_OF_PARTITION, GONE, cause_of, read_fault
+from streams.kafka.client.faults import END_OF_PARTITION, GONE, UNSETTLED, cause_of, read_fault
 from streams.kafka.client.lookout import Asker
 from streams.kafka.client.sender import Delivered, Outgoing, Sender, Sent
 from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
@@ -28,7 +28,6 @@ _SETTLING_S, _SETTLING_MOST_S = 0.02, 0.5
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 _MANY = 8  # number of logs from which on one request for all costs less
-_UNSETTLED = frozenset({KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE})
 
 
 class KafkaLogs:
@@ -172,7 +171,7 @@ def _settled(ask: Callable[[], T], require: Callable[[], None], doing: str) -> T
             code = cause_of(error).code()
             if code in GONE:
                 require()
-            elif code not in _UNSETTLED:
+            elif code not in UNSETTLED:
                 raise read_fault(doing, error) from error
             if time.monotonic() > deadline:
                 raise Unanswered(f"{doing}: {cause_of(error).str()}") from error

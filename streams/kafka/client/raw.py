@@ -17,7 +17,6 @@ import pyarrow as pa
 from confluent_kafka import (
     Consumer,
     IsolationLevel,
-    KafkaError,
     KafkaException,
     Message,
     TopicCollection,
@@ -35,6 +34,7 @@ from streams.kafka.client.faults import (
     END_OF_PARTITION,
     OUT_OF_RANGE,
     UNANSWERED,
+    UNSETTLED,
     cause_of,
     read_fault,
 )
@@ -96,7 +96,7 @@ class RawReader:
             try:
                 return _ends(self._admin, topic)
             except KafkaException as error:
-                if not _passes(cause_of(error)) or time.monotonic() > deadline:
+                if cause_of(error).code() not in UNSETTLED or time.monotonic() > deadline:
                     raise read_fault(f"ends of topic {topic}", error) from error
             time.sleep(_PASSING_S)
 
@@ -187,14 +187,6 @@ def _offsets(
         request_timeout=clients.ANSWER_TIMEOUT_S,
     )
     return {each.partition: Offset(found.result().offset) for each, found in answers.items()}
-
-
-def _passes(cause: KafkaError) -> bool:
-    """Whether a retry may succeed: an election, a topic that was just created."""
-    return cause.code() in {
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-    }
 
 
 def _records(

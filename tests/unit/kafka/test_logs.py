@@ -50,6 +50,8 @@ def bounds(monkeypatch: pytest.MonkeyPatch, consumer: Consumer) -> tuple[int, in
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
     ],
 )
 def test_who_has_not_been_told_asks_again(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
