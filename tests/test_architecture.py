@@ -152,7 +152,7 @@ ALLOWED_BASES = {
     "DataSource", "DataSourceStreamReader", "InputPartition", "Dialect", "Parser", "Tokenizer",
     "BaseHTTPRequestHandler", "Formatter", "StreamRequestHandler", "ThreadingMixIn",
     "UnixStreamServer", "ThreadingHTTPServer", "ThreadingUnixStreamServer",
-    "BaseModel", "Resource", "FileDatabase",
+    "BaseModel", "Resource",
 }  # fmt: skip
 
 

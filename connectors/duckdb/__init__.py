@@ -4,8 +4,7 @@ Types are DuckDB's own, except for exact numbers of any scale, which are text.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from typing import ClassVar
+from contextlib import closing, contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -16,7 +15,7 @@ from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
-from connectors.sql.file_database import FileDatabase
+from connectors.sql.file_database import Engine, FileDatabase
 from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
@@ -103,33 +102,37 @@ def translated(sql: str) -> Iterator[None]:
         raise Determinate(f"DuckDB cannot do {sql}: {error}") from error
 
 
-class DuckDB(FileDatabase[duckdb.DuckDBPyConnection]):
-    """A connection; of two sessions that change the same row, the second fails."""
+def execute(connection: duckdb.DuckDBPyConnection, sql: str, values: Sequence[object]) -> int:
+    """Run a statement; how many rows it touched."""
+    rows = connection.execute(sql, list(values)).fetchall()
+    return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
-    error: ClassVar[type[Exception]] = duckdb.Error
-    catalog = COLUMNS
-    begin = "BEGIN"
 
-    @staticmethod
-    def translated(sql: str) -> AbstractContextManager[None]:
-        """See `translated`."""
-        return translated(sql)
+def fill(
+    database: FileDatabase[duckdb.DuckDBPyConnection],
+    table: Name,
+    columns: Sequence[Column],
+    data: Sequence[Elements],
+) -> None:
+    """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
+    sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
+    arrays = values.arrays_of(columns, data, CONVERTS)
+    with translated(sql):
+        rows = pa.table(arrays, names=[column.name for column in columns])
+        database.connection.register("slackwater_rows", rows)
+        database.connection.execute(sql)
+        database.connection.unregister("slackwater_rows")
 
-    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if DuckDB refuses a value or row, Determinate."""
-        with translated(sql):
-            rows = self.connection.execute(sql, list(values)).fetchall()
-        return int(rows[0][0]) if rows and isinstance(rows[0][0], int) else 0
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
-        sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
-        arrays = values.arrays_of(columns, data, CONVERTS)
-        with translated(sql):
-            rows = pa.table(arrays, names=[column.name for column in columns])
-            self.connection.register("slackwater_rows", rows)
-            self.connection.execute(sql)
-            self.connection.unregister("slackwater_rows")
+# of two sessions that change the same row, the second fails
+ENGINE = Engine(
+    error=duckdb.Error,
+    translated=translated,
+    catalog=COLUMNS,
+    begin="BEGIN",
+    execute=execute,
+    fill=fill,
+)
 
 
 @contextmanager
@@ -138,7 +141,7 @@ def connect(config: Config) -> Iterator[Database]:
     with translated(f"open {config.path}"):
         connection = duckdb.connect(config.path)
     with closing(connection):
-        yield DuckDB(connection)
+        yield FileDatabase(connection, ENGINE)
 
 
 CONNECTOR = SqlConnector(

@@ -80,7 +80,7 @@ class Session:
                 raise InvalidUsage(
                     f"{bound.name} holds {name[0]} before {time}, and changes before"
                     f" {held[name[0]]} are compacted away: drop the table and the task's"
-                    " checkpoint, and it is written anew"
+                    " checkpoint to have it written again"
                 )
             live = self._live(name[0], bound, time)
             positions.append(Position(time, is_begun=True, live=live))
@@ -177,13 +177,13 @@ class Session:
     def _verified(self, transaction: Transaction) -> dict[int, list[bool]]:
         """End the loads; return of bindings that cannot delete which documents are there."""
         expected: dict[int, dict[bytes, bytes]] = {}
-        asked: dict[int, Tuples] = {}
+        loads: dict[int, Tuples] = {}
         for index, part in enumerate(transaction.parts):
             if part is not None and self._is_verified(index) and part.rows.num_rows:
-                self._load(index, part, expected, asked)
+                self._load(index, part, expected, loads)
         loaded, flushed = self.stream.flush(self.checkpoint(transaction))
         self.driver = patch.kept(self.driver, flushed)
-        there: dict[int, dict[bytes, bytes]] = {index: {} for index in asked}
+        there: dict[int, dict[bytes, bytes]] = {index: {} for index in loads}
         for message in loaded:
             pointers = self.stream.session.bindings[message.binding].key_pointers
             keys = document_keys(message.documents, pointers)
@@ -193,7 +193,7 @@ class Session:
             compare(self.prepared.bounds[index].name, expected[index], documents)
         return {
             index: [key in there[index] for key in keys.packed]
-            for index, keys in asked.items()
+            for index, keys in loads.items()
             if self._marks
         }
 
@@ -202,7 +202,7 @@ class Session:
         index: int,
         part: Part,
         expected: dict[int, dict[bytes, bytes]],
-        asked: dict[int, Tuples],
+        loads: dict[int, Tuples],
     ) -> None:
         encoder = self.encoders[index]
         before = encoder.encode(part.before, [CHANGED] * part.before.num_rows)
@@ -211,7 +211,7 @@ class Session:
         if self._marks:
             keys = encoder.encode(part.rows, [CHANGED] * part.rows.num_rows).keys
         if len(keys):
-            asked[index] = keys
+            loads[index] = keys
             self.stream.send(messages.Load(index, keys))
 
     @property
@@ -242,8 +242,8 @@ def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]
         if wanted != found:
             raise Drifted(
                 f"{place}: expected {shown(wanted)}, actual {shown(found)}: somebody else has"
-                " changed it; put it back, or drop the table and the task's checkpoint and it"
-                " is written anew"
+                " changed it; put it back, or drop the table and the task's checkpoint to"
+                " have it written again"
             )
 
 

@@ -1,11 +1,14 @@
 """What databases in a file share: a connection of this process, transactions of our own."""
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import ClassVar, Generic, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
+from connectors.sql.columns import Column
 from connectors.sql.dialect import Existing, Name
+from schemas.flow_columns import Elements
 
 log = logging.getLogger(__name__)
 
@@ -30,28 +33,43 @@ class Connection(Protocol):
 Held = TypeVar("Held", bound=Connection)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine(Generic[Held]):
+    """What differs from one database in a file to another."""
+
+    error: type[Exception]
+    """Of what the database raises."""
+    translated: Callable[[str], AbstractContextManager[None]]
+    """Errors inside, which a statement has caused, are raised as ours."""
+    catalog: str
+    """A query for name, type, nullable and key of the columns of a table."""
+    begin: str
+    """Begins a transaction in which nobody else writes."""
+    execute: Callable[[Held, str, Sequence[object]], int]
+    """Runs a statement; how many rows it touched."""
+    fill: Callable[["FileDatabase[Held]", Name, Sequence[Column], Sequence[Elements]], None]
+    """Puts rows into a table of the session's."""
+
+
+@dataclass(frozen=True, slots=True)
 class FileDatabase(Generic[Held]):
-    """A connection; a statement outside of a transaction is one of its own.
+    """A connection; a statement outside of a transaction is one of its own."""
 
-    Errors of the database are of type `error`. `catalog` selects name, type, nullable and key
-    of the columns of a table.
-    """
+    connection: Held
+    engine: Engine[Held]
 
-    error: ClassVar[type[Exception]]
-    catalog: ClassVar[str]
-    begin: ClassVar[str]
+    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
+        """Errors: InvalidUsage if the database refuses a value or row, Determinate."""
+        with self.engine.translated(sql):
+            return self.engine.execute(self.connection, sql, values)
 
-    def __init__(self, connection: Held) -> None:
-        self.connection = connection
-
-    @staticmethod
-    def translated(sql: str) -> AbstractContextManager[None]:
-        """Errors inside, which a statement has caused, are raised as ours."""
-        raise NotImplementedError
+    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
+        """Errors: InvalidUsage for a value that the database does not take."""
+        self.engine.fill(self, table, columns, data)
 
     def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:
         """Errors: Determinate."""
-        with self.translated(sql):
+        with self.engine.translated(sql):
             cursor = self.connection.execute(sql, values)
             while rows := cursor.fetchmany(BATCH):
                 yield from rows
@@ -60,26 +78,26 @@ class FileDatabase(Generic[Held]):
         """From the database's own catalog."""
         return {
             str(name): Existing(type=str(type_), nullable=bool(nullable), key=bool(key))
-            for name, type_, nullable, key in self.select(self.catalog, [table[-1]])
+            for name, type_, nullable, key in self.select(self.engine.catalog, [table[-1]])
         }
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All statements inside or none. Errors: Determinate, whatever is raised inside."""
-        with self.began(self.begin):
+        with self.began(self.engine.begin):
             yield
 
     @contextmanager
     def began(self, begin: str) -> Iterator[None]:
         """A transaction that begins so."""
-        with self.translated(begin):
+        with self.engine.translated(begin):
             self.connection.execute(begin)
         try:
             yield
         except BaseException:
             self._roll_back()
             raise
-        with self.translated("COMMIT"):
+        with self.engine.translated("COMMIT"):
             self.connection.execute("COMMIT")
 
     def _roll_back(self) -> None:
@@ -89,5 +107,5 @@ class FileDatabase(Generic[Held]):
         """
         try:
             self.connection.execute("ROLLBACK")
-        except self.error as error:
+        except self.engine.error as error:
             log.info("nothing rolled back", extra={"error": str(error)})

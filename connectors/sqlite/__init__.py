@@ -5,8 +5,7 @@ SQLite has few types: times, UUIDs, exact numbers and JSON are text, booleans ar
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
-from typing import ClassVar
+from contextlib import closing, contextmanager
 
 from pydantic import BaseModel, Field
 
@@ -15,7 +14,7 @@ from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
-from connectors.sql.file_database import FileDatabase
+from connectors.sql.file_database import Engine, FileDatabase
 from schemas.flow_columns import Elements
 from streams.errors import Determinate, InvalidUsage
 
@@ -85,30 +84,34 @@ def translated(sql: str) -> Iterator[None]:
         raise Determinate(f"SQLite cannot do {sql}: {error}") from error
 
 
-class SQLite(FileDatabase[sqlite3.Connection]):
-    """A connection; there is one writer at a time, and who begins waits for it."""
+def execute(connection: sqlite3.Connection, sql: str, values: Sequence[object]) -> int:
+    """Run a statement; how many rows it touched."""
+    return connection.execute(sql, values).rowcount
 
-    error: ClassVar[type[Exception]] = sqlite3.Error
-    catalog = 'SELECT name, type, NOT "notnull", pk FROM pragma_table_info(?)'
-    begin = "BEGIN IMMEDIATE"
 
-    @staticmethod
-    def translated(sql: str) -> AbstractContextManager[None]:
-        """See `translated`."""
-        return translated(sql)
+def fill(
+    database: FileDatabase[sqlite3.Connection],
+    table: Name,
+    columns: Sequence[Column],
+    data: Sequence[Elements],
+) -> None:
+    """Errors: InvalidUsage for a value that is not of its column's kind."""
+    marks = ", ".join("?" * len(columns))
+    sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
+    rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))
+    with translated(sql), database.began("BEGIN"):
+        database.connection.executemany(sql, rows)
 
-    def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if a constraint is broken, Determinate for the rest."""
-        with translated(sql):
-            return self.connection.execute(sql, values).rowcount
 
-    def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """Errors: InvalidUsage for a value that is not of its column's kind."""
-        marks = ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
-        rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))
-        with translated(sql), self.began("BEGIN"):
-            self.connection.executemany(sql, rows)
+# there is one writer at a time: IMMEDIATE waits for it
+ENGINE = Engine(
+    error=sqlite3.Error,
+    translated=translated,
+    catalog='SELECT name, type, NOT "notnull", pk FROM pragma_table_info(?)',
+    begin="BEGIN IMMEDIATE",
+    execute=execute,
+    fill=fill,
+)
 
 
 @contextmanager
@@ -119,7 +122,7 @@ def connect(config: Config) -> Iterator[Database]:
             config.path, timeout=config.patience_s, isolation_level=None
         )
     with closing(connection):
-        yield SQLite(connection)
+        yield FileDatabase(connection, ENGINE)
 
 
 CONNECTOR = SqlConnector(

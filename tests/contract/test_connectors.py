@@ -11,6 +11,7 @@ from connectors import duckdb, postgres, sqlite, testing
 from connectors.driving import Driver
 from connectors.sql import fence, transactor
 from connectors.sql.fence import Fenced
+from connectors.sql.file_database import FileDatabase
 from connectors.sql.transactor import Transactor
 from connectors.transport.failures import ConnectorFailed
 from connectors.transport.local import Local
@@ -125,7 +126,7 @@ def uncounted(monkeypatch: Any) -> None:
 
 def two_commits(monkeypatch: Any) -> None:
     """The checkpoint first, then the tables, each by itself."""
-    monkeypatch.setattr(sqlite.SQLite, "transaction", contextlib.nullcontext)
+    monkeypatch.setattr(FileDatabase, "transaction", contextlib.nullcontext)
 
 
 def any_version(monkeypatch: Any) -> None:

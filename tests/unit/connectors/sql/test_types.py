@@ -19,6 +19,7 @@ from connectors.protocol import messages, seed
 from connectors.protocol.building import Collection, Column
 from connectors.sql import columns as sql_columns
 from connectors.sql.columns import Kind
+from connectors.sql.file_database import FileDatabase
 from connectors.transport.failures import ConnectorFailed
 from schemas.flow_columns import Elements
 from schemas.materialize_pb2 import SpecRequest
@@ -316,13 +317,14 @@ def test_a_session_that_freezes_in_a_commit_is_ended(on_postgres: Endpoint) -> N
 
 
 def test_a_fatal_error_of_duckdb_is_told_and_not_that_nothing_is_left(
-    memory_path: Path, monkeypatch: Any
+    memory_path: Path,
 ) -> None:
     """After it every statement fails, ROLLBACK too."""
     config = duckdb_connector.Config(path=str(memory_path / "test.duckdb"))
-    with duckdb_connector.connect(config) as database:
-        assert isinstance(database, duckdb_connector.DuckDB)
-        monkeypatch.setattr(database, "connection", Dying(database.connection))
+    with duckdb_connector.connect(config) as opened:
+        assert isinstance(opened, FileDatabase)
+        dying: Any = Dying(opened.connection)
+        database = FileDatabase(dying, duckdb_connector.ENGINE)
         with pytest.raises(Determinate, match="the disk is gone"), database.transaction():
             database.execute("INSERT INTO t VALUES (1)")
 
