@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from streams.errors import Indeterminate, InvalidUsage
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp
 from streams.progress import frontier
-from streams.storage.client.directory import CATALOG_ID, Directory
+from streams.storage.client.directory import Directory
 from streams.storage.client.shards import Shards
 from streams.storage.description import Description, loads
 from streams.storage.log.events import Acquire, Body, Downgrade, Drop, Right, system_capability
@@ -47,15 +47,23 @@ class Following:
         return {each: loads(self._opened(each).description) for each in self.collections}
 
     def _opened(self, collection: CollectionId) -> CollectionState:
-        if CATALOG_ID.fullmatch(collection):
-            self._shards.open(collection)
-            self._shards.sync_group(collection)
-            state = self._shards.group_state(collection).collections.get(collection)
-        else:
-            state = Directory(self._shards).find(collection)
-        if state is None or state.is_dropped:
-            what = "was dropped" if state is not None else "is not there"
-            raise InvalidUsage(f"collection {collection} {what}: name one that can be read")
+        state = self._found(collection)
+        if state.is_dropped:
+            raise InvalidUsage(
+                f"collection {collection} was dropped: name one that can be read"
+            )
+        return state
+
+    def _found(self, collection: CollectionId) -> CollectionState:
+        """Follow a collection, read to its present end. Errors: InvalidUsage."""
+        state = Directory(self._shards).find(collection)
+        if state is not None and not state.is_dropped:
+            self._shards.sync(collection)
+            state = self._shards.state(collection)
+        if state is None:
+            raise InvalidUsage(
+                f"collection {collection} is not there: name one that can be read"
+            )
         return state
 
     def hold(self) -> Mapping[CollectionId, Timestamp]:
@@ -99,12 +107,13 @@ class Following:
     def drop(self) -> tuple[CollectionId, ...]:
         """Give up all holds; return the collections that were held.
 
-        Errors: InvalidUsage if a collection is not there; Indeterminate.
+        One that was dropped holds nothing. Errors: InvalidUsage if there is none of an id;
+        Indeterminate.
         """
-        self.open()
+        present = [each for each in self.collections if not self._found(each).is_dropped]
         held = tuple(
             each
-            for each in self.collections
+            for each in present
             if hold_of(self._task, each) in self._shards.state(each).capabilities
         )
         drops: list[tuple[str, Body]] = [

@@ -20,7 +20,7 @@ from connectors.runtime.session import Session
 from connectors.runtime.task import Materialization
 from connectors.transport.failures import ConnectorFailed
 from streams.errors import Determinate, Indeterminate, InvalidUsage, SlackwaterError
-from streams.ids import CollectionId, Timestamp
+from streams.ids import Timestamp
 from streams.storage.client.pauses import longer_s
 from streams.storage.client.shards import Shards
 from streams.trace.kernel.kernel import Kernel
@@ -88,11 +88,12 @@ class Runner:
         report: Callable[[Status], None] = lambda _: None,
         crash: Callable[[str], None] = lambda _: None,
         kernel: Kernel | None = None,
+        holder: str = "",
     ) -> None:
+        """`holder` names the holds of the task and its log; if left out, its name does."""
         self._task, self._driver, self._shards, self._now_ms = task, driver, shards, now_ms
-        self._following = Following(
-            shards, task.task, [CollectionId(each.collection) for each in task.bindings]
-        )
+        self._holder = holder or task.task
+        self._following = Following(shards, self._holder, task.collections)
         self._stopping, self._report, self._crash = stopping, report, crash
         self._kernel = kernel or Kernel()
         self._released_ms = 0
@@ -124,7 +125,7 @@ class Runner:
         following = self._following
         prepared = prepare(self._driver, self._task, following.open())
         self._say(applied=self.status.applied or prepared.applied)
-        recovery = RecoveryLog(self._shards, self._task.task, self._kernel)
+        recovery = RecoveryLog(self._shards, self._holder)
         kept = recovery.open()
         opened = messages.Open(
             materialization=prepared.spec,

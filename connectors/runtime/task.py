@@ -6,6 +6,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from connectors.config import STRICT, problems
 from streams.errors import InvalidUsage
+from streams.ids import CollectionId
 
 Verify = Literal["never", "first", "always"]
 
@@ -53,6 +54,11 @@ class Materialization(BaseModel):  # type: ignore[explicit-any] # JSON is recurs
     config: dict[str, JsonValue]
     bindings: list[BindingOf] = Field(min_length=1)
     limits: Limits = Limits()
+
+    @property
+    def collections(self) -> list[CollectionId]:
+        """What it follows, once names are resolved."""
+        return [CollectionId(each.collection) for each in self.bindings]
 
 
 def parse(what: str, value: object) -> Materialization:

@@ -19,7 +19,6 @@ from streams.app.services import now_ms
 from streams.app.signals import Stop, noted, unfinished
 from streams.app.where import Where, placed
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
-from streams.ids import CollectionId
 from streams.kafka.client.broker import KafkaBroker
 from streams.storage.client.shards import Shards
 
@@ -87,7 +86,7 @@ def run(
 @app.command()
 @placed
 def drop(where: Where, file: File) -> None:
-    """Give up what a task holds of its collections, once it is to run no more.
+    """Give up what a task holds of its collections, and its log: it is to run no more.
 
     Its tables stay as they are, and so does what the endpoint notes of the task.
 
@@ -95,10 +94,11 @@ def drop(where: Where, file: File) -> None:
         slackwater materialize drop shop.yaml
     """
     from connectors.runtime.following import Following  # noqa: PLC0415  it loads DuckDB
+    from connectors.runtime.recovery import RecoveryLog  # noqa: PLC0415
 
     with begun(where, file) as (place, task):
-        ids = [CollectionId(each.collection) for each in task.bindings]
-        held = Following(place.shards, task.task, ids).drop()
+        held = Following(place.shards, task.task, task.collections).drop()
+        RecoveryLog(place.shards, task.task).drop()
     if where.as_json:
         typer.echo(json.dumps({"type": "dropped", "task": task.task, "collections": held}))
         return

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from connectors.driving import Driver
+from connectors.runtime.following import Following
 from connectors.runtime.recovery import Kept, RecoveryLog, TakenOver
 from connectors.runtime.runner import Runner
 from connectors.runtime.task import Materialization
 from connectors.transport.local import Local
-from streams.trace.kernel.kernel import Kernel
+from streams.errors import InvalidUsage
+from streams.ids import CollectionId
 from tests.support.collections import Collections
 from tests.support.file_connector import FileConnector
 
@@ -64,18 +66,42 @@ def test_what_a_connector_leaves_to_the_driver_is_kept(
         {"item": "a", "price": 1, "_meta": {"op": "d"}},
         {"item": "b", "price": 3, "_meta": {"op": "u"}},
     ]
-    log = RecoveryLog(collections.client(), "shop", Kernel())
+    log = RecoveryLog(collections.client(), "shop")
     kept = log.open()
     assert json.loads(kept.driver) == {"flushed": 1}
 
 
 def test_a_log_is_written_by_its_newest_session(collections: Collections) -> None:
-    first = RecoveryLog(collections.client(), "shop", Kernel())
+    first = RecoveryLog(collections.client(), "shop")
     assert first.open() == Kept()
     first.write(Kept(b"1", b"{}"))
-    second = RecoveryLog(collections.client(), "shop", Kernel())
+    second = RecoveryLog(collections.client(), "shop")
     assert second.open() == Kept(b"1", b"{}")
     with pytest.raises(TakenOver, match="another session writes its log"):
         first.write(Kept(b"2"))
     second.write(Kept(b"3"))
-    assert RecoveryLog(collections.client(), "shop", Kernel()).open() == Kept(b"3")
+    assert RecoveryLog(collections.client(), "shop").open() == Kept(b"3")
+
+
+def test_a_log_that_was_dropped_begins_anew(collections: Collections) -> None:
+    first = RecoveryLog(collections.client(), "shop")
+    first.write(Kept(b"1", b"{}"))
+    RecoveryLog(collections.client(), "shop").drop()
+    assert collections.broker.topics.names() == {"sw.u1.data", "sw.u1.log"}
+    second = RecoveryLog(collections.client(), "shop")
+    assert second.open() == Kept()
+    second.write(Kept(b"2", b"{}"))
+    assert RecoveryLog(collections.client(), "shop").open() == Kept(b"2", b"{}")
+
+
+def test_a_collection_that_was_dropped_holds_nothing(collections: Collections) -> None:
+    collections.create("u2", (("item", "VARCHAR"),))
+    names = [CollectionId("u1"), CollectionId("u2")]
+    following = Following(collections.client(), "shop", names)
+    following.open()
+    following.hold()
+    collections.shards.drop(CollectionId("u2"))
+    assert Following(collections.client(), "shop", names).drop() == (CollectionId("u1"),)
+    absent = Following(collections.client(), "shop", [CollectionId("u9")])
+    with pytest.raises(InvalidUsage, match="collection u9 is not there"):
+        absent.drop()

@@ -1,0 +1,175 @@
+"""A small table in a collection of its own: one owner writes it whole, anybody reads it.
+
+Its contents are the rows at its newest time. The owner is whoever set the token of the write
+capability last: a writer before it is refused by the log, whatever it still has in flight.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from streams.errors import InvalidUsage, SlackwaterError
+from streams.ids import MINIMUM_TIME, CollectionId, Timestamp
+from streams.progress import frontier
+from streams.storage.client.shards import Shards, fresh_uuid, write_capability
+from streams.storage.description import Description
+from streams.storage.log.events import Append, Downgrade, Part, system_capability
+from streams.storage.log.outcomes import Appended, Downgraded
+from streams.storage.log.state import CollectionState
+from streams.storage.read.reader import load_stable
+from streams.trace.kernel.kernel import arrow_schema
+
+Row = tuple[object, ...]
+
+KEPT = 64
+"""So many writes stay told apart: to let older ones go is a record in the log too."""
+
+
+class TakenOver(InvalidUsage):
+    """Another writer owns the table now."""
+
+
+class SmallTable:
+    """A table. One thread.
+
+    Rows are tuples of the Python values of the description's types, and are a set.
+    """
+
+    def __init__(self, shards: Shards, table: CollectionId, description: Description) -> None:
+        self._shards, self.id, self._description = shards, table, description
+        self._schema = arrow_schema(description.types)
+        self._token = fresh_uuid()
+        self._contents: tuple[Timestamp, Counter[Row]] = MINIMUM_TIME, Counter()
+        self._is_open = False
+        self.is_owned = False
+
+    def find(self) -> bool:
+        """Follow the table if it is there; return whether it is.
+
+        Errors: Corrupt, Determinate, Indeterminate.
+        """
+        if not self._is_open:
+            if self._shards.identity(self.id) is None:
+                return False
+            self._shards.open(self.id)
+            self._shards.sync_group(self.id)
+        found = self._shards.group_state(self.id).collections.get(self.id)
+        self._is_open = found is not None and not found.is_dropped
+        return self._is_open
+
+    def own(self) -> None:
+        """Make the table unless it is there, and take it over. Errors: TakenOver; as `find`."""
+        hold = system_capability(self.id, "log")
+        self._shards.create(self.id, self.id, self._description, MINIMUM_TIME, read=hold)
+        self._is_open = True
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Become the owner of a table that is there. Errors: TakenOver; as `find`."""
+        name = write_capability(self.id)
+        held = self._state.capabilities[name]
+        move = Downgrade(
+            collection=self.id,
+            capability=name,
+            frontier=held.frontier,
+            token=held.token,
+            new_token=self._token,
+        )
+        (outcome,) = self._shards.submit([(self.id, move)])
+        if not isinstance(outcome, Downgraded):
+            raise self._taken_over(outcome)
+        self.is_owned = True
+
+    @property
+    def upper(self) -> Timestamp:
+        """It grows with every write."""
+        return self._state.upper.time
+
+    def rows(self) -> Sequence[Row]:
+        """The rows that were written last, of what has been read of the log.
+
+        Errors: Corrupt, Determinate, Indeterminate.
+        """
+        lower, counts = self._contents
+        upper = self.upper
+        if upper > lower:
+            if lower <= self._state.since.time:  # it cannot be told what has changed since
+                lower, counts = MINIMUM_TIME, Counter()
+            held = Timestamp(upper - 1 if lower == MINIMUM_TIME else lower - 1)
+            updates, _ = load_stable(self._shards, self.id, (lower, upper), held)
+            self._contents = upper, added(counts, updates)
+        return [row for row, count in self._contents[1].items() if count > 0]
+
+    def write(self, rows: Sequence[Row]) -> None:
+        """Replace the rows, as the owner.
+
+        Errors: TakenOver; as `rows`, and then it is not known whether they are written.
+        """
+        new = Counter(rows)
+        before = Counter(self.rows())
+        upper = self.upper
+        changes = [
+            *((row, -1) for row in (before - new)),
+            *((row, 1) for row in (new - before)),
+        ]
+        table = pa.Table.from_pylist(
+            [{**named(row), "time": upper, "diff": diff} for row, diff in changes],
+            schema=self._schema,
+        )
+        part = Part(
+            collection=self.id,
+            capability=write_capability(self.id),
+            lower=frontier(upper),
+            upper=frontier(upper + 1),
+            chunks=self._shards.write(self.id, table) if changes else (),
+            token=self._token,
+        )
+        (outcome,) = self._shards.submit([(self.id, Append((part,)))])
+        if not isinstance(outcome, Appended):
+            raise self._taken_over(outcome)
+        self._contents = Timestamp(upper + 1), new
+        if upper - self._state.since.time >= KEPT:
+            self._forget(upper)
+
+    def drop(self) -> None:
+        """Remove the table and its topics; its name is free again. Errors: as `find`."""
+        if not self.find():
+            return
+        self._shards.drop(self.id)
+        self._shards.delete(self.id)
+        self._is_open = self.is_owned = False
+
+    def wait(self, upper: Timestamp, timeout_ms: int) -> bool:
+        """Wait until somebody has written past `upper`; return whether that is so."""
+
+        def moved() -> bool:
+            return self.upper > upper
+
+        return self._shards.wait(moved, timeout_ms, (self.id,))
+
+    def _forget(self, time: Timestamp) -> None:
+        hold = system_capability(self.id, "log")
+        move = Downgrade(collection=self.id, capability=hold, frontier=frontier(time))
+        self._shards.submit([(self.id, move)])
+
+    @property
+    def _state(self) -> CollectionState:
+        return self._shards.state(self.id)
+
+    def _taken_over(self, outcome: object) -> SlackwaterError:
+        return TakenOver(f"{self.id} is written by somebody else now: {outcome}")
+
+
+def named(row: Row) -> dict[str, object]:
+    """A row by the names of columns in memory."""
+    return {f"c{place}": value for place, value in enumerate(row)}
+
+
+def added(counts: Counter[Row], updates: pa.Table) -> Counter[Row]:
+    """How often each row is there after the updates; only those that are there at all."""
+    total = Counter(counts)
+    for update in updates.to_pylist():
+        *values, _, diff = update.values()
+        total[tuple(values)] += diff
+    return +total

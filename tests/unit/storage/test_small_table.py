@@ -1,0 +1,104 @@
+"""Small tables: whole contents by one owner, read as they were written last."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streams.ids import CollectionId, Timestamp
+from streams.storage.description import Description
+from streams.storage.small_table import KEPT, SmallTable, TakenOver
+from tests.support.collections import Collections
+
+DESCRIPTION = Description((("id", "VARCHAR"), ("what", "VARCHAR")), kind="materialization")
+NAME = CollectionId("system.table")
+
+
+@pytest.fixture
+def collections() -> Iterator[Collections]:
+    made = Collections()
+    yield made
+    made.close()
+
+
+def table(collections: Collections) -> SmallTable:
+    return SmallTable(collections.client(), NAME, DESCRIPTION)
+
+
+def test_a_table_is_made_by_its_first_owner(collections: Collections) -> None:
+    reader, owner = table(collections), table(collections)
+    assert not reader.find()
+    owner.own()
+    owner.write([("a", "1"), ("b", "2")])
+    assert reader.find()
+    assert sorted(reader.rows()) == [("a", "1"), ("b", "2")]
+
+
+def test_the_owner_before_cannot_write(collections: Collections) -> None:
+    first, second = table(collections), table(collections)
+    first.own()
+    first.write([("a", "1")])
+    second.own()
+    assert list(second.rows()) == [("a", "1")]
+    with pytest.raises(TakenOver, match=r"system\.table is written by somebody else"):
+        first.write([("a", "2")])
+    second.write([("a", "3")])
+    assert list(second.rows()) == [("a", "3")]
+
+
+def test_readers_are_woken_by_a_write_that_changes_nothing(collections: Collections) -> None:
+    owner, reader = table(collections), table(collections)
+    owner.own()
+    owner.write([("a", "1")])
+    assert reader.find()
+    before = reader.upper
+    owner.write([("a", "1")])
+    assert reader.wait(before, 5_000)
+    assert list(reader.rows()) == [("a", "1")]
+
+
+def test_a_table_that_was_dropped_is_not_there(collections: Collections) -> None:
+    owner = table(collections)
+    owner.own()
+    owner.write([("a", "1")])
+    owner.drop()
+    assert not table(collections).find()
+    owner.drop()
+    again = table(collections)
+    again.own()
+    assert list(again.rows()) == []
+
+
+def test_old_contents_are_forgotten_and_a_late_reader_reads_anew(
+    collections: Collections,
+) -> None:
+    owner, reader = table(collections), table(collections)
+    owner.own()
+    owner.write([("n", "0")])
+    assert reader.find()
+    assert list(reader.rows()) == [("n", "0")]
+    for number in range(1, 2 * KEPT + 2):
+        owner.write([("n", str(number))])
+    shards = collections.shards
+    shards.open(NAME)
+    assert shards.state(NAME).since.time > KEPT
+    assert reader.wait(Timestamp(shards.state(NAME).upper.time - 1), 5_000)
+    assert list(reader.rows()) == [("n", str(2 * KEPT + 1))]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.sets(st.sampled_from("abc"), max_size=3), max_size=5), st.data())
+def test_rows_are_those_of_the_last_write(writes: list[set[str]], data: st.DataObject) -> None:
+    collections = Collections()
+    try:
+        owner, reader = table(collections), table(collections)
+        owner.own()
+        assert reader.find()
+        for names in writes:
+            owner.write([(name, name * 2) for name in names])
+            if data.draw(st.booleans()):
+                assert reader.wait(Timestamp(owner.upper - 1), 5_000)
+                assert set(reader.rows()) == {(name, name * 2) for name in names}
+    finally:
+        collections.close()
