@@ -225,12 +225,12 @@ class Catalog:
         return tuple(
             item
             for item in self.ordered()
-            if wanted in {each.casefold() for each in item.functions}
+            if wanted in {function.casefold() for function in item.functions}
         )
 
     def called(self, item: Item) -> tuple[Function, ...]:
         """Return the Python functions that a view calls."""
-        return tuple(self.functions[each.casefold()] for each in item.functions)
+        return tuple(self.functions[function.casefold()] for function in item.functions)
 
     def ordered(self) -> tuple[Item, ...]:
         """Return the objects, oldest first, so that every object follows its inputs."""
@@ -267,10 +267,12 @@ class Catalog:
         taken = self.find(item.name)
         if taken:
             return f"{NAMES[taken.kind]} {taken.name} already exists"
-        missing = [each for each in item.inputs if each not in self.items]
+        missing = [collection for collection in item.inputs if collection not in self.items]
         if missing:
             return f"no object {missing[0]}"
-        lost = [each for each in item.functions if each.casefold() not in self.functions]
+        lost = [
+            function for function in item.functions if function.casefold() not in self.functions
+        ]
         return f"no function {lost[0]}" if lost else ""
 
     def _objection_to_retain(self, key: CollectionId) -> str:
@@ -315,11 +317,15 @@ class Catalog:
                     dropped={**self.dropped, key: gone},
                 )
             case Forget(key):
-                rest = {each: item for each, item in self.dropped.items() if each != key}
+                rest = {
+                    collection: item
+                    for collection, item in self.dropped.items()
+                    if collection != key
+                }
                 return replace(self, dropped=rest)
             case Define(function):
-                known = {**self.functions, function.name.casefold(): function}
-                return replace(self, functions=known)
+                functions = {**self.functions, function.name.casefold(): function}
+                return replace(self, functions=functions)
             case Undefine(name):
                 kept = {k: f for k, f in self.functions.items() if k != name.casefold()}
                 return replace(self, functions=kept)

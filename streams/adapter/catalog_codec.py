@@ -94,7 +94,7 @@ def _item_fields(item: Item) -> Record:
         "name": item.name,
         "statement": item.statement,
         "query": item.query,
-        "columns": [{"name": each.name, "type": each.type} for each in item.columns],
+        "columns": [{"name": column.name, "type": column.type} for column in item.columns],
         "inputs": list(item.inputs),
         "source": None if item.source is None else ingestion_fields(item.source),
         "sink": None if item.sink is None else sink_fields(item.sink),
@@ -134,8 +134,8 @@ def _function(record: Record) -> Function:
     parameters = record["parameters"]
     return Function(
         record["name"],
-        tuple(each["name"] for each in parameters),
-        tuple(each["type"] for each in parameters),
+        tuple(parameter["name"] for parameter in parameters),
+        tuple(parameter["type"] for parameter in parameters),
         record["returns"],
         record["body"],
     )

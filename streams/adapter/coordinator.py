@@ -219,9 +219,9 @@ class Coordinator:
                 yield from self._show(kind)
             case sql.Select(query, as_of):
                 catalog = self.catalog.state
-                items = [each for each in catalog.ordered() if each.kind != "sink"]
-                known = tuple(catalog.functions.values())
-                yield from self._reads.select(query, When(as_of, session), items, known)
+                items = [item for item in catalog.ordered() if item.kind != "sink"]
+                functions = tuple(catalog.functions.values())
+                yield from self._reads.select(query, When(as_of, session), items, functions)
             case sql.Subscribe(name, as_of):
                 item = definitions.readable(name, self.catalog.state)
                 yield from self._reads.subscribe(item, When(as_of, session))
@@ -268,7 +268,10 @@ class Coordinator:
         if self._objects.is_made(found):
             return ""
         problems = self._upkeep.problems
-        first = next((each for each in (item.id, *item.inputs) if each in problems), None)
+        first = next(
+            (collection for collection in (item.id, *item.inputs) if collection in problems),
+            None,
+        )
         return "it is being made" if first is None else problems[first]
 
     def _create(
@@ -367,7 +370,7 @@ class Coordinator:
 
     def _show(self, kind: sql.Kind) -> Iterator[Result]:
         wanted = definitions.KINDS[kind]
-        found = [each for each in self.conditions() if each.item.kind == wanted]
+        found = [condition for condition in self.conditions() if condition.item.kind == wanted]
         yield Columns(show.COLUMNS)
         yield text_rows([show.row(each) for each in found])
         yield Complete(f"SHOW {len(found)}")

@@ -98,7 +98,7 @@ def sink(
     read = readable(statement.relation, catalog)
     topic = _topic(statement.topic)
     _refuse_ours(topic, namespace)
-    taken = [each for each in catalog.items.values() if each.sink and each.sink.topic == topic]
+    taken = [item for item in catalog.items.values() if item.sink and item.sink.topic == topic]
     if taken:
         raise InvalidStatement(f"topic {topic} is written by sink {taken[0].name}")
     if topics.describe(topic) is not None:
@@ -157,7 +157,7 @@ def droppable(kind: Kind, name: str, catalog: Catalog) -> Item | None:
     _refuse_other_kind(kind, item, "DROP")
     readers = catalog.dependants(item.id)
     if readers:
-        shown = ", ".join(f"{NAMES[each.kind]} {each.name}" for each in readers)
+        shown = ", ".join(f"{NAMES[reader.kind]} {reader.name}" for reader in readers)
         raise InvalidStatement(
             f"{NAMES[item.kind]} {name} cannot be dropped",
             f"what depends on it: {shown}",
@@ -174,7 +174,7 @@ def undefinable(name: str, catalog: Catalog) -> Function | None:
     function = catalog.functions.get(name.casefold())
     callers = catalog.callers(name)
     if callers:
-        shown = ", ".join(f"{NAMES[each.kind]} {each.name}" for each in callers)
+        shown = ", ".join(f"{NAMES[caller.kind]} {caller.name}" for caller in callers)
         raise InvalidStatement(
             f"function {name} cannot be dropped", f"what calls it: {shown}", "drop those first"
         )
@@ -186,7 +186,9 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
 
     Shape: `uppers` of the object and its inputs; sealed ones are left out.
     """
-    inputs = [(uppers[each], each) for each in item.inputs if each in uppers]
+    inputs = [
+        (uppers[collection], collection) for collection in item.inputs if collection in uppers
+    ]
     if not inputs or item.id not in uppers:
         return None
     least, found = min(inputs)
@@ -218,10 +220,10 @@ def _refuse_ours(topic: Topic, namespace: str) -> None:
 
 def _spelled(keys: tuple[str, ...], read: Item) -> tuple[str, ...]:
     """Return the key columns as the collection spells them. Errors: InvalidStatement."""
-    spelled = {each.name.casefold(): each.name for each in read.columns}
+    spelled = {column.name.casefold(): column.name for column in read.columns}
     for key in keys:
         if key.casefold() not in spelled:
-            known = ", ".join(each.name for each in read.columns)
+            known = ", ".join(column.name for column in read.columns)
             raise InvalidStatement(
                 f"column {key} of {read.name} does not exist", f"its columns are {known}"
             )

@@ -57,7 +57,7 @@ def meant(query: str, catalog: Catalog) -> Query:
 
 def query_of(item: Item, catalog: Catalog) -> Query:
     """Return the query of a view in the catalog, with only the objects it reads and calls."""
-    inputs = [catalog.items[each] for each in item.inputs]
+    inputs = [catalog.items[collection] for collection in item.inputs]
     return Query(item.query, relations(inputs), catalog.called(item))
 
 

@@ -49,5 +49,5 @@ class Guards:
     def frontier(self, collection: CollectionId) -> Antichain:
         """The least time anybody reads it at; empty when nobody does."""
         with self._lock:
-            times = [each.time for each in self._guards if collection in each.collections]
+            times = [guard.time for guard in self._guards if collection in guard.collections]
         return frontier(min(times)) if times else EMPTY

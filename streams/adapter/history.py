@@ -69,7 +69,7 @@ class History:
         """
         before, self._items = (
             self._items,
-            {each.id: each for each in items if each.kind != "sink"},
+            {item.id: item for item in items if item.kind != "sink"},
         )
         for gone in before.keys() - self._items.keys():
             self._due_at.set(gone, None)
@@ -85,19 +85,23 @@ class History:
         """
         self._want()
         wanted = sorted(self._wanted)
-        together = [each for each in wanted if each not in self._pauses]
-        alone = [each for each in wanted if each in self._pauses and self._pauses.is_due(each)]
+        together = [collection for collection in wanted if collection not in self._pauses]
+        alone = [
+            collection
+            for collection in wanted
+            if collection in self._pauses and self._pauses.is_due(collection)
+        ]
         try:
             self._try(together)
         except SlackwaterError:
             raise
         except Exception:  # noqa: BLE001  it comes up again, at the one to blame
             alone += together
-        for each in alone:
-            self._try_alone(each)
+        for collection in alone:
+            self._try_alone(collection)
 
     def _try(self, wanted: Sequence[CollectionId]) -> None:
-        kept = list(self._kept([self._items[each] for each in wanted]))
+        kept = list(self._kept([self._items[collection] for collection in wanted]))
         self._wanted -= self._move(kept)
 
     def _try_alone(self, wanted: CollectionId) -> None:

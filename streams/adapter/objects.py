@@ -97,25 +97,27 @@ class Objects:
         Determinate, Indeterminate: the cluster does not answer.
         """
         groups = [item.id for item in items if item.kind != "sink"]
-        logs = {each: self._shards.names(each).log for each in groups}
+        logs = {group: self._shards.names(group).log for group in groups}
         there = self._topics.describe_all(list(logs.values()))
         try:
-            self._shards.open(*(each for each in groups if logs[each] in there))
+            self._shards.open(*(group for group in groups if logs[group] in there))
         except (InvalidUsage, Corrupt, Truncated) as cause:
             log.warning("shards are opened one by one", extra={"cause": str(cause)})
         else:
-            ours = [each.id for each in items if each.kind != "sink" and self._is_ours(each)]
-            self._hold_for_reads([each for each in ours if self._lacks_reads(each)])
+            ours = [item.id for item in items if item.kind != "sink" and self._is_ours(item)]
+            self._hold_for_reads(
+                [collection for collection in ours if self._lacks_reads(collection)]
+            )
 
     def _hold_for_reads(self, shards: Sequence[CollectionId]) -> None:
         """Acquire the hold of our reads; if that fails, `establish` reports why."""
         self._shards.submit(
             [
                 (
-                    each,
-                    Acquire(collection=each, capability=reading_hold(each), right=Right.READ),
+                    shard,
+                    Acquire(collection=shard, capability=reading_hold(shard), right=Right.READ),
                 )
-                for each in shards
+                for shard in shards
             ]
         )
 
@@ -123,8 +125,8 @@ class Objects:
         """Whether a shard is followed without a hold of our reads."""
         if not self._is_followed(shard):
             return False
-        found = self._shards.group_state(shard).collections.get(shard)
-        return found is not None and reading_hold(shard) not in found.capabilities
+        collection = self._shards.group_state(shard).collections.get(shard)
+        return collection is not None and reading_hold(shard) not in collection.capabilities
 
     def establish(self, item: Item) -> DataflowDescription:
         """Create what the object lacks, and return the description of its dataflow.
@@ -143,7 +145,7 @@ class Objects:
         elif item.sink is not None:
             own = sink_spec(describe(item), self._shards.namespace)
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
-            self._topics.create([TopicSpec(each, 1, TopicKind.OUTPUT) for each in names])
+            self._topics.create([TopicSpec(name, 1, TopicKind.OUTPUT) for name in names])
         self.crash("after-shard")
         return describe(item, self.plans.of(item, self._catalog.state))
 
@@ -154,7 +156,10 @@ class Objects:
         """
         self.plans.forget(item.id)
         catalog = self._catalog.state
-        inputs = [catalog.items.get(each) or catalog.dropped.get(each) for each in item.inputs]
+        inputs = [
+            catalog.items.get(collection) or catalog.dropped.get(collection)
+            for collection in item.inputs
+        ]
         for read in inputs:
             if read is not None and self._exists(read.id) and self._is_ours(read):
                 self._release(item.id, read.id)
@@ -220,12 +225,15 @@ class Objects:
     def _hold(self, item: Item) -> None:
         """Acquire missing holds on the inputs; the dataflow moves them from there on."""
         wanted: list[tuple[str, Body]] = []
-        for each in item.inputs:
-            self._shards.open(each)
-            if hold_of(item.id, each) not in self._shards.state(each).capabilities:
-                hold = hold_of(item.id, each)
+        for collection in item.inputs:
+            self._shards.open(collection)
+            if hold_of(item.id, collection) not in self._shards.state(collection).capabilities:
+                hold = hold_of(item.id, collection)
                 wanted.append(
-                    (each, Acquire(collection=each, capability=hold, right=Right.READ))
+                    (
+                        collection,
+                        Acquire(collection=collection, capability=hold, right=Right.READ),
+                    )
                 )
         for (group, _), outcome in zip(wanted, self._shards.submit(wanted), strict=True):
             if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
@@ -243,10 +251,10 @@ class Objects:
             clocks += [] if item.created_ms is None else [item.created_ms]
             return Timestamp(min(clocks))
         self._shards.sync()
-        states = [self._shards.state(each) for each in item.inputs]
-        inputs = tuple(Bounds(each.id, each.since, each.upper) for each in states)
-        holds = [each.capabilities[hold_of(item.id, each.id)].frontier for each in states]
-        return birth(inputs, [each.time for each in holds])
+        states = [self._shards.state(collection) for collection in item.inputs]
+        inputs = tuple(Bounds(state.id, state.since, state.upper) for state in states)
+        holds = [state.capabilities[hold_of(item.id, state.id)].frontier for state in states]
+        return birth(inputs, [hold.time for hold in holds])
 
     def _create_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
@@ -289,8 +297,12 @@ class Objects:
 
     def _strange(self, item: Item) -> str:
         """Why the shard under the object's id is another's; empty if it is the object's."""
-        found = self._shards.group_state(item.id).collections.get(item.id)
-        return "" if found is None else strange(item, self._catalog.state.identity, found)
+        collection = self._shards.group_state(item.id).collections.get(item.id)
+        return (
+            ""
+            if collection is None
+            else strange(item, self._catalog.state.identity, collection)
+        )
 
     def _is_ours(self, item: Item) -> bool:
         """Whether the shard under the object's id, if followed, is not another object's.
@@ -299,8 +311,8 @@ class Objects:
         """
         if not self._is_followed(item.id):
             return True
-        found = self._shards.group_state(item.id).collections.get(item.id)
-        return found is None or found.is_dropped or not self._strange(item)
+        collection = self._shards.group_state(item.id).collections.get(item.id)
+        return collection is None or collection.is_dropped or not self._strange(item)
 
     def _is_followed(self, group: str) -> bool:
         followed = self._shards.following.groups.get(group)
@@ -325,7 +337,8 @@ def describe(item: Item, plan: str = "") -> DataflowDescription:
         columns=item.columns,
         as_of=item.as_of,
         imports=tuple(
-            ImportDescription(each, each, hold_of(item.id, each)) for each in item.inputs
+            ImportDescription(collection, collection, hold_of(item.id, collection))
+            for collection in item.inputs
         ),
         plan=plan,
         capability=NO_CAPABILITY if is_sink else write_capability(item.id),

@@ -15,7 +15,7 @@ from streams.storage.log.state import CollectionState
 
 def described(item: Item, catalog: str) -> Description:
     """Return the description of the object's shard. `catalog` is the catalog's identity."""
-    columns = tuple((each.name, each.type) for each in item.columns)
+    columns = tuple((column.name, column.type) for column in item.columns)
     keys = item.source.keys if item.source is not None else ()
     return Description(columns, keys, item.kind, catalog=catalog)
 
@@ -29,12 +29,12 @@ def strange(item: Item, catalog: str, state: CollectionState) -> str:
     """
     expected = described(item, catalog)
     try:
-        found = loads(state.description)
+        description = loads(state.description)
     except InvalidUsage as cause:
         return str(cause)
-    if found.catalog and found.catalog != catalog:
-        return f"expected one of catalog {catalog}, was made by catalog {found.catalog}"
-    if replace(found, catalog=catalog) != expected:
+    if description.catalog and description.catalog != catalog:
+        return f"expected one of catalog {catalog}, was made by catalog {description.catalog}"
+    if replace(description, catalog=catalog) != expected:
         return f"expected {dumps(expected)}, is {state.description}"
     if item.as_of is None:
         return "the object was not born yet"

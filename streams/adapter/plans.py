@@ -24,12 +24,12 @@ class Plans:
 
     def prepare(self, items: Sequence[Item], catalog: Catalog) -> None:
         """Make the missing plans of these views; `of` raises the failures."""
-        wanted = [each for each in items if each.kind == "view" and each.id not in self._made]
+        wanted = [item for item in items if item.kind == "view" and item.id not in self._made]
         if not wanted:
             return
         with ThreadPoolExecutor(min(MOST, len(wanted)), "plans") as pool:
             made = pool.map(lambda item: self._tried(item, catalog), wanted)
-            self._made.update(zip((each.id for each in wanted), made, strict=True))
+            self._made.update(zip((item.id for item in wanted), made, strict=True))
 
     def _tried(self, item: Item, catalog: Catalog) -> str | Exception:
         try:

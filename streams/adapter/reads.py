@@ -140,8 +140,8 @@ class Reads:
     ) -> Generator[Result, None, tuple[bytes, Planned]]:
         """Return the plan of a SELECT over the items. Errors: InvalidStatement."""
         text = query.casefold()
-        near = [each for each in items if _spelled(each.name) in text]
-        called = [each for each in functions if each.name.casefold() in text]
+        near = [item for item in items if _spelled(item.name) in text]
+        called = [function for function in functions if function.name.casefold() in text]
         blocks: list[bytes] = []
         request = Plan(Query(query, relations(near), tuple(called)))
         try:
@@ -195,18 +195,18 @@ class Reads:
             yield Columns((TIME, DIFF, *item.columns))
             updates, errors = self._snapshot(item, time)
             refuse_errors(item.name, errors, time)
-            schema = arrow_schema([each.type for each in item.columns])
+            schema = arrow_schema([column.type for column in item.columns])
             yield from changes(item, at(flatten([updates], schema), time, kernel), kernel)
             yield Progress(frontier(time + 1))
-            for each in self._follow(item, time, guard, kernel):
-                if isinstance(each, Progress):
-                    when.note_progress(each.frontier)
-                yield each
+            for progress in self._follow(item, time, guard, kernel):
+                if isinstance(progress, Progress):
+                    when.note_progress(progress.frontier)
+                yield progress
 
     def _follow(
         self, item: Item, time: Timestamp, guard: Guard, kernel: Kernel
     ) -> Iterator[Result]:
-        schema = arrow_schema([each.type for each in item.columns])
+        schema = arrow_schema([column.type for column in item.columns])
         lower = Timestamp(time + 1)
         while True:
             yield from self._wait([item], lower)
@@ -231,9 +231,9 @@ class Reads:
         self, items: Sequence[Item], when: When, guard: Guard
     ) -> Generator[Result, None, Timestamp]:
         """Wait until the items are readable at one time; return the time."""
-        for each in items:
-            yield from self._made(each)
-            self._shards.sync(each.id)
+        for item in items:
+            yield from self._made(item)
+            self._shards.sync(item.id)
         after = when.session.time
         match choose(self._bounds(items), when.as_of, after):
             case Unreadable(name, since):
@@ -272,8 +272,8 @@ class Reads:
     def _fetched(self, item: Item, time: Timestamp, wanted: Wanted) -> int:
         """The bytes, as stored, of the chunks that are read of the contents at a time."""
         with refusing(item.name):
-            found = snapshot_pieces(self._shards.state(item.id), time)
-        return sum(piece.ref.size for piece in found if wanted.may_match(piece.ref))
+            pieces = snapshot_pieces(self._shards.state(item.id), time)
+        return sum(piece.ref.size for piece in pieces if wanted.may_match(piece.ref))
 
     def _changes(self, item: Item, lower: Timestamp, upper: Timestamp) -> Loaded:
         """The updates in [lower, upper). Errors: InvalidStatement when since has passed."""
@@ -306,11 +306,11 @@ class Reads:
         """
 
         def final() -> bool:
-            return all(is_complete(self._state(each), time) for each in items)
+            return all(is_complete(self._state(item), time) for item in items)
 
         if final():
             return
-        groups = {self._shards.group_of(each.id) for each in items}
+        groups = {self._shards.group_of(item.id) for item in items}
         beats = 0
         while not self._shards.wait(final, BEAT_MS, groups):
             beats += 1
@@ -320,8 +320,8 @@ class Reads:
                     f"waits for {', '.join(behind)} to come to {time}, the time of this"
                     " session's last read; AS OF reads earlier"
                 )
-            uppers = [self._state(each).upper for each in items]
-            least = min((each.time for each in uppers if not each.is_empty), default=0)
+            uppers = [self._state(item).upper for item in items]
+            least = min((upper.time for upper in uppers if not upper.is_empty), default=0)
             yield Progress(frontier(min(least, time)))
 
 
@@ -351,7 +351,7 @@ def changes(item: Item, updates: pa.RecordBatch, kernel: Kernel) -> Iterator[Res
     table = pa.Table.from_batches([updates.take(order)])
     width = len(item.columns)
     shown = table.select([width, width + 1, *range(width)])
-    types = [TIME.type, DIFF.type, *(each.type for each in item.columns)]
+    types = [TIME.type, DIFF.type, *(column.type for column in item.columns)]
     yield from rows(shown, types, kernel)
 
 

@@ -96,7 +96,7 @@ def line(result: Result) -> str:
 def _fields(result: Columns | Progress | Notice | Complete | Failed) -> dict[str, object]:
     match result:
         case Columns(columns):
-            shown = [{"name": each.name, "type": each.type} for each in columns]
+            shown = [{"name": column.name, "type": column.type} for column in columns]
             return {"type": "columns", "columns": shown}
         case Progress(frontier):
             time = None if frontier.is_empty else frontier.time

@@ -81,8 +81,8 @@ def refusing(limits: Limits) -> Iterator[None]:
         mib = error.most_bytes >> 20
         raise too_much(f"expected at most {mib} MiB of rows at a time, got more") from error
     except (EvaluationFailed, StatementRefused, KernelFailed) as error:
-        lines = [each for each in without_hash(str(error)).splitlines() if each]
-        if any(_DISK_SETTING in each for each in lines):
+        lines = [line for line in without_hash(str(error)).splitlines() if line]
+        if any(_DISK_SETTING in line for line in lines):
             raise too_much_disk(limits, WORKING) from error
         if lines[0].startswith(OUT_OF_MEMORY):
             raise too_much(lines[0].removeprefix(OUT_OF_MEMORY).lstrip(": ")) from error

@@ -170,8 +170,8 @@ class Handler(BaseHTTPRequestHandler):
     def _send_all(self, text: str, session: Session) -> None:
         results = self.answering.execute(text, session)
         try:
-            for each in results:
-                self._send(each)
+            for result in results:
+                self._send(result)
         except ConnectionError:
             raise
         except Exception as defect:
@@ -208,11 +208,11 @@ def status(answering: Answering) -> dict[str, object]:
     fields = ("name", "id", "since", "upper", "status", "progress", "detail", "retains")
     objects = [
         {
-            "kind": NAMES[each.item.kind],
-            **dict(zip(fields, row(each), strict=True)),
-            "hydration": _in_numbers(each),
+            "kind": NAMES[condition.item.kind],
+            **dict(zip(fields, row(condition), strict=True)),
+            "hydration": _in_numbers(condition),
         }
-        for each in answering.conditions()
+        for condition in answering.conditions()
     ]
     return {
         "epoch": answering.epoch,
@@ -223,12 +223,12 @@ def status(answering: Answering) -> dict[str, object]:
 
 def _in_numbers(each: Shown) -> dict[str, int | str | None] | None:
     """Return the progress of a hydration; `done` and `total` are in units of `unit`."""
-    found = each.hydration
-    if found is None:
+    hydration = each.hydration
+    if hydration is None:
         return None
     return {
-        "done": found.done,
-        "total": found.total,
+        "done": hydration.done,
+        "total": hydration.total,
         "unit": UNITS[each.item.kind],
-        "seconds_left": found.seconds_left,
+        "seconds_left": hydration.seconds_left,
     }

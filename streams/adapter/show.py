@@ -162,12 +162,12 @@ def function_rows(catalog: Catalog) -> list[tuple[str, ...]]:
     """Return the Python functions as rows of `FUNCTION_COLUMNS`, oldest first."""
     return [
         (
-            each.name,
-            each.signature,
-            each.returns,
-            ", ".join(view.name for view in catalog.callers(each.name)),
+            function.name,
+            function.signature,
+            function.returns,
+            ", ".join(view.name for view in catalog.callers(function.name)),
         )
-        for each in catalog.functions.values()
+        for function in catalog.functions.values()
     ]
 
 

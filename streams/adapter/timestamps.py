@@ -57,19 +57,19 @@ def choose(
 
     `after` is the time of the session's last read, which a read AS OF does not look at.
     """
-    for each in inputs:
-        if each.since.is_empty or (as_of is not None and not each.since.less_equal(as_of)):
-            return Unreadable(each.name, each.since)
+    for bounds in inputs:
+        if bounds.since.is_empty or (as_of is not None and not bounds.since.less_equal(as_of)):
+            return Unreadable(bounds.name, bounds.since)
     time = max(freshest(inputs), after or LEAST) if as_of is None else as_of
-    waits_for = tuple(each.name for each in inputs if each.upper.less_equal(time))
+    waits_for = tuple(bounds.name for bounds in inputs if bounds.upper.less_equal(time))
     return ReadAt(time, waits_for)
 
 
 def freshest(inputs: tuple[Bounds, ...]) -> Timestamp:
     """Return the greatest time before all uppers, or the least one at or beyond all sinces."""
-    upper = meet_all(each.upper for each in inputs)
+    upper = meet_all(bounds.upper for bounds in inputs)
     newest = LAST if upper.is_empty else Timestamp(upper.time - 1)
-    return max([newest, *(each.since.time for each in inputs)])
+    return max([newest, *(bounds.since.time for bounds in inputs)])
 
 
 def birth(inputs: tuple[Bounds, ...], holds: Sequence[Timestamp]) -> Timestamp:

@@ -106,20 +106,20 @@ class Upkeep:
 
     def start(self) -> None:
         """Start the background threads."""
-        for each in self._threads:
-            each.start()
+        for thread in self._threads:
+            thread.start()
 
     @property
     def is_alive(self) -> bool:
         """Whether the threads run: no successor, no stop, no internal error."""
-        return all(each.is_alive() for each in self._threads)
+        return all(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
         """Stop the threads."""
         self._stopped.set()
-        for each in self._threads:
-            if each.is_alive():
-                each.join()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
 
     def establish(self, item: Item) -> None:
         """Create an object and send its dataflow; the caller holds the lock."""

@@ -124,7 +124,7 @@ def _viewed(query: Query) -> tuple[str, Viewed]:
     """
     found = compile_view(query.text, query.relations, query.functions)
     inputs = tuple(dict.fromkeys(each.collection for each in found.dataflow.imports))
-    functions = tuple(each.name for each in found.dataflow.functions)
+    functions = tuple(function.name for function in found.dataflow.functions)
     needed = {n: r for n, r in query.relations.items() if r.id in inputs}
     if len(needed) < len(query.relations) or len(functions) < len(query.functions):
         found = compile_view(query.text, needed, found.dataflow.functions)

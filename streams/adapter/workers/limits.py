@@ -40,7 +40,7 @@ class Limits:
 
     def encoded(self) -> str:
         """Encode for the command line of a worker."""
-        return json.dumps([getattr(self, each.name) for each in fields(self)])
+        return json.dumps([getattr(self, field.name) for field in fields(self)])
 
     @staticmethod
     def decoded(text: str) -> "Limits":

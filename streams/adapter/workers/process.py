@@ -84,7 +84,7 @@ class Worker:
         """The process, which writes to a file of its own until it has started."""
         ours = os.dup(2)
         try:
-            with (Path(self._directory) / START_LOG).open("wb") as told:
+            with (Path(self._directory) / START_LOG).open("wb") as writer:
                 return subprocess.Popen(  # noqa: S603  our own command, no shell
                     [
                         *(sys.executable, "-P", "-m", "streams.adapter.workers.main"),
@@ -92,7 +92,7 @@ class Worker:
                     ],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
-                    stderr=told,
+                    stderr=writer,
                     bufsize=0,
                     pass_fds=(ours,),
                 )
@@ -226,7 +226,7 @@ class Worker:
         told = (Path(self._directory) / START_LOG).read_text(errors="replace").strip()
         log.error("a worker did not start", extra={"code": code, "told": told})
         lines = told.splitlines()
-        named = [each for each in lines if _NAMES_AN_ERROR.search(each)]
+        named = [line for line in lines if _NAMES_AN_ERROR.search(line)]
         ended = f"it ended with {_spelled(code)}"
         return unstarted(f"{ended}: {(named or lines)[-1]}" if lines else ended)
 
