@@ -33,7 +33,7 @@ class Place:
 def groups_of(namespace: str, topics: frozenset[Topic]) -> list[str]:
     """The groups among the topics: those with a log and a data topic."""
     start, end = f"{namespace}.", ".log"
-    names = [each for each in topics if each.startswith(start) and each.endswith(end)]
+    names = [topic for topic in topics if topic.startswith(start) and topic.endswith(end)]
     stems = [name.removesuffix(end) for name in names]
     return sorted(stem.removeprefix(start) for stem in stems if f"{stem}.data" in topics)
 

@@ -208,9 +208,9 @@ class Environment:
 
         They come back.
         """
-        for each in self.children.values():
-            if name in {each.name, "all"}:
-                each.kill()
+        for child in self.children.values():
+            if name in {child.name, "all"}:
+                child.kill()
 
     def check(self) -> None:
         """Raise when the environment cannot go on; say what the user has to know.

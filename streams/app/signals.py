@@ -83,7 +83,7 @@ stopping = Stop()
 
 def asked_for(arguments: Sequence[str]) -> str:
     """The command that is asked for, if any."""
-    return next((each for each in arguments if not each.startswith("-")), "")
+    return next((argument for argument in arguments if not argument.startswith("-")), "")
 
 
 def listen(arguments: Sequence[str]) -> None:

@@ -63,10 +63,12 @@ def placed(command: Callable[Concatenate[Where, P], None]) -> Callable[P, None]:
 
     @wraps(command)
     def with_options(*arguments: P.args, **options: P.kwargs) -> None:
-        where = Where(**{each.name: options.pop(each.name) for each in shared})  # type: ignore[arg-type]  # as the signature has them
+        where = Where(**{parameter.name: options.pop(parameter.name) for parameter in shared})  # type: ignore[arg-type]  # as the signature has them
         command(where, *arguments, **options)
 
     parameters = [*own, *shared]
     with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what typer reads
-    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    with_options.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return with_options

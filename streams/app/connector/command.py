@@ -97,8 +97,8 @@ def constrained(binding: ValidateResponse.Binding) -> Iterator[str]:
     """A line for each field of a binding."""
     mode = " (delta updates)" if binding.delta_updates else ""
     yield f"{'.'.join(binding.resource_path)}{mode}"
-    for name, each in binding.constraints.items():
-        yield f"  {name}: {Constraint.Type.Name(each.type)}: {each.reason}"
+    for name, constraint in binding.constraints.items():
+        yield f"  {name}: {Constraint.Type.Name(constraint.type)}: {constraint.reason}"
 
 
 @app.command()

@@ -62,7 +62,7 @@ class Attached:
             if name.startswith(stem) and name.endswith(".log")
         ]
         groups = (each for each in found if f"{stem}{each}.data" in names)
-        return tuple(sorted(each for each in groups if each != REGISTRY))
+        return tuple(sorted(group for group in groups if group != REGISTRY))
 
     def open_all(self) -> Mapping[str, SlackwaterError]:
         """Open every group; those that cannot be opened, and why."""
@@ -92,10 +92,14 @@ class Attached:
             if collection in self.shards.group_state(id_).collections:
                 return collection
         broken = self.open_all()
-        known = [each for name in self.shards.groups() for each in self.state(name).collections]
-        if collection in known:
+        collections = [
+            collection
+            for name in self.shards.groups()
+            for collection in self.state(name).collections
+        ]
+        if collection in collections:
             return collection
-        raise unknown(id_, known, broken, self.namespace)
+        raise unknown(id_, collections, broken, self.namespace)
 
     def state(self, group: str) -> State:
         """A group as folded so far."""
@@ -123,7 +127,7 @@ class Attached:
         ]
         self.shards.sync()
         whole = pa.concat_tables([SCAN_SCHEMA.empty_table(), *found])
-        return with_scan(self.state(group), whole, {each: ends[each].high for each in ends})
+        return with_scan(self.state(group), whole, {end: ends[end].high for end in ends})
 
     def _sweep(
         self, topic: Topic, partition: int, low: Offset, high: Offset

@@ -78,9 +78,9 @@ class Look:
         """
         printer = Printer(self.console, as_json=self.as_json)
         try:
-            for each in results:
+            for result in results:
                 stopping.check()
-                printer.show(json.loads(line(each)))
+                printer.show(json.loads(line(result)))
         except Stopped:
             printer.flush()
             if stopping.number != ends_by:
@@ -130,12 +130,12 @@ def list_(where: Where) -> None:
     with looking(where) as look:
         broken = look.at.open_all()
         found = [
-            facts_of(group, each)
+            facts_of(group, collection)
             for group in look.at.shards.groups()
-            for each in look.at.state(group).collections.values()
+            for collection in look.at.state(group).collections.values()
         ]
         found.sort(key=lambda each: each.id)
-        look.tell(screen.list_table(found), [screen.shard_json(each) for each in found])
+        look.tell(screen.list_table(found), [screen.shard_json(facts) for facts in found])
         for group, error in broken.items():
             explain(Refused(f"group {group} cannot be read", str(error)), as_json=where.as_json)
     raise typer.Exit(FAILED if broken else 0)
@@ -175,7 +175,9 @@ def capabilities(where: Where, id_: Id) -> None:
     with looking(where) as look:
         _, state, collection = look.at.group_and_state(look.at.find(id_))
         holders = holders_of(state, collection, now_ms())
-        look.tell(screen.holders_table(holders), [screen.holder_json(each) for each in holders])
+        look.tell(
+            screen.holders_table(holders), [screen.holder_json(holder) for holder in holders]
+        )
 
 
 @app.command()
@@ -207,7 +209,7 @@ def stats(
             **screen.shard_json(facts),
             "type": "stats",
             "space": screen.space_json(space),
-            "capabilities": [screen.holder_json(each) for each in holders],
+            "capabilities": [screen.holder_json(holder) for holder in holders],
         }
         look.tell(screen.stats_page(facts, space, holders), [stats_json])
 
@@ -288,9 +290,9 @@ def verify(
     """
     is_sound = True
     with looking(where) as look:
-        for each in findings(look.at, tuple(groups or ()), with_chunks=chunks):
-            look.tell("\n".join(each.lines()), [each.facts()])
-            is_sound = is_sound and each.is_sound
+        for finding in findings(look.at, tuple(groups or ()), with_chunks=chunks):
+            look.tell("\n".join(finding.lines()), [finding.facts()])
+            is_sound = is_sound and finding.is_sound
     raise typer.Exit(0 if is_sound else FAILED)
 
 

@@ -32,7 +32,9 @@ class Size:
 def size_of(chunks: Iterable[ChunkRef]) -> Size:
     """The size of distinct chunks."""
     every = set(chunks)
-    return Size(len(every), sum(each.rows for each in every), sum(each.size for each in every))
+    return Size(
+        len(every), sum(chunk.rows for chunk in every), sum(chunk.size for chunk in every)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,11 +120,11 @@ def holders_of(state: State, collection: CollectionState, now_ms: int) -> tuple[
 
     Units: `now_ms` is milliseconds since the epoch, by the clock that append times come from.
     """
-    made = [
-        holder(state, collection, id_, each, now_ms)
-        for id_, each in collection.capabilities.items()
+    holders = [
+        holder(state, collection, id_, capability, now_ms)
+        for id_, capability in collection.capabilities.items()
     ]
-    return tuple(sorted(made, key=_place))
+    return tuple(sorted(holders, key=_place))
 
 
 def _place(each: Holder) -> tuple[str, bool, int, str]:

@@ -32,12 +32,12 @@ class Finding:
         if self.verdict is None:
             yield f"{self.group}: cannot be read: {self.failure}"
             return
-        found = self.verdict
-        records = f"offsets {found.start} to {found.end - 1} agree with its rollups"
-        yield f"{self.group}: {records if self.is_sound else f'{len(found.flaws)} flaws'}"
-        for each in found.skipped:
+        verdict = self.verdict
+        records = f"offsets {verdict.start} to {verdict.end - 1} agree with its rollups"
+        yield f"{self.group}: {records if self.is_sound else f'{len(verdict.flaws)} flaws'}"
+        for each in verdict.skipped:
             yield f"  offset {each.offset} is passed over: {each.reason}"
-        for flaw in found.flaws:
+        for flaw in verdict.flaws:
             yield f"  {described(flaw)}"
             if flaw.offset is not None:
                 command = f"slackwater shard repair {self.group} --skip {flaw.offset}"
@@ -45,15 +45,15 @@ class Finding:
 
     def facts(self) -> Mapping[str, object]:
         """The finding for programs."""
-        found = self.verdict
-        if found is None:
+        verdict = self.verdict
+        if verdict is None:
             return {"group": self.group, "failure": self.failure}
         return {
             "group": self.group,
-            "from": found.start,
-            "to": found.end - 1,
-            "skipped": [each.offset for each in found.skipped],
-            "flaws": [{"offset": each.offset, "reason": each.reason} for each in found.flaws],
+            "from": verdict.start,
+            "to": verdict.end - 1,
+            "skipped": [each.offset for each in verdict.skipped],
+            "flaws": [{"offset": flaw.offset, "reason": flaw.reason} for flaw in verdict.flaws],
         }
 
 
@@ -100,7 +100,7 @@ def repaired(at: Attached, name: str, offset: int, reason: str, *, is_meant: boo
         )
     skip(at.shards.logs, verdict, offset, EventId(new_id()), reason or said)
     left = verdict_of(at, name, with_chunks=False)
-    if any(each.offset == offset for each in left.flaws):
+    if any(flaw.offset == offset for flaw in left.flaws):
         raise InvalidUsage(f"group {name}: offset {offset} is not passed over: {said}")
     rest = f"; {len(left.flaws)} flaws remain" if left.flaws else ""
     return f"group {name}: passed over {said}{rest}"

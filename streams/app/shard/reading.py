@@ -130,7 +130,7 @@ class Reader:
                 f"shard {self.id} cannot be read: its description is not valid",
                 self._state().description,
             )
-        return tuple(Column(*each) for each in description.columns)
+        return tuple(Column(*column) for column in description.columns)
 
     def _state(self) -> CollectionState:
         """The shard. Errors: Refused when it was dropped."""
@@ -183,7 +183,7 @@ class Reader:
         except SinceViolation as passed:
             raise compacted(passed) from passed
         updates, errors = (advanced(each, time) for each in loaded)
-        schema = arrow_schema([each.type for each in columns])
+        schema = arrow_schema([column.type for column in columns])
         now = at(flatten([updates], schema), time, self.kernel)
         wrong = alive(errors, time)
         times = pa.repeat(pa.scalar(time, pa.int64()), wrong.num_rows)
@@ -193,7 +193,7 @@ class Reader:
         self, updates: pa.Table, errors: pa.Table, columns: Sequence[Column]
     ) -> pa.Table:
         """The changes in the order of their times: time, diff, the data, error."""
-        schema = arrow_schema([each.type for each in columns])
+        schema = arrow_schema([column.type for column in columns])
         news = consolidate(flatten([updates], schema), self.kernel)
         every = together(news, summed(errors, ["error", "time"]))
         return every.take(pc.sort_indices(every, [("time", "ascending")]))
@@ -233,7 +233,7 @@ def time_ms() -> int:
 
 
 def _types(first: Column, columns: Sequence[Column]) -> list[str]:
-    return [first.type, *(each.type for each in columns), ERROR.type]
+    return [first.type, *(column.type for column in columns), ERROR.type]
 
 
 def together(updates: pa.RecordBatch, errors: pa.Table) -> pa.Table:

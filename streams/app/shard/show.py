@@ -36,17 +36,17 @@ def list_table(shards: Sequence[ShardFacts]) -> Table:
         table.add_column(name, overflow="fold")
     for name in ("batches", "chunks", "rows", "bytes", "capabilities"):
         table.add_column(name, justify="right")
-    for each in shards:
-        numbers = (each.batches, each.live.chunks, each.live.rows)
+    for shard in shards:
+        numbers = (shard.batches, shard.live.chunks, shard.live.rows)
         table.add_row(
-            escape(each.id),
-            escape(each.description.kind) if each.description else "",
-            each.status,
-            _short(each.since),
-            _short(each.upper),
+            escape(shard.id),
+            escape(shard.description.kind) if shard.description else "",
+            shard.status,
+            _short(shard.since),
+            _short(shard.upper),
             *(f"{number:,}" for number in numbers),
-            bytes_text(each.live.bytes),
-            str(each.capabilities),
+            bytes_text(shard.live.bytes),
+            str(shard.capabilities),
         )
     return table
 
@@ -104,7 +104,7 @@ def garbage(space: Space) -> list[tuple[str, str]]:
         found = space.scanned
         lines.append(("deleted", f"{_chunks(found.deleted)}, awaiting the broker"))
         lines.append(("orphans", f"{_chunks(found.orphan)}, not linked, or not yet"))
-        places = ", ".join(f"{each.partition}@{each.offset}" for each in found.missing[:10])
+        places = ", ".join(f"{chunk.partition}@{chunk.offset}" for chunk in found.missing[:10])
         lines.append(
             ("missing", f"{count_text(len(found.missing), 'chunk', 'chunks')} {places}".strip())
         )
@@ -137,13 +137,13 @@ def holders_table(holders: Sequence[Holder]) -> Table:
     table = Table(header_style="bold")
     for name in ("capability", "right", "frontier", "holds back", "lease"):
         table.add_column(name, overflow="fold")
-    for each in holders:
+    for holder in holders:
         table.add_row(
-            escape(each.id),
-            each.right.value.lower(),
-            time_text(each.frontier, "nothing"),
-            effect_text(each),
-            lease_text(each),
+            escape(holder.id),
+            holder.right.value.lower(),
+            time_text(holder.frontier, "nothing"),
+            effect_text(holder),
+            lease_text(holder),
         )
     return table
 
@@ -181,7 +181,7 @@ def framed(picture: Picture) -> Text:
 def picture_lines(picture: Picture) -> Iterator[str]:
     """The picture, line by line."""
     axis = picture.axis
-    margin = max(len(each.name) for each in picture.rows)
+    margin = max(len(row.name) for row in picture.rows)
     for row in picture.rows:
         count = count_text(row.batches, "batch", "batches")
         yield f"{row.name:>{margin}} │{row.cells}│ {count}"
@@ -205,16 +205,16 @@ def marks(picture: Picture) -> str:
 
 def shard_json(facts: ShardFacts) -> Json:
     """A shard as `list` and `show` have it."""
-    made = facts.description
+    description = facts.description
     return {
         "type": "shard",
         "id": facts.id,
         "group": facts.group,
-        "kind": made.kind if made else None,
-        "columns": [{"name": name, "type": kind} for name, kind in made.columns]
-        if made
+        "kind": description.kind if description else None,
+        "columns": [{"name": name, "type": kind} for name, kind in description.columns]
+        if description
         else None,
-        "keys": list(made.keys) if made else None,
+        "keys": list(description.keys) if description else None,
         "status": facts.status,
         "since": _time(facts.since),
         "upper": _time(facts.upper),
@@ -253,8 +253,8 @@ def space_json(space: Space) -> Json:
         "deleted": size_json(found.deleted) if found else None,
         "orphan": size_json(found.orphan) if found else None,
         "missing": [
-            {"partition": each.partition, "offset": each.offset, "key": each.key}
-            for each in found.missing
+            {"partition": chunk.partition, "offset": chunk.offset, "key": chunk.key}
+            for chunk in found.missing
         ]
         if found
         else None,

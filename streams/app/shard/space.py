@@ -86,9 +86,11 @@ def space_of(state: State) -> Space:
         return size_of(fresh)
 
     return Space(
-        live=first(ref for each in state.collections.values() for ref in linked(each)),
-        staged=first(ref for each in state.stages.values() for ref in each.chunks),
-        rollup=first(ref for each in state.rollups for ref in each.chunks),
+        live=first(
+            ref for collection in state.collections.values() for ref in linked(collection)
+        ),
+        staged=first(ref for stage in state.stages.values() for ref in stage.chunks),
+        rollup=first(ref for rollup in state.rollups for ref in rollup.chunks),
         superseded=first(ref for each in state.superseded for ref in each.chunks),
     )
 
@@ -101,7 +103,7 @@ def with_scan(state: State, records: pa.Table, ends: Mapping[int, int]) -> Space
     taken, so that whatever was linked before is known.
     """
     named = {(ref.partition, ref.offset): ref for ref in state.chunks()}
-    columns = [records.column(each).to_pylist() for each in SCAN_SCHEMA.names]
+    columns = [records.column(name).to_pylist() for name in SCAN_SCHEMA.names]
     dead: dict[tuple[int, bytes], int] = {}
     for partition, offset, key, size in zip(*columns, strict=True):
         if size is None:

@@ -169,9 +169,9 @@ def create(
     """
     chosen = TopicChoices(settings={TopicKind.RAW: _pairs(settings or [])})
     with reaching(where, chosen) as cluster:
-        found = cluster.broker.topics.describe(Topic(_named(topic)))
-        if found is not None:
-            raise InvalidUsage(f"topic {topic!r} exists, with {found.partitions} partitions")
+        info = cluster.broker.topics.describe(Topic(_named(topic)))
+        if info is not None:
+            raise InvalidUsage(f"topic {topic!r} exists, with {info.partitions} partitions")
         cluster.make(topic, partitions)
         line = f"created topic {topic} with {partitions} partitions"
         _done(where, line, topic=topic, partitions=partitions)
@@ -313,7 +313,7 @@ def consume(
         name = cluster.expect(topic)
         ends = cluster.reader.ends(name)
         starts = {number: Offset(high if new else low) for number, (low, high) in ends.items()}
-        stops = None if follow or new else {each: ends[each].high for each in ends}
+        stops = None if follow or new else {end: ends[end].high for end in ends}
         schema_of, left = shown.cached(cluster.schema_of), limit
         for batch in records(cluster.settings, name, starts, stops):
             for record in batch[:left]:
