@@ -175,7 +175,7 @@ class _View:
         """The room that the rows of state take; not what merges left behind."""
         open_runs = self.local.context.files.open
         names = [names for runs in self.local.runs.values() for names in runs.values()]
-        pieces = [piece.rows for each in names for piece in open_runs(each)]
+        pieces = [piece.rows for name in names for piece in open_runs(name)]
         return sum(int(rows.get_total_buffer_size()) for rows in pieces) / (1 << 20)
 
     def cost(self, count: int, steps: int, warm: int = 0, *, apart: bool = False) -> Cost:

@@ -91,10 +91,14 @@ def write(outcomes: Sequence[Outcome], path: Path) -> None:
     flat: dict[str, object] = {
         figure.name: figure.value for outcome in outcomes for figure in outcome.figures
     }
-    for figure in (each for outcome in outcomes for each in outcome.figures if each.limit):
+    for figure in (
+        figure for outcome in outcomes for figure in outcome.figures if figure.limit
+    ):
         flat[f"{figure.name}_target"] = figure.limit
         flat[f"{figure.name}_ratio"] = figure.ratio
-    flat["breakdown"] = {each.bench: each.breakdown for each in outcomes if each.breakdown}
+    flat["breakdown"] = {
+        outcome.bench: outcome.breakdown for outcome in outcomes if outcome.breakdown
+    }
     flat["targets"] = {
         figure.name: {"target": figure.target, "met": figure.met}
         for outcome in outcomes

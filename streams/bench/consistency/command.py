@@ -30,7 +30,8 @@ def consistency(console: Console, seconds: float, rate: int) -> Outcome:
         settings = bench.environment.kafka
         broker = KafkaBroker(settings)
         kinds = [
-            TopicSpec(each, PARTITIONS, TopicKind.RAW) for each in (TRANSACTIONS, CONFIRMATIONS)
+            TopicSpec(topic, PARTITIONS, TopicKind.RAW)
+            for topic in (TRANSACTIONS, CONFIRMATIONS)
         ]
         broker.topics.create(kinds)
         broker.close()
@@ -83,7 +84,8 @@ def outcome(watch: Watch, transfers: Transfers) -> Outcome:
     ways = {"subscribe": watch.subscribed, "select": watch.selected}
     figures = [
         Figure(
-            f"consistency_{way}_observations", sum(each.observations for each in seen.values())
+            f"consistency_{way}_observations",
+            sum(tally.observations for tally in seen.values()),
         )
         for way, seen in ways.items()
     ]

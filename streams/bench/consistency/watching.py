@@ -44,7 +44,9 @@ class Watch:
     @property
     def wrong(self) -> int:
         """How many observations were wrong."""
-        return sum(each.wrong for each in [*self.subscribed.values(), *self.selected.values()])
+        return sum(
+            tally.wrong for tally in [*self.subscribed.values(), *self.selected.values()]
+        )
 
     def begin(self) -> None:
         """Subscribe to everything, and ask from now on."""

@@ -24,7 +24,7 @@ def of_view(rows: pa.Table, columns: Sequence[Column], kernel: Kernel) -> pa.Tab
 def of_flink(directory: Path, columns: Sequence[Column], kernel: Kernel) -> pa.Table:
     """Flink's: each change is an object with the row before and the row after."""
     row = pa.struct(list(_fields(columns)))
-    files = [each for each in directory.rglob("*") if each.is_file()]
+    files = [path for path in directory.rglob("*") if path.is_file()]
     rows = _read(files, pa.schema([("before", row), ("after", row)]))
     sides = [
         f"SELECT {', '.join(f'{side}.{_quoted(c)}' for c in columns)}, {sign} AS diff"
@@ -56,16 +56,16 @@ def mismatch(ours: pa.Table, theirs: pa.Table, kernel: Kernel) -> str:
 
 def _fields(columns: Sequence[Column]) -> list[tuple[str, pa.DataType]]:
     """As the peers write them: times are texts."""
-    return [(each.name, _READ.get(each.type, pa.string())) for each in columns]
+    return [(column.name, _READ.get(column.type, pa.string())) for column in columns]
 
 
 def _read(files: Sequence[Path], schema: pa.Schema) -> pa.Table:
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     block = pj.ReadOptions(block_size=64 << 20)
     found = [
-        pj.read_json(str(each), block, options).select(schema.names)
-        for each in files
-        if each.stat().st_size
+        pj.read_json(str(file), block, options).select(schema.names)
+        for file in files
+        if file.stat().st_size
     ]
     return pa.concat_tables([schema.empty_table(), *found])
 

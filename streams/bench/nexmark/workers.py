@@ -117,7 +117,7 @@ def contents(task: Task) -> pa.Table:
     """The rows c0 .. cn of the view after `run`, with `diff`, their multiplicity."""
     files = [task.directory / f"result{number}.arrow" for number in range(task.workers)]
     return pa.concat_tables(
-        pa.ipc.open_file(pa.memory_map(str(each))).read_all() for each in files
+        pa.ipc.open_file(pa.memory_map(str(file))).read_all() for file in files
     )
 
 
@@ -202,13 +202,13 @@ class Worker:
         self._keep(emitted)
         exchange, others = next(self.exchanges), set(range(self.task.workers)) - {self.number}
         for other in others:
-            packets = [each for each in emitted.packets if each.bucket == other]
+            packets = [packet for packet in emitted.packets if packet.bucket == other]
             file = self._file(exchange, self.number, other)
             self._timed("exchange", partial(_send, file, packets))
         began = time.perf_counter()
         self.barrier.wait(PATIENCE_S)
         self.waited += time.perf_counter() - began
-        found = [each for each in emitted.packets if each.bucket == self.number]
+        found = [packet for packet in emitted.packets if packet.bucket == self.number]
         for other in others:
             file = self._file(exchange, other, self.number)
             found += self._timed("exchange", partial(_receive, file))
@@ -304,13 +304,13 @@ def _send(file: Path, packets: Sequence[Packet]) -> None:
 
 
 def _receive(file: Path) -> list[Packet]:
-    found, data = [], pa.py_buffer(file.read_bytes())
+    packets, data = [], pa.py_buffer(file.read_bytes())
     at = 0
     while at < data.size:
         size = int.from_bytes(data.slice(at, 8).to_pybytes(), "little")
         message = unpack(data.slice(at + 8, size))
         head, table = message.head, message.table.replace_schema_metadata()
-        found.append(Packet(head.bucket, head.level, head.node, head.port, table))
+        packets.append(Packet(head.bucket, head.level, head.node, head.port, table))
         at += 8 + size
     file.unlink()
-    return found
+    return packets

@@ -24,12 +24,12 @@ _ROUNDS = 5
 
 def sql(console: Console, most: int, page: Path | None) -> Outcome:
     """Survey the catalogue, at most so many calls of an overload; write the page, if asked."""
-    found = catalogue(Kernel())
+    signatures = catalogue(Kernel())
     bar = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*bar, TimeElapsedColumn(), console=console, transient=True) as progress:
-        names = {(each.family, each.name) for each in found}
+        names = {(signature.family, signature.name) for signature in signatures}
         task = progress.add_task("functions", total=len(names))
-        tallies = survey(found, most, lambda: progress.advance(task))
+        tallies = survey(signatures, most, lambda: progress.advance(task))
     console.print(_by_family(tallies))
     console.print(_by_reason(tallies))
     for tally in tallies.values():
@@ -52,8 +52,8 @@ def compile_times() -> tuple[Figure, ...]:
             compile_view(query(number), relations)
             rounds.append((time.process_time() - began) * 1000)
         spent[number] = median(rounds)
-    each = [at_most(f"compile_q{n}_ms", ms, "ms", COMPILE_MS) for n, ms in spent.items()]
-    return (*each, at_most("compile_slowest_ms", max(spent.values()), "ms", COMPILE_MS))
+    figures = [at_most(f"compile_q{n}_ms", ms, "ms", COMPILE_MS) for n, ms in spent.items()]
+    return (*figures, at_most("compile_slowest_ms", max(spent.values()), "ms", COMPILE_MS))
 
 
 def _by_family(tallies: Tallies) -> Table:

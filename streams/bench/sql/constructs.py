@@ -62,12 +62,12 @@ class Refused:
 def construct(message: str) -> str:
     """What a refusal names, without the names of this survey's columns."""
     text = message.removesuffix(_SUFFIX)
-    found = _COLUMN.fullmatch(text)
-    if found is None:
+    match = _COLUMN.fullmatch(text)
+    if match is None:
         return text
-    if _EMPTY.fullmatch(found[1]):
+    if _EMPTY.fullmatch(match[1]):
         return "a column of a struct without members"
-    kind = next((each for each in NOT_CARRIED if contains(found[1], each)), found[1])
+    kind = next((each for each in NOT_CARRIED if contains(match[1], each)), match[1])
     return f"a column of type {kind}"
 
 

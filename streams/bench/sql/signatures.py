@@ -86,7 +86,10 @@ def _family(name: str, kind: str, parameters: Sequence[str | None], tags: Sequen
 
 
 def _family_of_type(parameters: Sequence[str | None]) -> str:
-    first = next((each for each in parameters if each and each != "VARCHAR"), "VARCHAR")
+    first = next(
+        (parameter for parameter in parameters if parameter and parameter != "VARCHAR"),
+        "VARCHAR",
+    )
     if any(word in first for word in ("DATE", "TIME", "INTERVAL")):
         return "temporal"
     if any(word in first for word in ("[", "STRUCT", "TUPLE", "MAP", "UNION")):

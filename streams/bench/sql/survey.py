@@ -65,7 +65,7 @@ def catalogue(kernel: Kernel) -> list[Signature]:
 def survey(found: Sequence[Signature], most: int, tick: Callable[[], None]) -> Tallies:
     """What becomes of at most so many calls of each overload; `tick` is called after each."""
     every: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    aggregates = {each.name for each in found if each.kind == "aggregate"}
+    aggregates = {signature.name for signature in found if signature.kind == "aggregate"}
     for signature in found:
         every[signature.family, signature.name] += list(calls(signature))[:most]
     tallies = {}

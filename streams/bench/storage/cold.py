@@ -90,7 +90,7 @@ def made(rig: Rig, client: Client, count: int) -> Iterator[int]:
     ):
         for first in range(0, count, LOT):
             outcomes = shards.submit([(OLD, each) for each in lot(client, first)])
-            if not all(isinstance(each, Appended) for each in outcomes):
+            if not all(isinstance(outcome, Appended) for outcome in outcomes):
                 raise Determinate(f"appends from {first} on: expected all to count")
             done = first + LOT
             is_due = done % min(ROUND, count // 3) == 0 and done < count

@@ -111,8 +111,8 @@ def listen(rig: Rig) -> Outcome:
     with rig.client() as writer, rig.client() as reader:
         read, write = opened(writer, "listened")
         options = Options(snapshot=False, until=Timestamp(WARM_UP + count))
-        told = reader.storage.subscribe_at(read, options)
-        ear = threading.Thread(target=hear, args=(told, heard), daemon=True)
+        subscription = reader.storage.subscribe_at(read, options)
+        ear = threading.Thread(target=hear, args=(subscription, heard), daemon=True)
         ear.start()
         with rig.bar("appending and listening", count) as step:
             for number in range(WARM_UP + count):

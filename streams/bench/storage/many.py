@@ -126,14 +126,16 @@ def made(rig: Rig, ids: list[CollectionId]) -> None:
 
 def make(client: Client, ids: list[CollectionId]) -> None:
     """Collections, each in a group of its own, with some appends behind it."""
-    names = [names_of(NAMESPACE, each) for each in ids]
-    logs = [TopicSpec(each.log, 1, TopicKind.LOG) for each in names]
-    data = [TopicSpec(each.data, DATA_PARTITIONS, TopicKind.DATA) for each in names]
+    names = [names_of(NAMESPACE, collection) for collection in ids]
+    logs = [TopicSpec(name.log, 1, TopicKind.LOG) for name in names]
+    data = [TopicSpec(name.data, DATA_PARTITIONS, TopicKind.DATA) for name in names]
     client.broker.topics.create(logs + data)
     client.shards.open(*ids)
-    client.shards.submit([(each, created(each)) for each in ids])
+    client.shards.submit([(collection, created(collection)) for collection in ids])
     times = range(EVENTS - 1)
-    client.shards.submit([(each, appended(client, each, t)) for t in times for each in ids])
+    client.shards.submit(
+        [(collection, appended(client, collection, t)) for t in times for collection in ids]
+    )
 
 
 def created(id_: CollectionId) -> Body:
@@ -177,9 +179,9 @@ def followed(rig: Rig, ids: list[CollectionId]) -> Followed:
     with rig.client() as client:
         client.shards.open(*ids)
         ready = start.ready()
-        for each in ids:
-            if client.shards.state(each).upper != frontier(EVENTS - 1):
-                raise Determinate(f"collection {each} was not read to its end")
+        for collection in ids:
+            if client.shards.state(collection).upper != frontier(EVENTS - 1):
+                raise Determinate(f"collection {collection} was not read to its end")
         gc.collect()
         rested = idle(rig, ready)
         return Followed(rested, broker_used(rested), used(os.getpid(), rested.percent))

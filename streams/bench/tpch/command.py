@@ -93,8 +93,8 @@ def costs(pairs: Sequence[Pair], scale: float) -> Table:
         result.add_column(name, justify="right")
     for name in (f"change p50\n<= {CHANGE_MS:,g}", "p99", f"at {SMALLER}x\n<= {GROWTH:g}"):
         result.add_column(name, justify="right")
-    for each in pairs:
-        query, ratios = each.large, each.large.ratios
+    for pair in pairs:
+        query, ratios = pair.large, pair.large.ratios
         middle, most = query.change(0.5), query.change(0.99)
         result.add_row(
             str(query.number),
@@ -103,7 +103,7 @@ def costs(pairs: Sequence[Pair], scale: float) -> Table:
             _judged(f"{ratios.wall:.1f} / {ratios.cpu:.1f}", ok=ratios.wall <= HYDRATION),
             _judged(_both(middle), ok=middle.wall <= CHANGE_MS),
             _both(most),
-            _judged(f"{each.growth:.2f}", ok=each.growth <= GROWTH),
+            _judged(f"{pair.growth:.2f}", ok=pair.growth <= GROWTH),
         )
     return result
 
@@ -111,8 +111,8 @@ def costs(pairs: Sequence[Pair], scale: float) -> Table:
 def stages(pairs: Sequence[Pair]) -> Table:
     """The two operators of each query that take most, as EXPLAIN numbers them."""
     result = Table("q", "hydration", "changes", title="which operators dominate")
-    for each in pairs:
-        result.add_row(str(each.large.number), *map(_largest, each.large.stages))
+    for pair in pairs:
+        result.add_row(str(pair.large.number), *map(_largest, pair.large.stages))
     return result
 
 
@@ -132,10 +132,10 @@ def _largest(shares: Mapping[str, float]) -> str:
 def outcome(pairs: Sequence[Pair]) -> Outcome:
     """The figures of every query, and the worst of them all."""
     figures: list[Figure] = []
-    for each in pairs:
-        figures += _figures(each)
-    within = sum(each.large.ratios.wall <= HYDRATION for each in pairs)
-    worst = max(each.large.change(0.5).wall for each in pairs)
+    for pair in pairs:
+        figures += _figures(pair)
+    within = sum(pair.large.ratios.wall <= HYDRATION for pair in pairs)
+    worst = max(pair.large.change(0.5).wall for pair in pairs)
     figures += [
         Figure(
             "tpch_hydrations_within_target",
@@ -146,12 +146,12 @@ def outcome(pairs: Sequence[Pair]) -> Outcome:
             len(pairs),
         ),
         at_most("tpch_change_ms_p50", worst, "ms", CHANGE_MS),
-        at_most("tpch_change_growth", max(each.growth for each in pairs), "x", GROWTH),
+        at_most("tpch_change_growth", max(pair.growth for pair in pairs), "x", GROWTH),
     ]
     shares = {
-        f"q{each.large.number} {phase}": part
-        for each in pairs
-        for phase, part in zip(("hydration", "changes"), each.large.stages, strict=True)
+        f"q{pair.large.number} {phase}": part
+        for pair in pairs
+        for phase, part in zip(("hydration", "changes"), pair.large.stages, strict=True)
     }
     return Outcome("tpch", tuple(figures), shares, NOTE, "shares of the work")
 

@@ -102,9 +102,9 @@ def changes(
     if refreshed:
         parts.append(_refreshed(tables["orders"], {name: tables[name] for name in refreshed}))
     rng = np.random.default_rng(seed)
-    rows = sum(each.rows for each in parts)
-    orders = [rng.permutation(each.units) for each in parts]
-    shares = [max(2, round(size * each.units / rows)) for each in parts]
+    rows = sum(part.rows for part in parts)
+    orders = [rng.permutation(part.units) for part in parts]
+    shares = [max(2, round(size * part.units / rows)) for part in parts]
     batches = min(len(o) // share for o, share in zip(orders, shares, strict=True))
     for batch in range(batches):
         made: dict[str, pa.Table] = {}

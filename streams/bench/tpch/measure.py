@@ -70,8 +70,8 @@ class Query:
 
     def change(self, share: float) -> Spent:
         """A percentile of the changes' times."""
-        wall = percentile([each.wall for each in self.changes], share)
-        return Spent(wall, percentile([each.cpu for each in self.changes], share))
+        wall = percentile([change.wall for change in self.changes], share)
+        return Spent(wall, percentile([change.cpu for change in self.changes], share))
 
 
 @dataclass(slots=True)
@@ -135,7 +135,7 @@ def _hydrated(
 
 
 def _middle(rounds: Sequence[Spent]) -> Spent:
-    return Spent(median(each.wall for each in rounds), median(each.cpu for each in rounds))
+    return Spent(median(spent.wall for spent in rounds), median(spent.cpu for spent in rounds))
 
 
 def _answered(text: str, tables: Tables) -> Spent:
@@ -164,7 +164,7 @@ def _stepped(local: LocalDataflow, interval: Interval, updates: Tables) -> tuple
     with _timed() as spent:
         outputs, errors = local.step(interval, imports)
     assert not errors, "no row of TPC-H fails"
-    return spent[0], sum(each.num_rows for each in outputs)
+    return spent[0], sum(output.num_rows for output in outputs)
 
 
 _MORE = ["_time", "_diff"]
