@@ -193,7 +193,11 @@ class Collector:
             for partition, offset in reached.items()
             if partition in found.position
         }
-        moved = {n: each for n, each in positions.items() if (found.noted or {}).get(n) != each}
+        moved = {
+            n: position
+            for n, position in positions.items()
+            if (found.noted or {}).get(n) != position
+        }
         if not moved:
             return
         try:
@@ -209,8 +213,8 @@ class Collector:
         """Write tombstones for known chunks that the state does not name."""
         state = self.shards.group_state(group)
         named = {chunk.key for chunk in state.chunks()}
-        known = {**found.alive, **{chunk.key: chunk for chunk in superseded}}
-        garbage = [known[key] for key in known.keys() - named if is_below(known[key], state)]
+        chunks = {**found.alive, **{chunk.key: chunk for chunk in superseded}}
+        garbage = [chunks[key] for key in chunks.keys() - named if is_below(chunks[key], state)]
         garbage.sort(key=lambda chunk: (chunk.partition, chunk.offset))
         if garbage:
             self.shards.chunks.forget(self.shards.names(group).data, garbage)

@@ -48,7 +48,7 @@ def sight_of(last: Sight | None, state: State, now_ms: int) -> Sight:
         return last
     known = {} if last is None else last.overdue_ms
     since = min(state.appended_ms, now_ms) - state.clock_ms
-    overdue = {each: known.get(each, since + each) for each in expiries(state)}
+    overdue = {expiry: known.get(expiry, since + expiry) for expiry in expiries(state)}
     return Sight(state.upto, now_ms, overdue)
 
 
@@ -57,9 +57,9 @@ def expiries(state: State) -> frozenset[int]:
     if state.next_expiry_ms is None:
         return frozenset()
     leases = {
-        each.expires_ms
+        capability.expires_ms
         for collection in state.collections.live.values()
-        for each in collection.capabilities.values()
-        if each.expires_ms is not None
+        for capability in collection.capabilities.values()
+        if capability.expires_ms is not None
     }
-    return frozenset(leases.union(each.expires_ms for each in state.stages.values()))
+    return frozenset(leases.union(stage.expires_ms for stage in state.stages.values()))

@@ -125,7 +125,7 @@ def whole(collection: CollectionState) -> tuple[Merge, ...]:
 
 def stretches(collection: CollectionState) -> list[list[Batch]]:
     """Return the batches below upper in order of time, cut at gaps."""
-    below = [each for each in collection.batches if each.upper.precedes(collection.upper)]
+    below = [batch for batch in collection.batches if batch.upper.precedes(collection.upper)]
     return contiguous(sorted(below, key=attrgetter("lower", "offset", "part")))
 
 

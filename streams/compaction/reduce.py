@@ -62,8 +62,8 @@ def together(parts: Sequence[Part], schema: pa.Schema, kernel: Kernel) -> Part:
     if len(parts) == 1:
         return parts[0]
     return Part(
-        consolidate(flatten([each.updates for each in parts], schema), kernel),
-        consolidate(flatten([each.errors for each in parts], ERRORS), kernel),
+        consolidate(flatten([part.updates for part in parts], schema), kernel),
+        consolidate(flatten([part.errors for part in parts], ERRORS), kernel),
     )
 
 

@@ -52,4 +52,4 @@ def is_remembered(directory: Directory, group: str, state: State) -> bool:
     """Whether the registry has each id of the group as given to this log, or as retired."""
     here = Entry(group, directory.shards.identity(group) or "")
     entries = directory.all_registered(state.collections)
-    return all(each is not None and (each.is_retired or each == here) for each in entries)
+    return all(entry is not None and (entry.is_retired or entry == here) for entry in entries)

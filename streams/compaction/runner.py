@@ -139,8 +139,8 @@ class Compaction:
 
         Errors: InvalidUsage if a selected collection is in no open group.
         """
-        for each in sorted(wish.collections or ()):
-            self.shards.group_of(each)
+        for collection in sorted(wish.collections or ()):
+            self.shards.group_of(collection)
         done = Round()
         self._attempt(done, "read policies", partial(self._move_holds, wish, done))
         duties = [self._merge, self._tidy]
@@ -179,7 +179,9 @@ class Compaction:
         if followed is None or followed.failure is not None:
             return {}
         states = followed.state.collections
-        return {id_: each for id_, each in states.items() if not each.is_dropped}
+        return {
+            id_: collection for id_, collection in states.items() if not collection.is_dropped
+        }
 
     def _states(self, wish: Wish) -> list[tuple[str, CollectionState]]:
         return [
@@ -219,8 +221,8 @@ class Compaction:
             return None
         by = sorted(
             name
-            for name, each in state.capabilities.items()
-            if each.right is Right.READ and each.frontier.strictly_precedes(wished)
+            for name, capability in state.capabilities.items()
+            if capability.right is Right.READ and capability.frontier.strictly_precedes(wished)
         )
         others = tuple(name for name in by if name != self.hold_of(state.id))
         return Held(state.id, state.since, wished, others) if others else None

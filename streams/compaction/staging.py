@@ -84,7 +84,7 @@ def stage(
     """
     group = shards.group_of(collection)
     found = [shards.submit([(group, body)])[0] for body in stages(name, refs)]
-    return next((each for each in found if not is_staged(each)), found[0])
+    return next((outcome for outcome in found if not is_staged(outcome)), found[0])
 
 
 def stages(name: str, refs: tuple[ChunkRef, ...]) -> Iterator[Stage]:
