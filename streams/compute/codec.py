@@ -181,7 +181,9 @@ def _description_fields(description: DataflowDescription) -> Record:
         "name": description.name,
         "group": description.group,
         "plan": description.plan,
-        "columns": [{"name": each.name, "type": each.type} for each in description.columns],
+        "columns": [
+            {"name": column.name, "type": column.type} for column in description.columns
+        ],
         "imports": [
             {"collection": each.collection, "group": each.group, "hold": each.hold}
             for each in description.imports
@@ -263,4 +265,4 @@ def _elements(frontier: Antichain | None) -> list[int] | None:
 def _antichain(elements: list[int]) -> Antichain:
     if len(elements) > 1:
         raise Corrupt(f"frontier: expected one time at most, got {len(elements)}")
-    return Antichain(tuple(Timestamp(each) for each in elements))
+    return Antichain(tuple(Timestamp(element) for element in elements))

@@ -101,14 +101,14 @@ class Controller:
         """Begin: run exactly these dataflows, and report the end of those in `dropping`."""
         with self._lock:
             self._history = [self._settings]
-            for each in dataflows:
-                self._history += [CreateDataflow(each), Schedule(each.export)]
+            for dataflow in dataflows:
+                self._history += [CreateDataflow(dataflow), Schedule(dataflow.export)]
             self._history += [InitializationComplete(), AllowWrites()]
             self._live = live(self._history)
             self._begin(self._history)
             self._reduced_to = len(self._history)
             if dropping:
-                self._write([AllowCompaction(each, EMPTY) for each in dropping])
+                self._write([AllowCompaction(collection, EMPTY) for collection in dropping])
 
     def create(self, dataflow: DataflowDescription) -> None:
         """Maintain one more dataflow; durable on return. Idempotent.
@@ -188,11 +188,11 @@ class Controller:
     def _begin_reduced(self) -> None:
         # A drop that no replica has confirmed yet would be lost with the old history.
         awaited = [
-            each
-            for each in self._history
-            if isinstance(each, AllowCompaction)
-            and each.frontier.is_empty
-            and each.id not in self._observed.dropped
+            compaction
+            for compaction in self._history
+            if isinstance(compaction, AllowCompaction)
+            and compaction.frontier.is_empty
+            and compaction.id not in self._observed.dropped
         ]
         reduced = list(reduce(self._history))
         try:
@@ -216,11 +216,11 @@ class Controller:
 def last_hello(logs: Logs, commands: Topic) -> Offset | None:
     """Return the offset of the newest iteration on the topic; None if there is none."""
     low, end = logs.bounds(commands)
-    found: Offset | None = None
+    offset: Offset | None = None
     tail = logs.tail({commands: low})
     for entry in records_until(logs, tail, commands, (low, end)):
         with suppress(Corrupt):  # replicas skip it too, and report it
             if isinstance(decode_command(entry.value).command, Hello):
-                found = entry.offset
+                offset = entry.offset
     tail.close()
-    return found
+    return offset

@@ -80,4 +80,4 @@ class DataflowDescription:
     @property
     def holds(self) -> Mapping[CollectionId, CapabilityId]:
         """Return the read capability on each import."""
-        return {each.collection: each.hold for each in self.imports}
+        return {description.collection: description.hold for description in self.imports}

@@ -59,7 +59,7 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
                 last[type(command)] = command
             case _:
                 assert_never(command)
-    dropped = {key for key, each in compactions.items() if each.frontier.is_empty}
+    dropped = {key for key, compaction in compactions.items() if compaction.frontier.is_empty}
     live = dataflows.keys() - dropped
     return (
         *((instance,) if instance is not None else ()),
@@ -73,8 +73,10 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
 def live(history: Sequence[Command]) -> dict[CollectionId, DataflowDescription]:
     """Return the dataflows that run after a history. Errors: as `reduce`."""
     commands = reduce(history)
-    created = (each.description for each in commands if isinstance(each, CreateDataflow))
-    return {each.export: each for each in created}
+    created = (
+        command.description for command in commands if isinstance(command, CreateDataflow)
+    )
+    return {description.export: description for description in created}
 
 
 def is_long(history: Sequence[Command], reduced_to: int) -> bool:

@@ -189,7 +189,9 @@ class Session:
             return session, ()
         if not frontier.is_empty:
             return session, (Compact(key, frontier),) if key in self.running else ()
-        running = {each: what for each, what in self.running.items() if each != key}
+        running = {
+            collection: what for collection, what in self.running.items() if collection != key
+        }
         return replace(session, running=running), (Drop(key, silent=False),)
 
     def _reconcile(self) -> tuple["Session", tuple[Action, ...]]:
@@ -198,11 +200,11 @@ class Session:
         kept = tuple(key for key, each in self.running.items() if wanted.get(key) == each)
         gone = [key for key in self.running if key not in kept]
         new = [each for key, each in wanted.items() if key not in kept]
-        asked = sorted(dropped_now - set(gone))
+        collections = sorted(dropped_now - set(gone))
         actions: tuple[Action, ...] = (
             *(Drop(key, silent=key not in dropped_now) for key in gone),
-            *(Drop(key, silent=False) for key in asked),
-            *(Create(each) for each in new),
+            *(Drop(key, silent=False) for key in collections),
+            *(Create(description) for description in new),
             *(
                 Compact(key, frontier)
                 for key, frontier in self.compactions.items()

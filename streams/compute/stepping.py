@@ -137,15 +137,15 @@ def next_step(
 
     Units: `budget` is in bytes of import batches to read; None reads all there is.
     """
-    target = meet_all(each.upper for each in inputs)
+    target = meet_all(source.upper for source in inputs)
     if in_flight or own.is_empty:
         return Wait()
-    before, since = hold_at(own).time, _join_all(each.since for each in inputs)
+    before, since = hold_at(own).time, _join_all(source.since for source in inputs)
     if not _readable(since, before):
         return Overtaken(before, since)
     if not own.strictly_precedes(target):
-        return Wait(tuple(each.collection for each in inputs if each.upper == target))
-    news = [b for each in inputs for b in each.batches if _has_news(b, own, target)]
+        return Wait(tuple(source.collection for source in inputs if source.upper == target))
+    news = [b for source in inputs for b in source.batches if _has_news(b, own, target)]
     if not news and not scheduled.strictly_precedes(target):
         return Idle(own, target)
     end = _END if target.is_empty else target  # every change has a time
@@ -154,7 +154,7 @@ def next_step(
 
 def can_hydrate(as_of: Timestamp, inputs: Iterable[Input]) -> bool:
     """Whether every import is final at `as_of`, so that the snapshot can be read."""
-    return not any(each.upper.less_equal(as_of) for each in inputs)
+    return not any(source.upper.less_equal(as_of) for source in inputs)
 
 
 def clip(step: Step | Idle, shard_upper: Antichain) -> tuple[Antichain, Antichain] | None:
@@ -255,6 +255,6 @@ def _within_budget(
 
 def _join_all(sinces: Iterable[Antichain]) -> Antichain:
     result = frontier(MINIMUM_TIME)
-    for each in sinces:
-        result = result.join(each)
+    for since in sinces:
+        result = result.join(since)
     return result
