@@ -73,8 +73,8 @@ def verify(
     on, and from nowhere else.
     """
     for name, (query, history) in views.items():
-        since = max([history.since, *(each.since for each in inputs)])
-        upper = min([history.upper, *(each.upper for each in inputs)])
+        since = max([history.since, *(history.since for history in inputs)])
+        upper = min([history.upper, *(history.upper for history in inputs)])
         moments = changes([history, *inputs])
         for time in spread(Timestamp(since), Timestamp(upper), moments, times_per_view):
             yield _compare(name, query, history, inputs, kernel, Timestamp(time))
@@ -82,7 +82,7 @@ def verify(
 
 def changes(histories: Sequence[History]) -> list[int]:
     """The times at which any of the collections changed, ascending."""
-    times = [pc.unique(each.updates.column("time")) for each in histories]
+    times = [pc.unique(history.updates.column("time")) for history in histories]
     found: list[int] = pc.unique(pa.concat_arrays(times)).sort().to_pylist()
     return found
 
@@ -108,7 +108,7 @@ def _compare(
     kernel: Kernel,
     time: Timestamp,
 ) -> Verdict:
-    tables = {each.name: contents(each, time, kernel) for each in inputs}
+    tables = {history.name: contents(history, time, kernel) for history in inputs}
     expected = kernel.query(query, **tables)
     actual = contents(history, time, kernel)
     differing = kernel.query(

@@ -102,8 +102,10 @@ def _frontiers(collections: Sequence[Followed]) -> RenderableType:
     table = Table(expand=True, box=None, header_style="dim")
     for title in ("collection", "id", "since", "upper", "updates read"):
         table.add_column(title, justify="left" if title == "collection" else "right")
-    for each in collections:
-        name = each.title or each.collection
-        read = "" if each.contents is None else f"{each.rows:,}"
-        table.add_row(name, each.collection, str(each.since), str(each.upper), read)
+    for collection in collections:
+        name = collection.title or collection.collection
+        read = "" if collection.contents is None else f"{collection.rows:,}"
+        table.add_row(
+            name, collection.collection, str(collection.since), str(collection.upper), read
+        )
     return Panel(table, title="Frontiers", title_align="left")

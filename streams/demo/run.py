@@ -309,7 +309,7 @@ class Show:
                 if errors:
                     problems.append(f"{view.name}: {errors} error rows")
                 checked = {view.name: (view.query, history)}
-                needed = [each for each in inputs if each.name in view.reads]
+                needed = [history for history in inputs if history.name in view.reads]
                 needed += [self._history(n)[0] for n in view.reads if n not in feeds.TOPICS]
                 for verdict in verify(checked, needed, self.kernel, self.choices.times):
                     verdicts.append(verdict)
@@ -341,8 +341,9 @@ class Show:
             ).to_pylist()
         }
         return [
-            f"{each.name}: {each.updates.num_rows} rows, {published.get(each.name, 0)} messages"
-            for each in sources
-            if each.name != "plane_state"
-            and each.updates.num_rows != published.get(each.name, 0)
+            f"{source.name}: {source.updates.num_rows} rows, "
+            f"{published.get(source.name, 0)} messages"
+            for source in sources
+            if source.name != "plane_state"
+            and source.updates.num_rows != published.get(source.name, 0)
         ]
