@@ -139,8 +139,8 @@ def all_stored(results: Sequence[Stored]) -> tuple[Offset, ...]:
 
     Errors: Determinate if none was stored, else Indeterminate, with the first failure as cause.
     """
-    offsets = tuple(each for each in results if isinstance(each, int))
-    failed = [each for each in results if not isinstance(each, int)]
+    offsets = tuple(result for result in results if isinstance(result, int))
+    failed = [result for result in results if not isinstance(result, int)]
     if not failed:
         return offsets
     if not offsets and all(isinstance(each, Determinate) for each in failed):

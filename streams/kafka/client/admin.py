@@ -129,10 +129,10 @@ class KafkaTopics:
     def grow(self, topic: Topic, partitions: int) -> None:
         """Add missing partitions and wait until they are visible; others may do so too."""
         with self._lock:
-            found = self.describe(topic)
-            if found is None:
+            info = self.describe(topic)
+            if info is None:
                 raise Determinate(f"topic {topic} does not exist")
-            if found.partitions >= partitions:
+            if info.partitions >= partitions:
                 return
             wanted = [NewPartitions(topic, partitions)]
             for answer in self._admin.create_partitions(wanted, **_REQUEST).values():
@@ -173,12 +173,14 @@ class KafkaTopics:
             return infos
         for name, answer in self._described(topics).items():
             try:
-                found = self._answer(answer)
+                description = self._answer(answer)
             except KafkaException as error:
                 if cause_of(error).code() in GONE:
                     continue
                 raise read_fault(f"describe topic {name}", error) from error
-            infos[Topic(name)] = TopicInfo(str(found.topic_id), len(found.partitions))
+            infos[Topic(name)] = TopicInfo(
+                str(description.topic_id), len(description.partitions)
+            )
         return infos
 
     @_renewing
@@ -196,7 +198,9 @@ class KafkaTopics:
         for name, answer in self._described(topics).items():
             try:
                 partitions = self._answer(answer).partitions
-                found[Topic(name)] = all(each.leader is not None for each in partitions)
+                found[Topic(name)] = all(
+                    partition.leader is not None for partition in partitions
+                )
             except KafkaException as error:
                 code = cause_of(error).code()
                 if code == KafkaError.LEADER_NOT_AVAILABLE:
@@ -286,14 +290,14 @@ class KafkaTopics:
                 partitions = self._answer(answers[name]).partitions
             except KafkaException as error:
                 raise read_fault(f"describe topic {name}", error) from error
-            copies = min((len(each.replicas) for each in partitions), default=0)
+            copies = min((len(partition.replicas) for partition in partitions), default=0)
             found[name] = Found(len(partitions), copies, settings[name])
         return found
 
     def _settings(self, topics: Iterable[Topic]) -> Mapping[str, Mapping[str, str]]:
-        asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+        resources = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
         answers: Mapping[ConfigResource, Future[Mapping[str, ConfigEntry]]]
-        answers = self._admin.describe_configs(asked, request_timeout=ANSWER_TIMEOUT_S)
+        answers = self._admin.describe_configs(resources, request_timeout=ANSWER_TIMEOUT_S)
         try:
             return {
                 resource.name: {

@@ -87,7 +87,7 @@ class KafkaChunks:
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Write the bodies of many topics with one flush."""
         count = self._readers["read_uncommitted"].count
-        partitions = [uuid.uuid4().int % count(each.topic) for each in wanted]
+        partitions = [uuid.uuid4().int % count(write.topic) for write in wanted]
         missing = [(n, i) for n, each in enumerate(wanted) for i in range(len(each.bodies))]
         refs: dict[tuple[int, int], ChunkRef] = {}
         while missing:
@@ -264,7 +264,7 @@ class _Reader:
             for _ in range(_READERS):
                 stack.enter_context(self._turns)
             with self._lock:
-                consumers = [each.consumer for each in self._free]
+                consumers = [client.consumer for client in self._free]
                 for consumer in (*consumers, *filter(None, [self._asking])):
                     consumer.close()
                 self._free, self._asking = [], None

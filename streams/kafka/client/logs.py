@@ -75,10 +75,10 @@ class KafkaLogs:
         return {topic: (lows[topic], highs[topic]) for topic in topics}
 
     def _offsets(self, topics: Sequence[Topic], which: OffsetSpec) -> Mapping[Topic, Offset]:
-        asked = {TopicPartition(topic, 0): which for topic in topics}
+        specs = {TopicPartition(topic, 0): which for topic in topics}
 
         def ask() -> Mapping[Topic, Offset]:
-            answers = self._admin.list_offsets(asked, request_timeout=clients.ANSWER_TIMEOUT_S)
+            answers = self._admin.list_offsets(specs, request_timeout=clients.ANSWER_TIMEOUT_S)
             return {
                 Topic(place.topic): Offset(answer.result().offset)
                 for place, answer in answers.items()

@@ -94,8 +94,8 @@ class Lookout:
             self._silent_since = self._silent_since or began
         else:
             self._silent_since = None
-            asked = followed if at_all else followed & {one}
-            unseen = frozenset(each for each in asked if _is_gone(there, each))
+            topics = followed if at_all else followed & {one}
+            unseen = frozenset(topic for topic in topics if _is_gone(there, topic))
             gone = [topic for topic in unseen & before if self._is_gone_by_name(topic)]
             self._unseen = unseen
         self._plan(began, at_all=at_all)

@@ -37,14 +37,18 @@ class KafkaPositions:
         """Return the saved positions of a topic's partitions. Errors: Determinate."""
         asked = [TopicPartition(topic, number) for number in range(partitions)]
         found = self._client.committed(asked, f"positions in {topic}")
-        noted = {each.partition: position_of(each) for each in found if each.error is None}
-        return {number: each for number, each in noted.items() if each is not None}
+        noted = {
+            partition.partition: position_of(partition)
+            for partition in found
+            if partition.error is None
+        }
+        return {number: position for number, position in noted.items() if position is not None}
 
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
         """Save positions. Errors: Determinate."""
         offsets = [
-            TopicPartition(topic, number, each.offset, metadata=str(each.since_ms))
-            for number, each in positions.items()
+            TopicPartition(topic, number, position.offset, metadata=str(position.since_ms))
+            for number, position in positions.items()
         ]
         self._client.commit(offsets, f"positions in {topic}")
 
@@ -70,8 +74,8 @@ class KafkaMarks:
 
     def load(self, topic: Topic) -> Mark | None:
         """Return the newest mark of a topic. Errors: Determinate."""
-        (found,) = self._client.committed([TopicPartition(topic, 0)], f"mark in {topic}")
-        return None if found.error is not None else mark_of(found)
+        (partition,) = self._client.committed([TopicPartition(topic, 0)], f"mark in {topic}")
+        return None if partition.error is not None else mark_of(partition)
 
     def save(self, topic: Topic, mark: Mark, *, is_waited_for: bool) -> None:
         """Replace a mark; without waiting it may be lost. Errors: Determinate."""
@@ -136,6 +140,6 @@ def mark_of(noted: TopicPartition) -> Mark | None:
     words = (noted.metadata or "").split()
     if noted.offset < 0 or len(words) != len(("hi", "starts")):
         return None
-    if not all(each.isdecimal() for each in words):
+    if not all(word.isdecimal() for word in words):
         return None
     return Mark(Offset(noted.offset), Offset(int(words[0])), int(words[1]))

@@ -135,7 +135,7 @@ class RawReader:
                 records = _records(messages, topic, partition, position)
                 position = max(position, behind(messages[-1]))
                 if position > hi:
-                    records = [each for each in records if (each.offset() or 0) < hi]
+                    records = [record for record in records if (record.offset() or 0) < hi]
                 batches.append(_columns(records, partition))
                 left -= len(records)
             elif time.monotonic() > deadline:
@@ -172,7 +172,9 @@ def _ends(admin: AdminClient, topic: Topic) -> dict[int, OffsetRange]:
     asked = admin.describe_topics(
         TopicCollection([topic]), request_timeout=clients.ANSWER_TIMEOUT_S
     )
-    partitions = [TopicPartition(topic, each.id) for each in asked[topic].result().partitions]
+    partitions = [
+        TopicPartition(topic, partition.id) for partition in asked[topic].result().partitions
+    ]
     lows = _offsets(admin, partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call] # the client leaves it untyped
     highs = _offsets(admin, partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call] # as above
     return {number: OffsetRange(lows[number], highs[number]) for number in sorted(lows)}
@@ -186,7 +188,10 @@ def _offsets(
         isolation_level=IsolationLevel.READ_COMMITTED,
         request_timeout=clients.ANSWER_TIMEOUT_S,
     )
-    return {each.partition: Offset(found.result().offset) for each, found in answers.items()}
+    return {
+        partition.partition: Offset(found.result().offset)
+        for partition, found in answers.items()
+    }
 
 
 def _records(
@@ -199,7 +204,7 @@ def _records(
     told = [each for each, error in zip(messages, errors, strict=True) if error is not None]
     for each in told:
         check(each, topic, partition, position)
-    return [each for each in messages if each.error() is None]
+    return [message for message in messages if message.error() is None]
 
 
 def behind(message: Message) -> int:

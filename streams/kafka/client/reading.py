@@ -19,11 +19,11 @@ def records_until(
     """
     position, end = bounds
     while position < end:
-        found = tail.poll(_WAIT_MS)
-        if not found and not tail.silent_ms():
+        entries = tail.poll(_WAIT_MS)
+        if not entries and not tail.silent_ms():
             with suppress(Unanswered):
                 if logs.is_bare(topic, position):
                     return
-        for entry in found:
+        for entry in entries:
             position = Offset(entry.offset + 1)
             yield entry

@@ -49,8 +49,16 @@ def records(
         )
         while ends is None or any(positions[each] < end for each, end in ends.items()):
             messages = consumer.consume(_AT_ONCE, _WAIT_S)
-            batch = [_record(each) for each in messages if _is_record(each, topic, positions)]
-            yield [each for each in batch if ends is None or each.offset < ends[each.partition]]
+            batch = [
+                _record(message)
+                for message in messages
+                if _is_record(message, topic, positions)
+            ]
+            yield [
+                record
+                for record in batch
+                if ends is None or record.offset < ends[record.partition]
+            ]
     except KafkaException as error:
         raise read_fault(f"read {topic}", error) from error
     finally:

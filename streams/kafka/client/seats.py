@@ -67,7 +67,7 @@ class Seats:
         self._logs: dict[Topic, Followed] = {}
         self._busy: set[Topic] = set()  # what the busy consumer reads, or is to take over
         self._idle_has_begun = False
-        self._moves: dict[Seat, list[tuple[Topic, Offset | None]]] = {each: [] for each in Seat}
+        self._moves: dict[Seat, list[tuple[Topic, Offset | None]]] = {seat: [] for seat in Seat}
 
     @property
     def topics(self) -> frozenset[Topic]:

@@ -68,7 +68,7 @@ class Sender:
         cause.
         """
         results = self.send_each(records)
-        sent = [each for each in results if isinstance(each, Delivered)]
+        sent = [result for result in results if isinstance(result, Delivered)]
         if len(sent) < len(results):
             raise _failure(results)
         return sent
@@ -228,7 +228,7 @@ def _has_grown(producer: Producer, record: Outgoing, cause: KafkaError) -> bool:
 
 def _failure(results: Sequence[Sent]) -> Determinate | Indeterminate:
     """Return the error for records of which some were not stored."""
-    failed = [each for each in results if not isinstance(each, Delivered)]
+    failed = [result for result in results if not isinstance(result, Delivered)]
     stored = len(results) - len(failed)
     certain = stored == 0 and all(isinstance(each, Determinate) for each in failed)
     text = str(failed[0]) if stored == 0 else f"{stored} of {len(results)} stored: {failed[0]}"

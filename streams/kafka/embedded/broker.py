@@ -172,8 +172,8 @@ class EmbeddedBroker:
         """Return the last ports if they are free, else new ones."""
         file = self._directory / "ports"
         text = file.read_text() if file.exists() else ""
-        known = re.fullmatch(r"(\d+) (\d+)\n", text)
-        port, controller_port = _free_ports(*(map(int, known.groups()) if known else (0, 0)))
+        match = re.fullmatch(r"(\d+) (\d+)\n", text)
+        port, controller_port = _free_ports(*(map(int, match.groups()) if match else (0, 0)))
         write_whole(file, f"{port} {controller_port}\n")
         return port, controller_port
 

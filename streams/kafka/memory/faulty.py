@@ -85,7 +85,7 @@ class FaultyLogs:
 
     def append_each(self, records: Records, stragglers_ms: int) -> tuple[Stored, ...]:
         """Append, or fail as planned, with the same fault for all logs."""
-        there = [each for each in records if each[0] not in self.unwritable]
+        there = [record for record in records if record[0] not in self.unwritable]
         try:
             offsets = iter(self.append(there) if there else ())
         except (Determinate, Indeterminate) as failure:
@@ -157,7 +157,7 @@ class FaultyChunks:
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Like `write`, one after the other: each may fail."""
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Return the bodies, unless silent."""
@@ -250,7 +250,7 @@ class _CutChunks:
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Like `write`, one after the other: each may fail."""
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         self._between()

@@ -197,7 +197,7 @@ class MemoryChunks:
 
     def write_all(self, wanted: Sequence[ChunkWrite]) -> list[tuple[ChunkRef, ...]]:
         """Append the bodies of each."""
-        return [self.write(*each) for each in wanted]
+        return [self.write(*write) for write in wanted]
 
     def fetch(self, topic: Topic, refs: Sequence[ChunkRef]) -> list[bytes]:
         """Return bodies by reference, checked as on a broker."""
@@ -212,11 +212,11 @@ class MemoryChunks:
     def _fetch(self, topic: Topic, ref: ChunkRef) -> ChunkRecord:
         if ref.partition >= len(self.store.topic(topic).partitions):
             raise Corrupt(f"chunk {topic}/{ref.partition}@{ref.offset} is missing")
-        found = self.store.partition(topic, ref.partition).since(ref.offset, ref.offset + 1)
+        records = self.store.partition(topic, ref.partition).since(ref.offset, ref.offset + 1)
         place = f"{topic}/{ref.partition}@{ref.offset}"
-        if not found:
+        if not records:
             raise Corrupt(f"chunk {place} is missing")
-        record = found[0]
+        record = records[0]
         if record.key != ref.key.encode():
             raise Corrupt(f"chunk {place}: expected key {ref.key}, found {record.key!r}")
         if record.value is None:

@@ -29,8 +29,8 @@ class MemoryRawReader:
         with self._store.changed:
             partitions = self._store.topic(topic).partitions
             return {
-                number: OffsetRange(Offset(each.low), Offset(each.end))
-                for number, each in enumerate(partitions)
+                number: OffsetRange(Offset(partition.low), Offset(partition.end))
+                for number, partition in enumerate(partitions)
             }
 
     def fetch(
@@ -45,10 +45,10 @@ class MemoryRawReader:
                 raise Truncated(topic, lo, f"partition {partition}: it begins at {held.low}")
             records = held.since(lo, hi)[:limit]
         columns = [
-            [each.key for each in records],
-            [each.value for each in records],
+            [record.key for record in records],
+            [record.value for record in records],
             [partition] * len(records),
-            [each.offset for each in records],
+            [record.offset for record in records],
         ]
         return pa.table(
             [
@@ -70,7 +70,9 @@ class MemoryPositions:
 
     def load(self, topic: Topic, partitions: int) -> dict[int, Position]:
         """Return the saved positions of a topic's partitions."""
-        return {n: each for n, each in self._noted.get(topic, {}).items() if n < partitions}
+        return {
+            n: position for n, position in self._noted.get(topic, {}).items() if n < partitions
+        }
 
     def save(self, topic: Topic, positions: Mapping[int, Position]) -> None:
         """Save positions."""
@@ -148,7 +150,9 @@ class MemoryTransactions:
         """Return the newest value of `key` in a partition; None if there is none."""
         with self._store.changed:
             records = self._store.partition(topic, partition).records
-            return next((each.value for each in reversed(records) if each.key == key), None)
+            return next(
+                (record.value for record in reversed(records) if record.key == key), None
+            )
 
     def close(self) -> None:
         """Do nothing."""

@@ -90,7 +90,9 @@ class Partition:
     def compact(self) -> None:
         """Keep the newest record of each key; a tombstone removes older ones and stays."""
         newest = {record.key: record.offset for record in self.records}
-        self.records = [each for each in self.records if newest[each.key] == each.offset]
+        self.records = [
+            record for record in self.records if newest[record.key] == record.offset
+        ]
 
 
 def _offset(record: Record) -> int:
@@ -132,7 +134,7 @@ class Store:
             return ("name: expected 1 to 249 letters, digits, dots, underscores and hyphens",)
         topic = self._topics.get(spec.name)
         if topic is None:
-            alike = [each for each in self._topics if are_one(each, spec.name)]
+            alike = [topic for topic in self._topics if are_one(topic, spec.name)]
             said = f"name: collides with existing topics: {', '.join(alike)}{ALIKE}"
             return [said] if alike else ()
         settings = settings_of(topic.spec.kind, SINGLE_BROKER)
