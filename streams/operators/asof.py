@@ -207,7 +207,7 @@ class _Work:
         codes = owner[:size] * most + ranks[:size]
         by_code = np.argsort(codes, kind="stable")
         ends = [owner[size:] * most + each for each in np.split(ranks[size:], 2)]
-        low, high = (np.searchsorted(codes[by_code], each) for each in ends)
+        low, high = (np.searchsorted(codes[by_code], end) for end in ends)
         counts = high - low
         for begin, end in join.portions(counts):
             here = counts[begin:end]

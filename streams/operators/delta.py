@@ -92,16 +92,16 @@ def _lookup(
         flatten(ports.get(port, []), arrow_schema(kinds))
         for port, kinds in zip(("stream", "arranged"), types, strict=True)
     )
-    asked = join.changed(rows, node.keys, keeper, kernel)
-    past = join.arranged(runs.get(ROWS, []), asked.hashes, types[1], keeper.keys, scope)
+    side = join.changed(rows, node.keys, keeper, kernel)
+    past = join.arranged(runs.get(ROWS, []), side.hashes, types[1], keeper.keys, scope)
     schema = arrow_schema(made)
-    met = join.matches(asked, past, kernel)
-    found = [join.pairs(asked, past, *match, schema) for match in met]
-    assert asked.times is not None, "updates have times"
-    latest = asked.times - 1 if node.strict else asked.times
+    met = join.matches(side, past, kernel)
+    found = [join.pairs(side, past, *match, schema) for match in met]
+    assert side.times is not None, "updates have times"
+    latest = side.times - 1 if node.strict else side.times
     if len(latest) and news.num_rows and int64(news.column("time")).min() <= latest.max():
         present = join.changed(news, keeper.keys, keeper, kernel)
-        found += _seen(asked, latest, present, schema, kernel)
+        found += _seen(side, latest, present, schema, kernel)
     return Stepped(flatten(found, schema))
 
 

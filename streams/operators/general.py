@@ -26,7 +26,7 @@ ROWS = "rows"
 
 def reads(aggregates: Sequence[Aggregate]) -> tuple[int, ...]:
     """The columns of the input that these aggregates read."""
-    return tuple(sorted({column for each in aggregates for column in each.reads}))
+    return tuple(sorted({column for aggregate in aggregates for column in aggregate.reads}))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,13 +70,17 @@ def step(
 def label(node: Groupwise) -> str:
     """What its errors call the operator: the names of what it computes."""
     width = len(node.outputs)
-    computed = [each.label for i, each in enumerate(node.outputs) if each.sql != f"c{i}"]
+    computed = [
+        expression.label
+        for i, expression in enumerate(node.outputs)
+        if expression.sql != f"c{i}"
+    ]
     return ", ".join(computed) if computed and width else "LIMIT"
 
 
 def _statement(node: Groupwise, types: Sequence[str], kernel: Kernel) -> Evaluate:
     named: Types = {f"c{index}": kind for index, kind in enumerate(types)}
-    outputs = [f"{each.sql} AS c{index}" for index, each in enumerate(node.outputs)]
+    outputs = [f"{expression.sql} AS c{index}" for index, expression in enumerate(node.outputs)]
     where = f" QUALIFY {node.condition.sql}" if node.condition else ""
     text = f"SELECT {', '.join(['p', *outputs])} FROM {source(named, kernel)}{where}"
     return lambda rows: kernel.prepare(text, t=port(named)).run(rows)

@@ -125,7 +125,7 @@ class Touched:
     due: dict[int, list[Words]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.arrived = {port: Arrived(each) for port, each in self.inputs.items()}
+        self.arrived = {port: Arrived(source) for port, source in self.inputs.items()}
         if self.born and self.scope.interval.as_of:
             self.due[1] = [hash_keys([], 1)]
 
@@ -155,9 +155,9 @@ class Touched:
         }
 
     def _rows(self, port: str, batches: Batches) -> tuple[Words, pa.RecordBatch]:
-        each = self.inputs[port]
-        rows = flatten(batches, arrow_schema(each.types))
-        forms = key_columns(rows, each.keys, self.scope.kernel)[1]
+        source = self.inputs[port]
+        rows = flatten(batches, arrow_schema(source.types))
+        forms = key_columns(rows, source.keys, self.scope.kernel)[1]
         return hash_keys(forms, rows.num_rows), rows
 
     def _again(self, visited: Words, iteration: int) -> Words:
@@ -191,13 +191,13 @@ class Touched:
         """The changes of the output's value at an iteration, for these keys."""
         interval = self.scope.interval
         ports = {}
-        for port, each in self.inputs.items():
+        for port, source in self.inputs.items():
             old = _upto(stored[port], upto, hashes)
             parts = [*old.columns[1:-2], _constant(before(interval), old), old.column("diff")]
-            schema = arrow_schema(each.types)
+            schema = arrow_schema(source.types)
             value = pa.RecordBatch.from_arrays(parts, schema=schema)
             new = _upto(self.arrived[port].find(hashes), upto)
-            width = len(each.types)
+            width = len(source.types)
             news = new.select([*range(1, width + 1), width + 2, width + 3])
             ports[port] = flatten([value, news], schema)
         return _since(self.evaluate(ports), int(interval.lower))
@@ -225,7 +225,7 @@ def _upto(rows: pa.RecordBatch, upto: int, hashes: Words | None = None) -> pa.Re
 def _since(stepped: Stepped, lower: int) -> Stepped:
     """What changes from `lower` on; what there was before is no change."""
     output = stepped.output
-    errors = tuple(_later(each, lower) for each in stepped.errors)
+    errors = tuple(_later(error, lower) for error in stepped.errors)
     return Stepped(None if output is None else _later(output, lower), errors)
 
 

@@ -109,7 +109,7 @@ def layout(dataflow: Dataflow) -> Layout:
                 shapes[number] = _shape(dataflow, Reduce(source, everything, ()))
             case _:
                 pass
-    out = tuple(tuple(each) for each in edges)
+    out = tuple(tuple(edge) for edge in edges)
     return Layout(out, shapes, _settled(dataflow), _presummed(dataflow, out, shapes))
 
 
@@ -154,7 +154,7 @@ def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
         case Linear() | Union() | Unnest() | Negate():
             return [(source, "in", None) for source in inputs(node)]
         case Temporal(input=source, outputs=outputs):
-            return [(source, "in", temporal.sent_by([each.type for each in outputs]))]
+            return [(source, "in", temporal.sent_by([output.type for output in outputs]))]
         case Loop():
             return [(source, str(i), ()) for i, source in enumerate(node.inputs)]
         case Threshold(keys=keys):

@@ -84,10 +84,10 @@ def _found(
 
 def pick(output: Expression, types: Sequence[str], made: str) -> int | None:
     """The position of the column that this output is, if it is one."""
-    found = _COLUMN.fullmatch(output.sql.strip().strip('"'))
-    if not found or types[int(found[1])] != made:
+    match = _COLUMN.fullmatch(output.sql.strip().strip('"'))
+    if not match or types[int(match[1])] != made:
         return None
-    return int(found[1])
+    return int(match[1])
 
 
 def source_of(types: Sequence[str], kernel: Kernel) -> str:
@@ -109,7 +109,7 @@ def _plainly(
     kernel: Kernel,
 ) -> pa.RecordBatch:
     outputs = [f"{output.sql} AS c{index}" for index, output in enumerate(node.outputs)]
-    where = " AND ".join(f"({each.sql})" for each in node.predicates)
+    where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     sql = f"SELECT {', '.join([*outputs, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     return flatten([statement.run(rows)], arrow_schema(made))
@@ -139,7 +139,7 @@ def _tolerantly(
         rows.column("diff"),
     ]
     result = pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(made)).take(fine)
-    return Stepped(result, tuple(each for each in errors if each.num_rows))
+    return Stepped(result, tuple(error for error in errors if error.num_rows))
 
 
 def failures(expression: Expression, rows: pa.RecordBatch, places: Ints) -> pa.RecordBatch:
@@ -160,7 +160,8 @@ def tried(
 ) -> pa.Table:
     """Columns v0 .., f0 ..: each expression's value, and whether it failed."""
     tries = [
-        f"try({{'v': {tolerant(each.sql)}}}) AS r{i}" for i, each in enumerate(expressions)
+        f"try({{'v': {tolerant(expression.sql)}}}) AS r{i}"
+        for i, expression in enumerate(expressions)
     ]
     parts = [f"r{i}.v AS v{i}, r{i} IS NULL AS f{i}" for i in range(len(expressions))]
     sql = (
@@ -173,8 +174,8 @@ def tried(
     except (StatementRefused, EvaluationFailed):
         # TRY refuses `error(...)`, and does not catch every failure.
         columns = {}
-        for i, each in enumerate(expressions):
-            columns[f"v{i}"], columns[f"f{i}"] = _bisected(each, rows, types, kernel)
+        for i, expression in enumerate(expressions):
+            columns[f"v{i}"], columns[f"f{i}"] = _bisected(expression, rows, types, kernel)
         return pa.table(columns)
 
 
@@ -226,7 +227,7 @@ def outputs_of(
     """The outputs' columns, and for each row the first output that failed or -1."""
     first = np.full(rows.num_rows, -1, np.int64)
     if not rows.num_rows:
-        schema = data_schema([each.type for each in outputs])
+        schema = data_schema([output.type for output in outputs])
         return {f.name: pa.nulls(0, f.type) for f in schema}, first
     found = tried(outputs, rows, types, kernel)
     for index in reversed(range(len(outputs))):

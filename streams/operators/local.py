@@ -59,7 +59,7 @@ class LocalDataflow:
 
     def watch(self, watch: Callable[[NodeId], AbstractContextManager[None]]) -> None:
         """Enter `watch` around the work for each node from now on."""
-        self.contexts = [replace(each, watch=watch) for each in self.contexts]
+        self.contexts = [replace(context, watch=watch) for context in self.contexts]
 
     def step(
         self, interval: Interval, imports: Mapping[int, pa.Table]

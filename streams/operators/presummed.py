@@ -95,7 +95,7 @@ def _statement(node: Linear, of: Shape, types: Sequence[str], kernel: Kernel) ->
         sums.append(f"count({value}) AS n{index}")
         if slot.kind != COUNTED:
             sums.append(f"sum({value}) AS s{index}")
-    where = " AND ".join(f"({each.sql})" for each in node.predicates)
+    where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     text = f"SELECT {', '.join([*keys, 'time', 'diff', *sums])}"
     text += f" FROM {source_of(types, kernel)}"
     return text + (f" WHERE {where}" if where else "") + " GROUP BY ALL"

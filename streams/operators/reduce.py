@@ -64,12 +64,12 @@ class Shape:
     @property
     def quantiles(self) -> list[Aggregate]:
         """The aggregates that are quantiles found by search."""
-        return [each for each in self.node.aggregates if each.share]
+        return [aggregate for aggregate in self.node.aggregates if aggregate.share]
 
     @property
     def general(self) -> list[Aggregate]:
         """The aggregates that are recomputed."""
-        return [each for each in self.node.aggregates if each.sql]
+        return [aggregate for aggregate in self.node.aggregates if aggregate.sql]
 
     @property
     def rows(self) -> pa.Schema:
@@ -85,10 +85,10 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
     """
     slots = totals.slots_of(node.aggregates, types)
     wanted = {
-        each.argument
-        for each in node.aggregates
-        if each.argument is not None
-        and (each.distinct or each.share or each.function in {"min", "max"})
+        aggregate.argument
+        for aggregate in node.aggregates
+        if aggregate.argument is not None
+        and (aggregate.distinct or aggregate.share or aggregate.function in {"min", "max"})
     }
     keys = [pa.field(f"k{i}", types[key]) for i, key in enumerate(node.keys)]
     sums = [pa.field("n", pa.int64())]
@@ -99,7 +99,7 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
         for index, each in enumerate(_extremes(node))
         if each.argument is not None
     ]
-    searched = [each.argument for each in node.aggregates if each.share]
+    searched = [aggregate.argument for aggregate in node.aggregates if aggregate.share]
     for index, argument in enumerate(searched):
         assert argument is not None, "a quantile has an argument"
         last += quantiles.fields(index, types[argument])
@@ -115,8 +115,10 @@ def shape(node: Reduce, types: Sequence[pa.DataType]) -> Shape:
 
 
 def _extremes(node: Reduce) -> list[Aggregate]:
-    found = [each for each in node.aggregates if each.function in {"min", "max"}]
-    return [each for each in found if not each.sql]
+    aggregates = [
+        aggregate for aggregate in node.aggregates if aggregate.function in {"min", "max"}
+    ]
+    return [aggregate for aggregate in aggregates if not aggregate.sql]
 
 
 def partial(of: Shape, rows: pa.RecordBatch, kernel: Kernel) -> dict[str, pa.RecordBatch]:
@@ -192,8 +194,8 @@ def step(
     had = found.places >= 0 if not width else old.rows > 0
     recomputed, negative, kept_rows = _recomputed(of, ports, moments, runs, scope)
     kept |= kept_rows
-    for each in sorted_.quantiles:
-        negative = negative | each.negative
+    for quantile in sorted_.quantiles:
+        negative = negative | quantile.negative
     changed = Changed(of, moments, (old, after), had, sorted_, recomputed, negative)
     output, errors = changed.emit(made, kernel)
     last = after if moments.single else totals.choose(after, moments.last)
@@ -231,12 +233,16 @@ def _ordered(
         touched, before, kept[name] = extremes.step(
             argument, ports, names, (keys, kind), moments, scope
         )
-        for index, each in enumerate(of.extremes):
-            if each.argument == argument:
+        for index, aggregate in enumerate(of.extremes):
+            if aggregate.argument == argument:
                 last = found.rows_or_null(f"m{index}")
-                search = Search(moments, before, scope.kernel, each.function == "max")
+                search = Search(moments, before, scope.kernel, aggregate.function == "max")
                 minima[index] = extremes.extreme(touched, last, search)
-        wanted = [(i, each) for i, each in enumerate(of.quantiles) if each.argument == argument]
+        wanted = [
+            (i, aggregate)
+            for i, aggregate in enumerate(of.quantiles)
+            if aggregate.argument == argument
+        ]
         state = quantiles.State(found, moments, before, scope.kernel)
         searched |= quantiles.of_argument(touched, wanted, state)
         for index, slot in enumerate(of.slots):
@@ -304,7 +310,9 @@ class Changed:
         old, after = self.states
         has = np.ones(len(after.rows), np.bool_) if not self.of.node.keys else after.rows > 0
         # Place i of the whole is group i before the interval; place count + j is moment j.
-        minima = [pa.concat_arrays([each.before, each.after]) for each in self.sorted.minima]
+        minima = [
+            pa.concat_arrays([extreme.before, extreme.after]) for extreme in self.sorted.minima
+        ]
         rows = self._rows(totals.joined(old, after), np.concatenate((self.had, has)), minima)
         owner, count, there = self.moments.owner, len(old.rows), rows.there
         current = np.arange(count, count + len(owner))
@@ -356,7 +364,7 @@ class Changed:
         if not changed.any():
             return ()
         aggregates = self.of.node.aggregates
-        texts = [_failure(each) for each in aggregates]
+        texts = [_failure(aggregate) for aggregate in aggregates]
         texts.append(NEGATIVE)
         gone = np.flatnonzero(changed & (before >= 0))
         come = np.flatnonzero(changed & (after >= 0))
@@ -382,7 +390,7 @@ def _unstored(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _state(of: Shape, moments: Moments, last: Totals, found: Sorted) -> pa.RecordBatch:
     """The rows of state after the interval. A row that says nothing is not live."""
-    least = [each.after.take(pa.array(moments.last)) for each in found.minima]
+    least = [extreme.after.take(pa.array(moments.last)) for extreme in found.minima]
     live = totals.something(last)
     for each in (*least, *(quantile.state[0] for quantile in found.quantiles)):
         live |= each.is_valid().to_numpy(zero_copy_only=False)

@@ -144,7 +144,7 @@ def _plainly(
 ) -> pa.RecordBatch:
     parts = [f"{output.sql} AS c{i}" for i, output in enumerate(node.outputs)]
     parts += [f"{bound.value.sql} AS b{i}" for i, bound in enumerate(node.bounds)]
-    where = " AND ".join(f"({each.sql})" for each in node.predicates)
+    where = " AND ".join(f"({predicate.sql})" for predicate in node.predicates)
     sql = f"SELECT {', '.join([*parts, 'time', 'diff'])} FROM {source_of(types, kernel)}"
     statement = kernel.prepare(sql + (f" WHERE {where}" if where else ""), t=rows.schema)
     found = statement.run(rows)
@@ -209,7 +209,9 @@ def _tolerantly(
 
 def _texts(expressions: Sequence[Expression], first: Ints) -> pa.Array:
     """For each row the text of its error; NULL where nothing failed."""
-    texts = pa.array([f"cannot evaluate {each.label}" for each in expressions], pa.string())
+    texts = pa.array(
+        [f"cannot evaluate {expression.label}" for expression in expressions], pa.string()
+    )
     return texts.take(pa.array(first, mask=first < 0))
 
 

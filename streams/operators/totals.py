@@ -82,15 +82,19 @@ def slots_of(aggregates: Sequence[Aggregate], types: Sequence[pa.DataType]) -> t
     """
     kinds: dict[tuple[int, bool], str] = {}
     products: dict[tuple[int, int, bool], None] = {}
-    for each in aggregates:
-        if each.argument is None or each.share or each.function in {"min", "max"}:
+    for aggregate in aggregates:
+        if (
+            aggregate.argument is None
+            or aggregate.share
+            or aggregate.function in {"min", "max"}
+        ):
             continue
-        if each.function in DEVIATIONS:
-            kinds |= dict.fromkeys(_factors(each), FLOAT)
-            products |= dict.fromkeys(_products(each))
+        if aggregate.function in DEVIATIONS:
+            kinds |= dict.fromkeys(_factors(aggregate), FLOAT)
+            products |= dict.fromkeys(_products(aggregate))
             continue
-        key = (each.argument, each.distinct)
-        kind = sum_kind(types[each.argument]) if each.function in _SUMMED else COUNTED
+        key = (aggregate.argument, aggregate.distinct)
+        kind = sum_kind(types[aggregate.argument]) if aggregate.function in _SUMMED else COUNTED
         if kinds.get(key, COUNTED) == COUNTED:
             kinds[key] = kind
     sums = [Slot(argument, distinct, kind) for (argument, distinct), kind in kinds.items()]

@@ -148,9 +148,12 @@ def _failing(reach: Reach, changed: Changed, found: keyed.Found, kernel: Kernel)
 
 
 def _statement(node: Groupwise, reach: Reach, types: Sequence[str], kernel: Kernel) -> Prepared:
-    named = {"e": "BOOLEAN", **{f"b{i}": each.type for i, each in enumerate(reach.before)}}
+    named = {
+        "e": "BOOLEAN",
+        **{f"b{i}": expression.type for i, expression in enumerate(reach.before)},
+    }
     named |= {f"c{index}": kind for index, kind in enumerate(types)}
-    outputs = [f"{each.sql} AS c{index}" for index, each in enumerate(node.outputs)]
+    outputs = [f"{expression.sql} AS c{index}" for index, expression in enumerate(node.outputs)]
     inner = f"SELECT p, e, {', '.join(outputs)} FROM {source(named, kernel)}"
     return kernel.prepare(f"SELECT * EXCLUDE (e) FROM ({inner}) WHERE e", t=port(named))
 
