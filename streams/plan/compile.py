@@ -143,11 +143,11 @@ def _settled(
     """The plan before any pass and the query's columns; its order where it is to be shown."""
     _refuse_ambiguous(catalog)
     block = mutual.split(query)
-    known = _scope(block, catalog)
-    tables = {name: relation.columns for name, relation in known.items()}
+    relations = _scope(block, catalog)
+    tables = {name: relation.columns for name, relation in relations.items()}
     with binder(tables, functions) as bound:
-        values = [_value(binding, block, known, bound) for binding in block.bindings]
-        unchecked, columns = _bind(block.query, block, known, bound, is_shown=is_shown)
+        values = [_value(binding, block, relations, bound) for binding in block.bindings]
+        unchecked, columns = _bind(block.query, block, relations, bound, is_shown=is_shown)
         columns = columns if is_shown else _named_apart(columns)
         tied = mutual.tie(block, values, unchecked.rows)
         refuse_elsewhere(tied)
@@ -159,8 +159,8 @@ def _settled(
 def _scope(block: mutual.Block, catalog: Mapping[str, Relation]) -> Mapping[str, Relation]:
     """What names mean in the queries of a block: its bindings hide relations."""
     own = {
-        each.name: Relation(block.collection(each.name), _declared(each))
-        for each in block.bindings
+        binding.name: Relation(block.collection(binding.name), _declared(binding))
+        for binding in block.bindings
     }
     hidden = {name.lower() for name in own}
     return {n: r for n, r in catalog.items() if n.lower() not in hidden} | own
@@ -199,7 +199,7 @@ def _bind(
     refuse_casts(answer.plan, bound.computable)
     names = {name.lower(): (name, relation.id) for name, relation in known.items()}
     found = (bind_shown if is_shown else bind)(answer.plan, names, block.limit)
-    rows = _described(found.rows, {each.id: each for each in known.values()})
+    rows = _described(found.rows, {relation.id: relation for relation in known.values()})
     return replace(found, rows=rows), answer.columns
 
 
@@ -300,8 +300,10 @@ def _refuse_failing_constants(node: ir.Relational, bound: Binder) -> None:
     if isinstance(node, ir.Values):
         rows = node.rows
     elif isinstance(node, ir.Window):
-        given = (each for call in node.calls for each in call.arguments)
-        constants = tuple(each for each in given if carriable(each) != each and not refs(each))
+        given = (argument for call in node.calls for argument in call.arguments)
+        constants = tuple(
+            scalar for scalar in given if carriable(scalar) != scalar and not refs(scalar)
+        )
         rows = (constants,) if constants else ()
     for row in rows:
         bound.check("SELECT " + ", ".join(render.sql(carriable(cell)) for cell in row))

@@ -39,8 +39,8 @@ _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),\s*([0-9]+)\)")
 
 def decimal(type_: str) -> tuple[int, int] | None:
     """Width and scale of a DECIMAL; None for another type."""
-    found = _DECIMAL.fullmatch(type_)
-    return (int(found[1]), int(found[2])) if found else None
+    match = _DECIMAL.fullmatch(type_)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def is_source_type(type_: str) -> bool:

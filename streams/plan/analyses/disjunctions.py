@@ -15,7 +15,7 @@ def factored(predicate: Scalar) -> tuple[Scalar, ...]:
 
     What may fail stays where it is: its part alone may ask for it.
     """
-    return tuple(each for part in conjuncts(predicate) for each in _factored(part))
+    return tuple(scalar for part in conjuncts(predicate) for scalar in _factored(part))
 
 
 def implied(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
@@ -25,7 +25,11 @@ def implied(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
     """
     parts = _parts(predicate)
     own = [
-        [each for each in part if refs(each) and refs(each) <= places and not can_fail(each)]
+        [
+            scalar
+            for scalar in part
+            if refs(scalar) and refs(scalar) <= places and not can_fail(scalar)
+        ]
         for part in parts
     ]
     return _any(own) if len(own) > 1 and all(own) else None
@@ -41,13 +45,13 @@ def _parts(predicate: Scalar) -> list[tuple[Scalar, ...]]:
 def _factored(predicate: Scalar) -> tuple[Scalar, ...]:
     parts = _parts(predicate)
     common = [
-        each
-        for each in dict.fromkeys(parts[0])
-        if not can_fail(each) and all(each in part for part in parts)
+        scalar
+        for scalar in dict.fromkeys(parts[0])
+        if not can_fail(scalar) and all(scalar in part for part in parts)
     ]
     if not common or len(parts) == 1:
         return (predicate,)
-    rest = [[each for each in part if each not in common] for part in parts]
+    rest = [[scalar for scalar in part if scalar not in common] for part in parts]
     return (*common, _any(rest)) if all(rest) else tuple(common)
 
 

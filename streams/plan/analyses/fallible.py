@@ -81,7 +81,7 @@ def _safe(call: Call) -> bool:
 def _safe_with_constants(call: Call) -> bool:
     others = call.arguments[1:]
     if call.name in _SAFE_BY_SMALL and call.type in _DIGITS:
-        return all(_is_small(each) and not _is_zero(each) for each in others)
+        return all(_is_small(other) and not _is_zero(other) for other in others)
     return call.name in _SAFE_WITH_SMALL and all(map(_is_small, others))
 
 

@@ -67,11 +67,11 @@ def _whole(value: Parameter, made: Parts, representative: Representative, depth:
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
     is_null = Call(Form.IS_NULL, "is null", (value,), "BOOLEAN")
     places = range(len(made.types))
-    found = [rebuilt(_part(value, made, place), representative, depth) for place in places]
+    scalars = [rebuilt(_part(value, made, place), representative, depth) for place in places]
     packed = (
-        Call(Form.FUNCTION, "struct_pack", tuple(found), value.type, made.names)
+        Call(Form.FUNCTION, "struct_pack", tuple(scalars), value.type, made.names)
         if made.kind == "STRUCT"
-        else _function("row", tuple(found), value.type)
+        else _function("row", tuple(scalars), value.type)
     )
     return Call(Form.CASE, "case", (is_null, null, packed), value.type)
 

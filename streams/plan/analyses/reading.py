@@ -35,7 +35,7 @@ def columns_read(dataflow: Dataflow, number: NodeId) -> frozenset[int]:
     by_row = bool(readers) and all(isinstance(reader, Linear | Temporal) for reader in readers)
     if not by_row or number == len(dataflow.nodes) - 1:
         return every
-    texts = [each.sql for reader in readers for each in _expressions(reader)]
+    texts = [expression.sql for reader in readers for expression in _expressions(reader)]
     return every & {int(place) for text in texts for place in _COLUMN.findall(text)}
 
 

@@ -72,11 +72,11 @@ def asof(record: Record, left: Relational, right: Relational) -> Relational:
     kind = _KINDS.get(record.text("join_type"))
     if kind is None:  # whether a row has a match is not a matter of the nearest
         return comparison(record, left, right)
-    asked = _conditions(record, left, right)
+    conditions = _conditions(record, left, right)
     ours = frozenset(range(len(columns(left))))
-    by_ranges = all(refs(each) <= ours for each in asked.others)
-    found = (_nearest if by_ranges else _first_of_all)(left, right, kind, asked)
-    return handed(found, record, left, right)
+    by_ranges = all(refs(other) <= ours for other in conditions.others)
+    node = (_nearest if by_ranges else _first_of_all)(left, right, kind, conditions)
+    return handed(node, record, left, right)
 
 
 def _conditions(record: Record, left: Relational, right: Relational) -> _Conditions:
@@ -112,14 +112,14 @@ def _nearest(left: Relational, right: Relational, kind: Kind, asked: _Conditions
     ranged = Window(other, tuple(map(at_right, theirs)), (end,), ("end",))
     width = len(columns(one))
     places = (order.scalar, Ref(len(columns(other)), end.type, "end"))
-    sought = (at_left(point), *(shift(each, width) for each in places))
+    sought = (at_left(point), *(shift(place, width) for place in places))
     predicates = [
         Call(Form.INFIX, key.name, (at_left(ours), shift(at_right(its), width)), "BOOLEAN")
         for key, ours, its in zip(asked.keys, mine, theirs, strict=True)
     ]
     predicates.append(Call(Form.NEAREST, asked.inequality.name, sought, "BOOLEAN"))
-    made = Match(one, ranged, kind, tuple(predicates))
-    return pick(made, [*range(start), *range(width, width + len(columns(right)))])
+    match = Match(one, ranged, kind, tuple(predicates))
+    return pick(match, [*range(start), *range(width, width + len(columns(right)))])
 
 
 def _first_of_all(
@@ -130,14 +130,14 @@ def _first_of_all(
     row = Ref(start, columns(marked)[start].type, "row")
     behind = {i: i + (i >= start) for i in range(start + len(columns(right)))}
     every = (*asked.keys, asked.inequality, *asked.others)
-    both = Product((Distinct(marked), right), tuple(remap(each, behind) for each in every))
+    both = Product((Distinct(marked), right), tuple(remap(scalar, behind) for scalar in every))
     by = remap(asked.inequality.arguments[1], behind)
     order = Order(by, _descends(asked), nulls_first=True)
-    found = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
+    node = pick(TopK(both, (row,), (order,), 0, 1), range(start, len(columns(both))))
     same = (row, Ref(start + 1, row.type, "row"))
     equal = (Call(Form.INFIX, EQUALS[True], same, "BOOLEAN"),)
     inner = kind is Kind.INNER
-    made = Product((marked, found), equal) if inner else Match(marked, found, kind, equal)
+    made = Product((marked, node), equal) if inner else Match(marked, node, kind, equal)
     return pick(made, [*range(start), *range(start + 2, len(columns(made)))])
 
 

@@ -200,10 +200,10 @@ def binder(
             connection.execute(setting)
         for name, columns in tables.items():
             _create(connection, name, columns)
-        for each in functions:
+        for function in functions:
             with _DECLARING:
-                _declare(each)
-            connection.execute(each.macro)
+                _declare(function)
+            connection.execute(function.macro)
         yield Binder(connection, tuple(tables))
     finally:
         connection.close()

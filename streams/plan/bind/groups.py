@@ -78,8 +78,8 @@ def bind_group(record: Record, source: Relational) -> Relational:
     numbered = any(_is_number(*pair) for pair in zip(groups, keys, strict=True))
     firsts = _firsts(record, inside) if numbered else {}
     calls = tuple(_aggregate(e, source) for i, e in enumerate(expressions) if i not in firsts)
-    made = _of_sets(record, source, (*keys, *firsts.values()), calls)
-    return pick(made, _as_written(record, firsts)) if numbered else made
+    node = _of_sets(record, source, (*keys, *firsts.values()), calls)
+    return pick(node, _as_written(record, firsts)) if numbered else node
 
 
 def _of_sets(
@@ -91,9 +91,9 @@ def _of_sets(
     """The groups of all grouping sets; keys beyond those that are written are in each set."""
     written = len(record.records("groups"))
     whole = tuple(range(len(keys)))
-    found = [tuple(sorted(_places(each))) for each in record.items("grouping_sets")]
+    found = [tuple(sorted(_places(item))) for item in record.items("grouping_sets")]
     sets = [each + whole[written:] for each in found] or [whole]
-    functions = [_places(each) for each in record.items("grouping_functions")]
+    functions = [_places(item) for item in record.items("grouping_functions")]
     if sets == [whole] and not functions:
         return _known(_grouped(source, keys, calls))
     source = shared(source) if len(sets) > 1 else source
@@ -114,14 +114,14 @@ def _firsts(record: Record, inside: Scope) -> dict[int, Scalar]:
     DuckDB takes the first of each, behind the calls that the user wrote, its number foremost.
     The number is a key and decides them, so they are keys too.
     """
-    made: dict[int, Scalar] = {}
+    scalars: dict[int, Scalar] = {}
     for i, call in enumerate(record.records("expressions")):
         argument = call.records("children")[0] if call.records("children") else None
         if argument and argument.text("alias") == _NUMBER:
-            made.clear()
-        if argument and (made or argument.text("alias") == _NUMBER):
-            made[i] = bind_scalar(argument, inside)
-    return made
+            scalars.clear()
+        if argument and (scalars or argument.text("alias") == _NUMBER):
+            scalars[i] = bind_scalar(argument, inside)
+    return scalars
 
 
 def _as_written(record: Record, firsts: Collection[int]) -> list[int]:
@@ -226,7 +226,7 @@ def _refuse_texts(call: AggregateCall) -> None:
 
     DuckDB orders by the value that it casts to the text; the text of lists of JSON is no list.
     """
-    texts = [each for each in (call.argument, *call.more) if _is_text_of_json(each)]
+    texts = [scalar for scalar in (call.argument, *call.more) if _is_text_of_json(scalar)]
     if call.distinct and call.orders and texts:
         hint = "order by the text: x::VARCHAR in a subquery"
         raise Refusal(f"{call.function} of DISTINCT JSON in lists or structs", hint).raised()
@@ -269,16 +269,16 @@ def bind_arguments(record: Record, source: Relational) -> tuple[Scalar, ...]:
     Errors: InvalidStatement for a call that DuckDB completes from a table's statistics.
     """
     inside = row_scope(columns(source))
-    found = tuple(bind_scalar(e, inside) for e in record.records("children"))
+    scalars = tuple(bind_scalar(e, inside) for e in record.records("children"))
     name = record.record("qname").texts("path")[-1] if record.has("qname") else ""
-    if name == "bitstring_agg" and len(found) == 1:
+    if name == "bitstring_agg" and len(scalars) == 1:
         hint = "write bitstring_agg(x, least, greatest)"
         raise Refusal("bitstring_agg without bounds", hint).raised()
     if name in _SEPARATED:
         separator = record.record("function_data").text("separator")
         text = "'" + separator.replace("'", "''") + "'"
-        return (found[0], Literal(text, "VARCHAR", text))
-    return found
+        return (scalars[0], Literal(text, "VARCHAR", text))
+    return scalars
 
 
 def refused_or_named(function: str) -> str:
@@ -354,8 +354,8 @@ def _filtered(value: Scalar, condition: Scalar, *others: Scalar) -> Scalar:
     may fail of those that FILTER drops (rule 38).
     """
     null = Literal(f"CAST(NULL AS {value.type})", value.type, "NULL")
-    failing = [each for each in (value, *others) if can_fail(each)]
-    computed = [part for each in failing for part in (_not_null(each), null)]
+    failing = [scalar for scalar in (value, *others) if can_fail(scalar)]
+    computed = [part for scalar in failing for part in (_not_null(scalar), null)]
     return Call(Form.CASE, "case", (condition, value, *computed, null), value.type)
 
 

@@ -39,12 +39,12 @@ def comparison(record: Record, left: Relational, right: Relational) -> Relationa
 
     Errors: InvalidStatement for a kind of join that we do not know.
     """
-    found = [
+    scalars = [
         part
         for each in record.records("conditions")
         for part in conjuncts(condition(each, left, right))
     ]
-    return _joined(record, left, right, tuple(found))
+    return _joined(record, left, right, tuple(scalars))
 
 
 def arbitrary(record: Record, left: Relational, right: Relational) -> Relational:
@@ -53,8 +53,8 @@ def arbitrary(record: Record, left: Relational, right: Relational) -> Relational
     Errors: InvalidStatement for a kind of join that we do not know.
     """
     both = row_scope(columns(left) + columns(right))
-    found = conjuncts(bind_scalar(record.record("condition"), both))
-    return _joined(record, left, right, found)
+    scalars = conjuncts(bind_scalar(record.record("condition"), both))
+    return _joined(record, left, right, scalars)
 
 
 def projection(record: Record, name: str) -> tuple[int, ...] | None:
@@ -66,7 +66,7 @@ def projection(record: Record, name: str) -> tuple[int, ...] | None:
 def _joined(
     record: Record, left: Relational, right: Relational, found: tuple[Scalar, ...]
 ) -> Relational:
-    predicates = tuple(each for each in found if not is_true(each))
+    predicates = tuple(scalar for scalar in found if not is_true(scalar))
     kind = record.text("join_type")
     if kind == "RIGHT":
         return handed(_turned(left, right, predicates), record, left, right)
@@ -83,7 +83,7 @@ def _turned(left: Relational, right: Relational, found: tuple[Scalar, ...]) -> R
     ours, theirs = len(columns(left)), len(columns(right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
     # A row of both begins with right's columns now.
-    moved = tuple(remap(each, dict(enumerate(places))) for each in found)
+    moved = tuple(remap(scalar, dict(enumerate(places))) for scalar in found)
     return pick(Match(right, left, Kind.LEFT, moved), places)
 
 

@@ -179,6 +179,6 @@ def _replaced(
     """The tree with something else for each Get of these collections."""
     if isinstance(node, Get):
         return change(node) if node.collection in collections else node
-    made = tuple(_replaced(part, collections, change) for part in parts(node))
-    node = with_parts(node, made)
+    nodes = tuple(_replaced(part, collections, change) for part in parts(node))
+    node = with_parts(node, nodes)
     return closed(node) if isinstance(node, Loop) else node

@@ -103,8 +103,8 @@ def _ordered(record: Record, bind: Bind, bounds: Bounds, *, is_shown: bool) -> O
             below = _ordered(child, bind, bounds, is_shown=is_shown)
             inside = row_scope(columns(below.rows))
             shown = record.records("expressions")
-            outputs = tuple(storable(bind_scalar(each, inside)) for each in shown)
-            names = tuple(each.text("alias") or "column" for each in shown)
+            outputs = tuple(storable(bind_scalar(record, inside)) for record in shown)
+            names = tuple(record.text("alias") or "column" for record in shown)
         case _:
             source = bind(child)
             orders = bind_orders(record.records("orders"), source)
@@ -112,7 +112,7 @@ def _ordered(record: Record, bind: Bind, bounds: Bounds, *, is_shown: bool) -> O
             names = tuple(column.name for column in columns(source))
             outputs = tuple(Ref(i, c.type, c.name) for i, c in enumerate(columns(source)))
             below = Ordered(rows, len(outputs), orders)
-            if not is_shown or all(each.scalar in outputs for each in orders):
+            if not is_shown or all(order.scalar in outputs for order in orders):
                 return below
     return _projected(below if is_shown else replace(below, orders=()), outputs, names)
 
@@ -120,12 +120,12 @@ def _ordered(record: Record, bind: Bind, bounds: Bounds, *, is_shown: bool) -> O
 def _projected(below: Ordered, outputs: tuple[Scalar, ...], names: tuple[str, ...]) -> Ordered:
     """A projection that carries the terms of the order along."""
     width, orders = len(outputs), list[Order]()
-    for each in below.orders:
-        term = storable(each.scalar)
+    for order in below.orders:
+        term = storable(order.scalar)
         if term not in outputs:
             outputs, names = (*outputs, term), (*names, f"order {len(orders) + 1}")
         place = outputs.index(term)
-        orders.append(replace(each, scalar=Ref(place, term.type, names[place])))
+        orders.append(replace(order, scalar=Ref(place, term.type, names[place])))
     return Ordered(Project(below.rows, outputs, names), width, tuple(orders))
 
 

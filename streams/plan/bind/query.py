@@ -165,7 +165,7 @@ def _scalar_subquery(record: Record, scope: _Scope) -> Relational | None:
         return None
     source = _input(child, scope)
     inside = row_scope(columns(source))
-    firsts = [calls[each.record("else_expr").number("index")] for each in shown]
+    firsts = [calls[record.record("else_expr").number("index")] for record in shown]
     values = tuple(storable(bind_scalar(e.records("children")[0], inside)) for e in firsts)
     one = Project(source, values, tuple(map(label, values)))
     single = Match(bind_table.NOTHING, one, Kind.SINGLE, ())
@@ -178,7 +178,7 @@ def _raises(record: Record) -> bool:
         return False
     (check, *_), otherwise = record.records("case_checks"), record.record("else_expr")
     words = [str(node.fields.get("value")) for node in check.record("then_expr").walk()]
-    own = any(each.startswith(_SEVERAL) for each in words)
+    own = any(word.startswith(_SEVERAL) for word in words)
     return own and otherwise.text("expression_class") == "BOUND_REF"
 
 
@@ -286,9 +286,9 @@ def _defined(record: Record, scope: _Scope) -> Record:
     source, kind = None, definition.text("type")
     if record.text("ctename").startswith(_DELIM) and kind == "LOGICAL_PROJECTION":
         source = _numbered(definition.records("children")[0], scope)
-    found = _node(definition, scope) if source is None else _projected(definition, source)
+    node = _node(definition, scope) if source is None else _projected(definition, source)
     readers = [n for n in body.walk() if _is_cte(n) and n.number("cte_index") == number]
-    scope.ctes[number] = shared(found) if len(readers) > 1 else found
+    scope.ctes[number] = shared(node) if len(readers) > 1 else node
     return body
 
 

@@ -106,7 +106,7 @@ def _table_function(node: Record) -> Refusal | None:
 
 def _call(node: Record) -> Refusal | None:
     name = node.text("function_name").lower()
-    if any(_is_now(each.record("expression")) for each in node.records("arguments")):
+    if any(_is_now(record.record("expression")) for record in node.records("arguments")):
         where = "arithmetic" if node.flag("is_operator") else f"function {name}"
         return Refusal(
             f"mz_now() in {where}", "compute on the other side: mz_now() <= ts + ..."

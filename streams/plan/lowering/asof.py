@@ -15,7 +15,7 @@ def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.
         return None
     assert len(node.residual) == 1, "what else is asked of a pair is asked of its sides"
     width = len(ir.columns(node.left))
-    point, start, end = (each for each in sought.arguments if isinstance(each, Ref))
+    point, start, end = (argument for argument in sought.arguments if isinstance(argument, Ref))
     descends = sought.name in {"<=", "<"}  # from start to end values fall then
     left = ir.Order(point, descends)
     right = ir.Order(Ref(start.index - width, start.type, start.name), descends)

@@ -46,7 +46,7 @@ def split(loop: Loop) -> Body:
     """Take a loop apart into what is computed once and what is repeated."""
     cutter = _Cutter()
     values = tuple(cutter.cut(_bounded(_simple(value))) for value in loop.values)
-    given = [Import(_input(number), columns(each)) for each, number in cutter.inputs.items()]
+    given = [Import(_input(number), columns(node)) for node, number in cutter.inputs.items()]
     own = [Import(_variable(n), columns(value)) for n, value in enumerate(loop.values)]
     return Body(tuple(cutter.inputs), (*given, *own), values)
 

@@ -36,7 +36,7 @@ def checked(call: WindowCall) -> WindowCall:
         return call
     construct = f"ROWS with EXCLUDE {call.frame.exclude}"
     hint = "use GROUPS or RANGE, or say it with a self-join"
-    if _orders_distinct(call) and any(is_vague(each.type) for each in call.arguments):
+    if _orders_distinct(call) and any(is_vague(argument.type) for argument in call.arguments):
         raise Refusal(f"{construct} and DISTINCT floats or intervals", hint).raised()
     if call.function != "nth_value" and any(map(refs, call.arguments[1:])):
         raise Refusal(f"{construct} of several columns", hint).raised()
@@ -77,7 +77,7 @@ def _orders_distinct(call: WindowCall) -> bool:
 def _inner_order(call: WindowCall, row: Sequence[Ref]) -> str:
     """The order of the values, as arguments of a sort key; empty if it is the frame's."""
     if _orders_distinct(call):
-        values = tuple(Order(each) for each in call.arguments if refs(each))
+        values = tuple(Order(argument) for argument in call.arguments if refs(argument))
         return grouped.sort_key((*call.inner, *values), ())
     return f"{grouped.sort_key(call.inner, row)}, i, '{_SAME}'" if call.inner else ""
 
@@ -103,5 +103,5 @@ def _applied(call: WindowCall, values: str) -> str:
         return f"len({values})"
     if call.distinct and not _orders_distinct(call):
         values = f"list_distinct({values})"
-    more = "".join(f", {sql(each)}" for each in call.arguments[1:])
+    more = "".join(f", {sql(argument)}" for argument in call.arguments[1:])
     return f"list_aggregate({values}, '{call.function}'{more})"

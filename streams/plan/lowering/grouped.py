@@ -72,7 +72,9 @@ def aggregate(call: AggregateCall) -> str:
         return _of_distinct(call, distinct)
     orders = [_order(order, sql) for order in call.orders]
     if minds_order(call.function, arguments):
-        orders += _terms([each for each in arguments if refs(each)], apart=not call.distinct)
+        orders += _terms(
+            [argument for argument in arguments if refs(argument)], apart=not call.distinct
+        )
     inside = ("DISTINCT " if call.distinct else "") + ", ".join(map(sql, arguments))
     inside += f" ORDER BY {', '.join(dict.fromkeys(orders))}" if orders else ""
     return f"{identifier(call.function)}({inside}){_where(call)}"
@@ -102,7 +104,11 @@ def window(call: WindowCall, row: Sequence[Ref]) -> str:
     if not by_peers:
         orders += ties(row)
     if call.distinct:
-        inner += [f"{sql(each)} {_LAST}" for each in call.arguments if minds and refs(each)]
+        inner += [
+            f"{sql(argument)} {_LAST}"
+            for argument in call.arguments
+            if minds and refs(argument)
+        ]
     elif minds and call.function not in _RANKS and (by_peers or inner):
         inner = [*(inner or [_order(order, sql) for order in call.orders]), *ties(row)]
     return _window(call, (orders, inner), sql, "PARTITION BY p")

@@ -160,8 +160,10 @@ class _Builder:
         self, number: int, predicates: tuple[Scalar, ...], outputs: tuple[Scalar, ...]
     ) -> int:
         """Equal rows must meet, so that one that was retracted is not waited for any more."""
-        bounds = tuple(bound(each) for each in predicates if is_temporal(each))
-        plain = tuple(expression(each) for each in predicates if not is_temporal(each))
+        bounds = tuple(bound(predicate) for predicate in predicates if is_temporal(predicate))
+        plain = tuple(
+            expression(predicate) for predicate in predicates if not is_temporal(predicate)
+        )
         temporal = physical.Temporal(number, plain, bounds, tuple(map(as_column, outputs)))
         placement = self.placements[number]
         if placement.level and placement.slots is not None:
@@ -237,13 +239,13 @@ class _Builder:
             width = len(self.types[number])
             number = self._lookup(number, places, visit, strict=visit.input < first)
             places |= {column: width + at for column, at in own[visit.input].items()}
-            pending = [each for each in pending if each not in visit.settled]
-            ready = [each for each in pending if refs(each) <= places.keys()]
-            pending = [each for each in pending if each not in ready]
+            pending = [scalar for scalar in pending if scalar not in visit.settled]
+            ready = [scalar for scalar in pending if refs(scalar) <= places.keys()]
+            pending = [scalar for scalar in pending if scalar not in ready]
             read = frozenset(node.outputs).union(*map(refs, pending))
             shown = node.outputs if visit is way[-1] else tuple(sorted(read & places.keys()))
             number = self._kept(
-                number, [remap(each, places) for each in ready], [places[i] for i in shown]
+                number, [remap(scalar, places) for scalar in ready], [places[i] for i in shown]
             )
             places = {column: at for at, column in enumerate(shown)}
         return number
@@ -262,8 +264,8 @@ class _Builder:
             for key, other in zip(keys, visit.arranged.keys, strict=True)
         ]
         placement = Placement(max(level, self.placements[arranged].level), tuple(both))
-        found = physical.Lookup(stream, arranged, keys, strict)
-        return self._append(found, types[0] + types[1], placement)
+        lookup = physical.Lookup(stream, arranged, keys, strict)
+        return self._append(lookup, types[0] + types[1], placement)
 
     def _arranged(self, wanted: Arranged) -> int:
         number = self.add(fuse(wanted.node))
@@ -340,8 +342,8 @@ class _Builder:
         source, keys = self.add(node.input), tuple(_position(key) for key in scalars)
         level, slots = self._by(source, keys)
         near, why = (None, seen) if isinstance(seen, str) else (seen, "")
-        made = physical.Groupwise(source, keys, outputs, condition, near, why)
-        return self._append(made, _types(node), Placement(level, slots))
+        groupwise = physical.Groupwise(source, keys, outputs, condition, near, why)
+        return self._append(groupwise, _types(node), Placement(level, slots))
 
     def _together(self, source: int, keys: frozenset[int]) -> tuple[int, Slots | None]:
         """The level for an operator over rows with equal keys, and their spread if kept."""
@@ -403,11 +405,11 @@ class _Builder:
             ir.columns(node),
         )
         limit = node.limit
-        made = physical.Loop(
+        loop = physical.Loop(
             given, repeated, node.names, values, node.result, limit.iterations, limit.fails
         )
         level = max(self.placements[number].level for number in given) + 1
-        return self._append(made, _types(node), Placement(level, ()))
+        return self._append(loop, _types(node), Placement(level, ()))
 
 
 def _types(node: ir.Relational) -> tuple[str, ...]:

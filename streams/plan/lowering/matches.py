@@ -175,7 +175,7 @@ class _Pairing:
         """Left's rows that have partners of which the predicates say NULL, in parts."""
         vague = [key for key in self.keys if not key.null_equal]
         exact = tuple(key for key in self.keys if key.null_equal)
-        found = []
+        nodes = []
         if vague:
             equal = [self._equal(key) for key in vague]
             judged: tuple[Scalar, ...] = ()
@@ -184,14 +184,14 @@ class _Pairing:
             left, right = columns(self.left), columns(self.right)
             nulls = [_is_null(_ref(left, key.left)) for key in vague]
             some = Filter(self.left, (disjunction(nulls),))
-            found.append(self.matched(exact, judged, left=some))
+            nodes.append(self.matched(exact, judged, left=some))
             nulls = [_is_null(_ref(right, key.right)) for key in vague]
             some = Filter(self.right, (disjunction(nulls),))
-            found.append(self.matched(exact, judged, right=some))
+            nodes.append(self.matched(exact, judged, right=some))
         if not all(map(_is_never_null, self.residual)):
             judged = (_is_null(conjunction(self.residual)),)
-            found.append(self.matched(self.keys, judged))
-        return found
+            nodes.append(self.matched(self.keys, judged))
+        return nodes
 
     def matched(
         self,

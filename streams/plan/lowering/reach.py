@@ -123,14 +123,14 @@ def _running(call: WindowCall) -> _Look | str:
 
 def _may_fail(call: WindowCall) -> bool:
     some = (*call.arguments, *(order.scalar for order in call.orders))
-    plain = all(isinstance(each, Ref | Literal) for each in some)
+    plain = all(isinstance(scalar, Ref | Literal) for scalar in some)
     return not plain or (call.condition is not None and can_fail(call.condition))
 
 
 def number(scalar: Scalar) -> int | None:
     """The value of an integer constant; None for anything else."""
-    found = _INTEGER.fullmatch(scalar.sql) if isinstance(scalar, Literal) else None
-    return None if found is None else int(found[1])
+    match = _INTEGER.fullmatch(scalar.sql) if isinstance(scalar, Literal) else None
+    return None if match is None else int(match[1])
 
 
 def _offset(call: WindowCall) -> _Look | str:

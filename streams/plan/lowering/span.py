@@ -44,7 +44,7 @@ def cannot_measure(value: Scalar, offsets: Offsets) -> str:
     """Why rows in reach cannot be told by their values; nothing if they can."""
     if not isinstance(value, Ref) or not _MEASURED.fullmatch(value.type):
         return f"RANGE over {value.type}"
-    if any(_text(each) is None for each in offsets.before + offsets.behind):
+    if any(_text(scalar) is None for scalar in offsets.before + offsets.behind):
         return "the frame is computed"
     return ""
 
@@ -53,13 +53,13 @@ def _text(offset: Scalar) -> str | None:
     """The text of a constant that is not negative; None for anything else."""
     if not isinstance(offset, Literal):
         return None
-    found = _NUMBER.fullmatch(offset.sql) or _INTERVAL.fullmatch(offset.sql)
-    return None if found is None else offset.sql
+    match = _NUMBER.fullmatch(offset.sql) or _INTERVAL.fullmatch(offset.sql)
+    return None if match is None else offset.sql
 
 
 def _has_months(offset: Scalar) -> bool:
-    found = _INTERVAL.fullmatch(sql(offset))
-    return found is not None and int(found[1]) > 0
+    match = _INTERVAL.fullmatch(sql(offset))
+    return match is not None and int(match[1]) > 0
 
 
 def span(order: Order, calls: Sequence[Offsets]) -> Span:
@@ -71,14 +71,17 @@ def span(order: Order, calls: Sequence[Offsets]) -> Span:
     seen, needed = (_SEEN_SLACK * slack, _NEEDED_SLACK * slack)
     both = [
         (*one, *other)
-        for one in ((), *((each,) for each in before))
-        for other in ((), *((each,) for each in behind))
+        for one in ((), *((scalar,) for scalar in before))
+        for other in ((), *((scalar,) for scalar in behind))
     ][1:]
     return Span(
-        (way.first([(each,) for each in before]), way.last([(each,) for each in behind])),
         (
-            way.first([(each,) for each in behind], seen),
-            way.last([(each,) for each in before], seen),
+            way.first([(scalar,) for scalar in before]),
+            way.last([(scalar,) for scalar in behind]),
+        ),
+        (
+            way.first([(scalar,) for scalar in behind], seen),
+            way.last([(scalar,) for scalar in before], seen),
         ),
         (way.first(both, needed), way.last(both, needed)),
         way.fails(before, behind),
@@ -102,8 +105,8 @@ class _Way:
     def fails(self, before: Sequence[Scalar], behind: Sequence[Scalar]) -> str:
         """Whether one of the bounds is no value."""
         own = sql(self.order.scalar)
-        bounds = [self._moved("-", (each,), 0) for each in before]
-        bounds += [self._moved("+", (each,), 0) for each in behind]
+        bounds = [self._moved("-", (scalar,), 0) for scalar in before]
+        bounds += [self._moved("+", (scalar,), 0) for scalar in behind]
         return f"{own} IS NOT NULL AND ({' OR '.join(f'TRY({b}) IS NULL' for b in bounds)})"
 
     def _keys(
@@ -111,8 +114,8 @@ class _Way:
     ) -> list[str]:
         own = sql(self.order.scalar)
         keys = [self._key(own)]
-        for each in dict.fromkeys(offsets):
-            moved = f"TRY({self._moved(way, each, days)})"
+        for scalars in dict.fromkeys(offsets):
+            moved = f"TRY({self._moved(way, scalars, days)})"
             some = f"CASE WHEN {moved} IS NULL THEN {end} ELSE {self._key(moved)} END"
             keys.append(f"CASE WHEN {own} IS NULL THEN {self._key(own)} ELSE {some} END")
         return keys
@@ -127,6 +130,6 @@ class _Way:
         sign = {"+": "-", "-": "+"}[way] if self.order.descending else way
         kind = self.order.scalar.type
         text = sql(self.order.scalar)
-        for each in offsets:
-            text = f"CAST({text} {sign} {sql(each)} AS {kind})"
+        for offset in offsets:
+            text = f"CAST({text} {sign} {sql(offset)} AS {kind})"
         return f"{text} {sign} INTERVAL {days} DAYS" if days else text

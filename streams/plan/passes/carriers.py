@@ -141,7 +141,7 @@ def _judged(predicate: Scalar) -> Scalar:
 
 def _aggregate(call: AggregateCall) -> AggregateCall:
     """Errors: InvalidStatement, as `_refuse`."""
-    arguments = [each for each in (call.argument, *call.more) if each is not None]
+    arguments = [scalar for scalar in (call.argument, *call.more) if scalar is not None]
     if call.function in _WITH_BINS and len(arguments) > 1:
         _refuse(f"{call.function} with bins", arguments)
     _refuse(call.function, arguments)
@@ -156,6 +156,6 @@ def _window(call: WindowCall) -> WindowCall:
 
 def _refuse(function: str, arguments: Sequence[Scalar]) -> None:
     """Errors: InvalidStatement for a function whose value for structs may be another."""
-    of = next((each.type for each in arguments if has_union(each.type)), "")
+    of = next((argument.type for argument in arguments if has_union(argument.type)), "")
     if of and function not in _KNOWN:
         raise Refusal(f"{function} of {of}", "take the members that you need").raised()

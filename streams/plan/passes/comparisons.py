@@ -17,10 +17,10 @@ def compared_as_dates(call: Call, computable: Callable[[str], bool]) -> Call:
     """The call over dates, if it compares the cast of one with a constant midnight."""
     if call.form is not Form.INFIX or call.name not in _COMPARISONS:
         return call
-    dates = tuple(_date(each, computable) for each in call.arguments)
-    if None in dates or not any(isinstance(each, Literal) for each in dates):
+    dates = tuple(_date(argument, computable) for argument in call.arguments)
+    if None in dates or not any(isinstance(date, Literal) for date in dates):
         return call
-    return replace(call, arguments=tuple(each for each in dates if each is not None))
+    return replace(call, arguments=tuple(date for date in dates if date is not None))
 
 
 def _date(scalar: Scalar, computable: Callable[[str], bool]) -> Scalar | None:

@@ -61,14 +61,14 @@ def _delta(product: Product) -> Relational:
     cuts = starts(product.inputs)
     sides = [side(part, at) for part, at in zip(product.inputs, cuts, strict=False)]
     # What can fail is asked of combinations that pass all else, and the time of the rest.
-    asked = [p for p in product.predicates if not can_fail(p) and not is_temporal(p)]
-    last = [p for p in product.predicates if p not in asked]
-    ends = {p: found for p in asked if (found := _ends(p, sides)) is not None}
+    scalars = [p for p in product.predicates if not can_fail(p) and not is_temporal(p)]
+    last = [p for p in product.predicates if p not in scalars]
+    ends = {p: found for p in scalars if (found := _ends(p, sides)) is not None}
     for number, key in (end for pair in ends.values() for end in pair):
         sides[number] = with_keys(sides[number], [key])
     whole = _whole(sides)
     predicates = tuple(
-        _between(p, ends[p], sides) if p in ends else remap(p, whole.positions) for p in asked
+        _between(p, ends[p], sides) if p in ends else remap(p, whole.positions) for p in scalars
     )
     assert isinstance(whole.node, DeltaJoin)
     node = replace(whole.node, predicates=predicates)

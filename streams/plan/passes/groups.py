@@ -78,7 +78,9 @@ def _over(call: AggregateCall, column: Column) -> AggregateCall:
     moved = replace(call.over(column), more=more)
     if not call.distinct or call.argument is None:
         return moved
-    arguments = {each: column(each) for each in (call.argument, *call.more) if refs(each)}
+    arguments = {
+        scalar: column(scalar) for scalar in (call.argument, *call.more) if refs(scalar)
+    }
     orders = changed_orders(call.orders, lambda scalar: _order_of(scalar, arguments))
     return replace(moved, orders=orders)
 
@@ -109,8 +111,8 @@ def _of_arguments(scalar: Scalar, arguments: Mapping[Scalar, Scalar]) -> Scalar 
             return Call(Form.CAST, "cast", (column,), scalar.type) if is_text else column
     if not isinstance(scalar, Call):
         return None if isinstance(scalar, Ref) else scalar
-    inside = [_of_arguments(each, arguments) for each in scalar.arguments]
-    some = tuple(each for each in inside if each is not None)
+    inside = [_of_arguments(argument, arguments) for argument in scalar.arguments]
+    some = tuple(scalar for scalar in inside if scalar is not None)
     return replace(scalar, arguments=some) if len(some) == len(inside) else None
 
 

@@ -43,12 +43,14 @@ def _limited(window: Window, predicates: tuple[Scalar, ...]) -> Relational:
         for place, call in enumerate(window.calls)
         if call.function == "row_number" and call.frame is None
     }
-    bounds = [bound for each in predicates if (bound := _bound(each, numbers)) is not None]
+    bounds = [
+        bound for predicate in predicates if (bound := _bound(predicate, numbers)) is not None
+    ]
     if not alike or not bounds:
         return Filter(window, predicates)
     most = max(min(bounds), 0)
     first = TopK(window.input, window.keys, orders, 0, most, shared=window.shared)
-    rest = tuple(each for each in predicates if not _holds(each, numbers, most))
+    rest = tuple(predicate for predicate in predicates if not _holds(predicate, numbers, most))
     limited = replace(window, input=first)
     return Filter(limited, rest) if rest else limited
 

@@ -165,8 +165,8 @@ class _Inputs:
     @cached_property
     def single(self) -> frozenset[int]:
         """The inputs that are one row."""
-        found = self.product.inputs
-        return frozenset(n for n, part in enumerate(found) if is_one_row(part))
+        nodes = self.product.inputs
+        return frozenset(n for n, part in enumerate(nodes) if is_one_row(part))
 
     @cached_property
     def asked(self) -> list[_Asked]:

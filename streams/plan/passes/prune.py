@@ -145,8 +145,8 @@ class _Pruner:
     def _delta(self, node: DeltaJoin, needed: tuple[int, ...]) -> Relational:
         shown = tuple(node.outputs[i] for i in needed or (0,))
         parts, predicates, positions = self._inputs(node, shown)
-        made = DeltaJoin(parts, predicates, tuple(positions[i] for i in shown))
-        return pick(made, range(len(needed)))
+        join = DeltaJoin(parts, predicates, tuple(positions[i] for i in shown))
+        return pick(join, range(len(needed)))
 
     def _inputs(
         self, node: Product | DeltaJoin, needed: tuple[int, ...]

@@ -134,8 +134,8 @@ def _into_product(node: Product, predicates: Predicates) -> Relational:
         home = _home(predicate, starts)
         if home is None or can_fail(predicate):
             rest.append(predicate)
-            for place, asked in _implied(predicate, node, starts):
-                inside[place].append(shift(asked, -starts[place]))
+            for place, scalar in _implied(predicate, node, starts):
+                inside[place].append(shift(scalar, -starts[place]))
         else:
             inside[home].append(shift(predicate, -starts[home]))
     parts = zip(node.inputs, inside, strict=True)
@@ -147,9 +147,9 @@ def _implied(
 ) -> Iterator[tuple[int, Scalar]]:
     """What a predicate of several inputs asks of each alone."""
     for place, (start, part) in enumerate(zip(starts, node.inputs, strict=True)):
-        asked = implied(predicate, frozenset(range(start, start + len(columns(part)))))
-        if asked is not None:
-            yield place, asked
+        scalar = implied(predicate, frozenset(range(start, start + len(columns(part)))))
+        if scalar is not None:
+            yield place, scalar
 
 
 def _factored(predicates: Predicates) -> Predicates:

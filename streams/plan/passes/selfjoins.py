@@ -69,9 +69,9 @@ def _equated(
         return None
     pairs = dict(_pairs(first, second, predicates))
     for key in first.get.keys:
-        found = {predicate: ref for predicate, ref in pairs.items() if ref.index in key}
-        if {ref.index for ref in found.values()} == set(key):
-            return found
+        refs = {predicate: ref for predicate, ref in pairs.items() if ref.index in key}
+        if {ref.index for ref in refs.values()} == set(key):
+            return refs
     return None
 
 
@@ -82,10 +82,10 @@ def _pairs(
     for place, own in enumerate(first.get.columns):
         one = Ref(first.start + place, own.type, own.name)
         other = Ref(second.start + place, own.type, own.name)
-        for each in predicates:
-            equated = equality(each)
+        for predicate in predicates:
+            equated = equality(predicate)
             if equated is not None and {equated.one, equated.other} == {one, other}:
-                yield each, Ref(place, own.type, own.name)
+                yield predicate, Ref(place, own.type, own.name)
 
 
 def _merged(
@@ -101,11 +101,13 @@ def _merged(
         for predicate, ref in keys.items()
         if (equated := equality(predicate)) is not None and not equated.null_equal
     )
-    asked = tuple(dict.fromkeys(first.predicates + second.predicates + there))
+    scalars = tuple(dict.fromkeys(first.predicates + second.predicates + there))
     inputs = list(node.inputs)
-    inputs[first.place] = Filter(first.get, asked) if asked else first.get
+    inputs[first.place] = Filter(first.get, scalars) if scalars else first.get
     del inputs[second.place]
-    rest = tuple(remap(each, moved) for each in node.predicates if each not in keys)
+    rest = tuple(
+        remap(predicate, moved) for predicate in node.predicates if predicate not in keys
+    )
     own = columns(node)
     outputs = tuple(Ref(moved[i], column.type, column.name) for i, column in enumerate(own))
     names = tuple(column.name for column in own)

@@ -128,5 +128,5 @@ def _full(node: Match, *, left: bool, right: bool) -> Relational:
         return node
     ours, theirs = len(columns(node.left)), len(columns(node.right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
-    moved = tuple(remap(each, dict(enumerate(places))) for each in node.predicates)
+    moved = tuple(remap(predicate, dict(enumerate(places))) for predicate in node.predicates)
     return pick(Match(node.right, node.left, Kind.LEFT, moved), places)

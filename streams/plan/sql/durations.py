@@ -22,12 +22,12 @@ LONGEST_MS = 1 << 53
 def milliseconds(text: str) -> int:
     """The duration that the text says. Errors: InvalidStatement."""
     total, place, lowered = 0, 0, text.casefold()
-    while place < len(lowered) and (found := _PART.match(lowered, place)):
-        number, unit = found.groups()
+    while place < len(lowered) and (match := _PART.match(lowered, place)):
+        number, unit = match.groups()
         if unit not in _MS:
             break
         total += int(number) * _MS[unit]
-        place = found.end()
+        place = match.end()
     if not lowered.strip() or lowered[place:].strip() or total > LONGEST_MS:
         raise InvalidStatement(
             f"expected a duration, found '{text}'",

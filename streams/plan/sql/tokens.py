@@ -41,13 +41,13 @@ def tokenize(text: str) -> tuple[Token, ...]:
     Errors: InvalidStatement for an open string, quoted name or comment.
     """
     try:
-        found = Slackwater().tokenize(text)
+        tokens = Slackwater().tokenize(text)
     except TokenError as error:
         raise InvalidStatement(
             "the text ends inside a string, a quoted name or a comment",
             hint="close it with the quote it began with",
         ) from error
-    return tuple(Token(t.token_type, t.text, t.start, t.end + 1) for t in found)
+    return tuple(Token(t.token_type, t.text, t.start, t.end + 1) for t in tokens)
 
 
 def place(text: str, offset: int) -> str:
