@@ -38,7 +38,7 @@ FAILED = 1
 
 def main(nursery: str, arguments: Sequence[str]) -> int:
     """Run what Spark asked for; return the exit code."""
-    command = [each for each in arguments if each not in {"-m", DAEMON}]
+    command = [argument for argument in arguments if argument not in {"-m", DAEMON}]
     if command and command[0] in NURSED:
         with contextlib.suppress(OSError):
             return _nursed(nursery, arguments[1:])

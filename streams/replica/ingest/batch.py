@@ -53,8 +53,8 @@ class BatchReader:
 
     def __init__(self, fields: Sequence[Field], kernel: Kernel) -> None:
         self._fields, self._kernel = fields, kernel
-        self._parsed = [each for each in fields if each.parsed is not None]
-        declared = pa.schema([(each.name, each.parsed) for each in self._parsed])
+        self._parsed = [field for field in fields if field.parsed is not None]
+        declared = pa.schema([(field.name, field.parsed) for field in self._parsed])
         self._declared = declared if len(declared) else NO_FIELDS
         self._probes = [f.render(f.probe, "NULL", "m") for f in fields if f.probe]
         self._screens = [f.render(f.screen, "NULL", "m") for f in fields if f.screen]

@@ -61,7 +61,7 @@ class Decoder:
         self._parsed = pa.schema(
             [(f"c{index}", each.parsed or pa.null()) for index, each in enumerate(self._fields)]
         )
-        self._engine = data_schema([each.type for each in self._fields])
+        self._engine = data_schema([field.type for field in self._fields])
 
     def decode(self, texts: pa.Array | pa.ChunkedArray) -> Decoded:
         """Return the columns of each message, and the reasons of those that cannot be decoded.

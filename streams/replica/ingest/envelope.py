@@ -120,7 +120,7 @@ class Envelope:
         texts = errors["error"].to_pylist()
         found = [None if text is None else KEYED_ERROR.match(text) for text in texts]
         keyed = _filter(errors, pa.array([each is not None for each in found], pa.bool_()))
-        raw = [each.string[each.end() :] for each in found if each is not None]
+        raw = [match.string[match.end() :] for match in found if match is not None]
         keys = self._decode_keys(
             pa.array([leading(text).encode() for text in raw], pa.binary())
         )

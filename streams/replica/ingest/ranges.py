@@ -79,7 +79,7 @@ def slices(ranges: Mapping[int, tuple[int, int]]) -> tuple[Slice, ...]:
 
 def length(parts: Sequence[Slice]) -> int:
     """Return the number of offsets in all slices."""
-    return sum(each.length for each in parts)
+    return sum(part.length for part in parts)
 
 
 def windows(parts: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...]:
@@ -95,7 +95,7 @@ def windows(parts: Sequence[Slice], budget: int) -> tuple[tuple[Slice, ...], ...
     pieces: list[tuple[Slice, ...]] = []
     rest = tuple(parts)
     while rest:
-        stop = _window_end(rest, min(each.lo for each in rest), budget)
+        stop = _window_end(rest, min(piece.lo for piece in rest), budget)
         pieces.append(_clip(rest, 0, stop))
         rest = _clip(rest, stop, None)
     return tuple(pieces)
@@ -105,18 +105,18 @@ def _clip(parts: Sequence[Slice], start: int, stop: int | None) -> tuple[Slice, 
     """Return the part of each slice at offsets in [start, stop), without empty ones."""
     return slices(
         {
-            each.partition: (
-                max(each.lo, start),
-                each.hi if stop is None else min(each.hi, stop),
+            part.partition: (
+                max(part.lo, start),
+                part.hi if stop is None else min(part.hi, stop),
             )
-            for each in parts
+            for part in parts
         }
     )
 
 
 def _window_end(parts: Sequence[Slice], start: Offset, budget: int) -> int:
     """Return the greatest end above `start` of a window of at most `budget` offsets."""
-    low, high = start + 1, max(start + 1, *(int(each.hi) for each in parts))
+    low, high = start + 1, max(start + 1, *(int(part.hi) for part in parts))
     while low < high:
         middle = (low + high + 1) // 2
         if length(_clip(parts, start, middle)) <= budget:
@@ -143,14 +143,14 @@ def assign(parts: Sequence[Slice], tasks: int) -> tuple[tuple[Slice, ...], ...]:
 
 def _between(parts: Sequence[Slice], start: int, stop: int) -> tuple[Slice, ...]:
     """Return the range [start, stop) of all slices laid end to end."""
-    found, passed = [], 0
-    for each in parts:
-        lo = max(each.lo, each.lo + start - passed)
-        hi = min(each.hi, each.lo + stop - passed)
+    pieces, passed = [], 0
+    for part in parts:
+        lo = max(part.lo, part.lo + start - passed)
+        hi = min(part.hi, part.lo + stop - passed)
         if lo < hi:
-            found.append(Slice(each.partition, Offset(lo), Offset(hi)))
-        passed += each.length
-    return tuple(found)
+            pieces.append(Slice(part.partition, Offset(lo), Offset(hi)))
+        passed += part.length
+    return tuple(pieces)
 
 
 def impediment(

@@ -75,20 +75,20 @@ class _Cursor:
 
     def advance(self) -> tuple[str, int, str]:
         """Read one token: its kind, where it starts, its text. Errors: Malformed."""
-        found = TOKEN.match(self.text, self.at)
-        if found is None or found.lastgroup is None:
+        match = TOKEN.match(self.text, self.at)
+        if match is None or match.lastgroup is None:
             start = re.compile(r"[ \t\n\r]*").match(self.text, self.at)
             raise _unexpected(self.text, self.at if start is None else start.end())
-        kind, word = found.lastgroup, found[found.lastgroup]
+        kind, word = match.lastgroup, match[match.lastgroup]
         symbol = word if kind == "mark" else STRING if kind == "string" else SCALAR
         state = NEXT.get((self.state, symbol)) if kind != "end" else None
         if state is None or (kind == "mark" and not self._level(word)):
-            raise _unexpected(self.text, found.start(kind))
+            raise _unexpected(self.text, match.start(kind))
         if kind == "string" and "\\u" in word and not _is_unicode(word):
-            raise _unexpected(self.text, found.start(kind))
+            raise _unexpected(self.text, match.start(kind))
         self.state = INSIDE[self.levels[-1]] if word == "," else state
-        self.at = found.end()
-        return kind, found.start(kind), word
+        self.at = match.end()
+        return kind, match.start(kind), word
 
     def _level(self, mark: str) -> bool:
         """Open or close a level; False if `mark` closes or separates what is not open."""

@@ -81,7 +81,7 @@ def sampled(
 
 def places(parts: tuple[Slice, ...]) -> list[tuple[Slice, Offset]]:
     """Some offsets that lie evenly over the slices, laid end to end."""
-    total, ends = length(parts), list(accumulate(each.length for each in parts))
+    total, ends = length(parts), list(accumulate(part.length for part in parts))
     count, found = min(total, _PLACES), []
     for place in (total * number // count for number in range(count)):
         index = next(i for i, end in enumerate(ends) if place < end)

@@ -67,8 +67,8 @@ def load(
     Determinate if the broker no longer has the range, or cannot be reached.
     """
     tables = [
-        resources.reader.fetch(source.topic, each.partition, each.lo, each.hi)
-        for each in slices
+        resources.reader.fetch(source.topic, piece.partition, piece.lo, piece.hi)
+        for piece in slices
     ]
     messages = pa.concat_tables([MESSAGES.empty_table(), *tables])
     return resources.envelope(source, columns).updates(messages, time)

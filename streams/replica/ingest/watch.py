@@ -124,7 +124,7 @@ class Watch:
 
     def _pause(self) -> float:
         with self._lock:
-            next_s = min((each.due_s for each in self._topics.values()), default=float("inf"))
+            next_s = min((topic.due_s for topic in self._topics.values()), default=float("inf"))
         return min(LONGEST_S, max(0.001, next_s - time.monotonic()))
 
     def _ask(self, topic: Topic) -> bool:
@@ -187,7 +187,7 @@ def _after(before: Told | None, told: Told) -> Told:
     """Return the answer, combined with the one before."""
     if before is None or before.id != told.id:
         return told
-    shrunk = {p for p, each in told.ends.items() if each.high < before.ends.get(p, each).high}
+    shrunk = {p for p, ends in told.ends.items() if ends.high < before.ends.get(p, ends).high}
     same = before.ends == told.ends
     return replace(
         told,

@@ -138,9 +138,9 @@ def write(state: Path, descriptor: Descriptor) -> None:
 
 def read(state: Path, step: str) -> Descriptor:
     """Read the descriptor of a micro-batch."""
-    found = pickle.loads(path_of(state, step).read_bytes())  # noqa: S301  our own driver's
-    assert isinstance(found, Descriptor)
-    return found
+    descriptor = pickle.loads(path_of(state, step).read_bytes())  # noqa: S301  our own driver's
+    assert isinstance(descriptor, Descriptor)
+    return descriptor
 
 
 def make_folder(path: Path) -> None:

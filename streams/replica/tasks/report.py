@@ -78,7 +78,7 @@ def loads(bucket: int, text: str) -> Report:
 
 
 def _ranges(bounds: list[list[Limit] | None]) -> tuple[Range | None, ...]:
-    return tuple(None if each is None else Range(*each) for each in bounds)
+    return tuple(None if bound is None else Range(*bound) for bound in bounds)
 
 
 def gather(heads: Iterable[Head]) -> Mapping[CollectionId, Result]:
