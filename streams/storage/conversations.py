@@ -259,11 +259,11 @@ class Conversations:
         chunks = [(*write.chunks, *(() if own is None else next(refs))) for write, own in pairs]
         events = self.writing.events(group, writes, chunks, checked.read_upto)
         outcomes = yield from submitted(events)
-        if all(each.is_heartbeat for each in writes):
+        if all(write.is_heartbeat for write in writes):
             lost = self._lost_heartbeat(writes, outcomes)
         else:
             lost = self._lost_append(writes, outcomes[0])
-        return lost or tuple(moved(each) for each in writes)
+        return lost or tuple(moved(write) for write in writes)
 
     def _checked(self, writes: Sequence[Write]) -> Checked:
         """Check the rows of all writes before any is stored.
@@ -293,22 +293,24 @@ class Conversations:
         self, writes: Sequence[Write], outcomes: Sequence[Outcome]
     ) -> UpperMismatch | None:
         """Return the first capability that has moved. Errors: if one is invalid."""
-        for each, outcome in zip(writes, outcomes, strict=True):
+        for write, outcome in zip(writes, outcomes, strict=True):
             match outcome:
-                case Downgraded(at) if at == each.capability.frontier:
+                case Downgraded(at) if at == write.capability.frontier:
                     continue
                 case Downgraded(at):
-                    return UpperMismatch(at, each.capability.id)
+                    return UpperMismatch(at, write.capability.id)
                 case _:
-                    raise self.asking.refused(Command.UPDATE, each.capability, outcome)
+                    raise self.asking.refused(Command.UPDATE, write.capability, outcome)
         return None
 
     def _culprit(self, writes: Sequence[Write]) -> WriteCapability:
         """Return the first of the capabilities that the log does not know; else the first."""
-        for each in writes:
-            held = self.shards.state(each.capability.id).capabilities.get(each.capability.name)
-            if held is None or held.token != each.capability.token:
-                return each.capability
+        for write in writes:
+            held = self.shards.state(write.capability.id).capabilities.get(
+                write.capability.name
+            )
+            if held is None or held.token != write.capability.token:
+                return write.capability
         return writes[0].capability
 
     def stage(
@@ -353,7 +355,7 @@ class Conversations:
         wishes = [wish, self.asking.wish(id_, Right.WRITE, self.lease_ms, token)]
         is_user_fed = loads(collection.description).is_user_fed
         outcomes = yield from self._asked(id_, *wishes[: 1 + is_user_fed])
-        fronts = [self.asking.acquired(id_, each) for each in outcomes]
+        fronts = [self.asking.acquired(id_, outcome) for outcome in outcomes]
         read, write = useless_read(id_), useless_write(id_)
         if not fronts[0].is_empty:
             read = ReadCapability(id_, fronts[0], wish.capability, token)
@@ -431,9 +433,9 @@ class Conversations:
         id_ = held.id
         if whole and CATALOG_ID.fullmatch(id_):
             raise InvalidUsage(f"collection {id_} is the catalog's: drop it in SQL")
-        found = self.directory.find(id_)
-        self.directory.check(Command.DROP, id_, found)
-        if phase_of(found) is Phase.FORGOTTEN:
+        collection = self.directory.find(id_)
+        self.directory.check(Command.DROP, id_, collection)
+        if phase_of(collection) is Phase.FORGOTTEN:
             return
         body = Drop(id_, held.name, held.token, whole, sole=whole)
         (outcome,) = yield from self._asked(id_, body)

@@ -246,14 +246,14 @@ class Storage:
 
         Errors: Recount, Reclaimed after `TRIES` times.
         """
-        commands, ids = self._commands(), [each.capability.id for each in writes]
+        commands, ids = self._commands(), [write.capability.id for write in writes]
         for _ in range(TRIES - 1):
             try:
                 return self._ask(lambda: commands.update(writes), *ids)
             except Recount:
                 continue
             except Reclaimed:
-                if any(each.chunks for each in writes):
+                if any(write.chunks for write in writes):
                     raise
         return self._ask(lambda: commands.update(writes), *ids)
 

@@ -83,11 +83,11 @@ class Asking:
     def valid(self, command: Command, capability: Capability) -> CollectionState:
         """Like `usable`, on the folded state only."""
         id_ = capability.id
-        found = self.directory.find(id_)
-        if self.is_decided and found is not None:
-            return found
-        self.directory.check(command, id_, found)
-        assert found is not None, "no command is allowed on what is not bound"
+        collection = self.directory.find(id_)
+        if self.is_decided and collection is not None:
+            return collection
+        self.directory.check(command, id_, collection)
+        assert collection is not None, "no command is allowed on what is not bound"
         needed, right = NEEDED.get(command), right_of(capability)
         if needed is not None and right is not needed:
             raise InvalidCapability(
@@ -95,10 +95,10 @@ class Asking:
                 f"expected a {needed.value.lower()} capability, actual a {right.value.lower()}"
                 " capability",
             )
-        held = found.capabilities.get(capability.name)
+        held = collection.capabilities.get(capability.name)
         if held is None or held.right is not right_of(capability):
             raise not_held(self.shards.group_state(self.shards.group_of(id_)), capability)
-        return found
+        return collection
 
     def free(self, id_: CollectionId) -> None:
         """Errors: AlreadyBound, NeverReused when the id was ever bound."""
@@ -111,21 +111,21 @@ class Asking:
 
         Errors: as `usable`, and FencedCapability.
         """
-        found = self.current(Command.SUBSCRIBE, capability)
-        if found.capabilities[capability.name].token != capability.token:
+        collection = self.current(Command.SUBSCRIBE, capability)
+        if collection.capabilities[capability.name].token != capability.token:
             raise FencedCapability(capability.id)
-        return found
+        return collection
 
     def writable(self, capability: WriteCapability) -> CollectionState:
         """Like `readable`, for a command that presents a write capability outside the log.
 
         Errors: as `usable`, and FencedCapability.
         """
-        found = self.current(Command.UPDATE, capability)
-        held = found.capabilities.get(capability.name)
+        collection = self.current(Command.UPDATE, capability)
+        held = collection.capabilities.get(capability.name)
         if held is not None and held.token != capability.token and not self.is_decided:
             raise FencedCapability(capability.id)
-        return found
+        return collection
 
     def wish(
         self, id_: CollectionId, right: Right, lease_ms: int | None, token: str

@@ -53,6 +53,6 @@ class Awaiting:
         """
         for awaited in self.events.values():
             if awaited.name == group.names.group and awaited.outcome is None:
-                known = group.recall(awaited.event)
-                is_unsure = isinstance(known, Stale)
-                awaited.outcome = Unavailable(FORGOTTEN) if is_unsure else known
+                outcome = group.recall(awaited.event)
+                is_unsure = isinstance(outcome, Stale)
+                awaited.outcome = Unavailable(FORGOTTEN) if is_unsure else outcome

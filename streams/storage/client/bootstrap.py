@@ -171,9 +171,9 @@ def read_all(
             silence = 0 if found else silence + 1
             if silence % LOOK_EVERY == LOOK_EVERY - 1 and not tail.silent_ms():
                 for topic in [
-                    each
-                    for each in missing
-                    if is_at_end(logs, each, entries[each], bounds[each][0])
+                    topic
+                    for topic in missing
+                    if is_at_end(logs, topic, entries[topic], bounds[topic][0])
                 ]:
                     del missing[topic]
             if silence > PATIENCE and not is_worth_waiting(tail):

@@ -132,7 +132,7 @@ def why_not(state: State, capability: Capability) -> str:
         return "it has an empty frontier: a right to nothing"
     if capability.name in state.collections[capability.id].capabilities:
         return f"it is not a {right_of(capability).value.lower()} capability"
-    for owner, each in state.collections.items():
-        if capability.name in each.capabilities:
+    for owner, collection in state.collections.items():
+        if capability.name in collection.capabilities:
             return f"it is one to collection {owner}"
     return "it has expired, was dropped or passed on, or was never granted"

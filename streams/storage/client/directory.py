@@ -86,8 +86,8 @@ class Directory:
                 )
         self.waits()
         self.shards.make(REGISTRY)
-        known = self._folded_entry(id_)
-        if known is not None and (known.is_retired or known.group != group):
+        entry = self._folded_entry(id_)
+        if entry is not None and (entry.is_retired or entry.group != group):
             raise self._given_away(id_)
         self.shards.make(group)
         topic_id = self.shards.following.group(group).topic_id
@@ -104,8 +104,8 @@ class Directory:
                 raise self._given_away(id_)
 
     def _given_away(self, id_: CollectionId) -> InvalidUsage:
-        known = refusal(Command.CREATE, id_, self.find(id_))
-        return known or Claimed(id_, self.claimant(id_))
+        usage = refusal(Command.CREATE, id_, self.find(id_))
+        return usage or Claimed(id_, self.claimant(id_))
 
     def find(self, id_: CollectionId) -> CollectionState | None:
         """Return the collection as folded, or None if it is not bound; opens its group.
@@ -118,13 +118,13 @@ class Directory:
         if id_.startswith(ENTRY):
             return None
         try:
-            found = self.folded(id_)
+            collection = self.folded(id_)
         except Truncated:  # its log is gone: deleted after the drop, or lost
             if not self.leave_retired([id_]):
                 raise
-            found = None
-        if found is not None:
-            return found
+            collection = None
+        if collection is not None:
+            return collection
         entry = self.entry(id_)
         if entry is None:
             return None
@@ -132,11 +132,11 @@ class Directory:
             return forgotten(id_)
         self._check_log(entry)
         self.shards.open(entry.group)
-        found = self.folded(id_)
-        if found is None:
+        collection = self.folded(id_)
+        if collection is None:
             self.shards.sync_group(entry.group)
-            found = self.folded(id_)
-        return found
+            collection = self.folded(id_)
+        return collection
 
     def leave_retired(self, ids: Collection[CollectionId]) -> bool:
         """Stop following the groups of ids that are retired; tell whether there are any.
@@ -189,11 +189,11 @@ class Directory:
 
     def check(self, command: Command, id_: CollectionId, found: CollectionState | None) -> None:
         """Raise the error of the command in the id's state (`client.lifecycle`)."""
-        known = refusal(command, id_, found)
-        if isinstance(known, NotBound):
+        usage = refusal(command, id_, found)
+        if isinstance(usage, NotBound):
             raise NotBound(id_, self.claimant(id_))
-        if known is not None:
-            raise known
+        if usage is not None:
+            raise usage
 
     def claimant(self, id_: CollectionId) -> str:
         """Return the group that the registry gave the id to; empty if there is none."""
@@ -203,8 +203,8 @@ class Directory:
     def sync(self, id_: CollectionId) -> None:
         """Read the log of the collection to its end, unless it is unbound or dropped."""
         self.waits()
-        found = self.find(id_)
-        if found is not None and not found.is_dropped:
+        collection = self.find(id_)
+        if collection is not None and not collection.is_dropped:
             self.shards.sync(id_)
 
     def folded(self, id_: CollectionId) -> CollectionState | None:
@@ -233,8 +233,8 @@ class Directory:
 
     def registered(self, id_: CollectionId) -> Entry | None:
         """Return the registry's entry for the id; None if there is none."""
-        (known,) = self.all_registered([id_])
-        return known
+        (entry,) = self.all_registered([id_])
+        return entry
 
     def all_registered(self, ids: Collection[CollectionId]) -> list[Entry | None]:
         """Like `registered`, for many ids with one read of the registry."""
@@ -251,8 +251,8 @@ class Directory:
         registry = following.groups.get(following.home(entry_of(id_)) or "")
         if registry is None:
             return None
-        known = registry.state.collections.get(entry_of(id_))
-        return None if known is None else known.description.partition(" ")[0] or None
+        collection = registry.state.collections.get(entry_of(id_))
+        return None if collection is None else collection.description.partition(" ")[0] or None
 
     def follow_registry(self) -> None:
         """Follow the registry if it exists. If it fails, each lookup of an id reports that."""
@@ -262,11 +262,11 @@ class Directory:
 
     def _folded_entry(self, id_: CollectionId) -> Entry | None:
         """Like `registered`, from the folded state."""
-        known = self.folded(entry_of(id_))
-        if known is None:
+        collection = self.folded(entry_of(id_))
+        if collection is None:
             return None
-        group, _, topic_id = known.description.partition(" ")
-        return Entry(group, topic_id, is_retired=known.is_dropped)
+        group, _, topic_id = collection.description.partition(" ")
+        return Entry(group, topic_id, is_retired=collection.is_dropped)
 
 
 def made_entry(id_: CollectionId, group: str, topic_id: str) -> Create:

@@ -167,14 +167,14 @@ class Group:
         Errors: Corrupt.
         """
         gap = [Offset(each) for each in range(self.state.upto + 1, upto + 1)]
-        named = [each for each in gap if each in self.skips]
+        named = [offset for offset in gap if offset in self.skips]
         if len(gap) > 1 and len(named) < len(gap):
             raise Corrupt(
                 f"log {self.names.log}/0: expected offset {gap[0]}, actual {upto + 1}: records"
                 " were deleted, or transactions left marks; see 'slackwater shard verify'"
             )
-        for each in gap:
-            self.pass_over(each)
+        for offset in gap:
+            self.pass_over(offset)
 
     def _hear(self, entry: Entry) -> None:
         """Process a skip record: void itself, and about a record that is skipped already."""
@@ -246,8 +246,8 @@ class Group:
         if not self.retained:
             return None
         newest = self.retained[-1]
-        known = self.state.rollups[-1].upto if self.state.rollups else Offset(-1)
-        return newest if newest.upto > known else None
+        offset = self.state.rollups[-1].upto if self.state.rollups else Offset(-1)
+        return newest if newest.upto > offset else None
 
 
 def decode(entry: Entry) -> Event:

@@ -185,6 +185,6 @@ def refusal(
 
 def check(command: Command, id_: CollectionId, collection: CollectionState | None) -> None:
     """Raise what the table above has for the command and the state of the id."""
-    found = refusal(command, id_, collection)
-    if found is not None:
-        raise found
+    usage = refusal(command, id_, collection)
+    if usage is not None:
+        raise usage

@@ -45,7 +45,7 @@ Failure = Determinate | Indeterminate
 
 def worst(failures: Mapping[EventId, Failure]) -> Failure:
     """Return the error for events none of which is known to be stored."""
-    doubts = (each for each in failures.values() if isinstance(each, Indeterminate))
+    doubts = (failure for failure in failures.values() if isinstance(failure, Indeterminate))
     return next(doubts, next(iter(failures.values())))
 
 
@@ -104,9 +104,9 @@ class Sending:
         An event that stays in doubt although brokers answer is `Unavailable`.
         """
         sent = [
-            Sent(group, Event(each.id, group.uuid, each.seen, each.body))
-            for each in attempts
-            for group in (self._group(each.group),)
+            Sent(group, Event(attempt.id, group.uuid, attempt.seen, attempt.body))
+            for attempt in attempts
+            for group in (self._group(attempt.group),)
         ]
         return self._send(sent, is_each=True)
 

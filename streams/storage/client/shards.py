@@ -144,7 +144,7 @@ class Shards:
                 self.following.follow(group)
 
     def _found(self, groups: Sequence[str]) -> list[Group]:
-        every = [names_of(self.namespace, each) for each in groups]
+        every = [names_of(self.namespace, group) for group in groups]
         infos = self._topics.describe_all([names.log for names in every])
         for names in every:
             if names.log not in infos:
@@ -284,12 +284,12 @@ class Shards:
 
     def _last_offsets(self, groups: Sequence[str]) -> Mapping[str, Offset]:
         # read before the logs' ends: a log that ends before this offset has lost folded records
-        folded = {each: self.following.group(each).state.upto for each in groups}
-        logs = {each: self.names(each).log for each in groups}
+        folded = {group: self.following.group(group).state.upto for group in groups}
+        logs = {group: self.names(group).log for group in groups}
         bounds = self.logs.bounds_all(list(logs.values()))
         return {
-            each: self._last_offset(logs[each], folded[each], bounds[logs[each]][1])
-            for each in groups
+            group: self._last_offset(logs[group], folded[group], bounds[logs[group]][1])
+            for group in groups
         }
 
     def _last_offset(self, log: Topic, folded: Offset, end: Offset) -> Offset:

@@ -45,19 +45,19 @@ class Telling:
 
     def tell(self) -> None:
         """Call the subscribers if the status has changed."""
-        told = self._told
-        if not self.is_news and bool(self._tail.silent_ms()) == bool(told.silent_ms):
+        status = self._told
+        if not self.is_news and bool(self._tail.silent_ms()) == bool(status.silent_ms):
             return  # the hot path of every poll: no scan of a thousand groups
         with self._lock:
             self.is_news = False
             now = self.status()
-            if told.silent_ms and not now.silent_ms:
+            if status.silent_ms and not now.silent_ms:
                 self.answering_since = time.monotonic()
             self._told = now
             watchers = tuple(self._watchers)
-        if now.silent_ms and not told.silent_ms:
+        if now.silent_ms and not status.silent_ms:
             log.warning("no broker answers: waiting")
-        if told.silent_ms and not now.silent_ms:
+        if status.silent_ms and not now.silent_ms:
             log.info("the brokers answer again")
         for watcher in watchers:
             guarded(partial(watcher, now))

@@ -28,7 +28,7 @@ def due(state: State) -> bool:
     are batches: the cost per event is constant.
     """
     covered = state.rollups[-1].upto if state.rollups else Offset(-1)
-    held = sum(each.batches.count for each in state.collections.live.values())
+    held = sum(collection.batches.count for collection in state.collections.live.values())
     return state.upto - covered >= max(LEAST_EVENTS, held)
 
 

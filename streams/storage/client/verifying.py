@@ -57,13 +57,13 @@ class Verdict:
 
     def flaw_at(self, offset: int) -> Flaw:
         """Return the flaw at an offset. Errors: InvalidUsage if there is none."""
-        for each in self.flaws:
-            if each.offset == offset:
-                return each
-        known = sorted(each.offset for each in self.flaws if each.offset is not None)
+        for flaw in self.flaws:
+            if flaw.offset == offset:
+                return flaw
+        offsets = sorted(flaw.offset for flaw in self.flaws if flaw.offset is not None)
         raise InvalidUsage(
             f"nothing is wrong with the log of {self.group.names.group} at offset {offset}:"
-            f" expected one of {known}"
+            f" expected one of {offsets}"
         )
 
 
@@ -134,11 +134,11 @@ def gap_of(group: Group, end: Offset) -> Iterator[Flaw]:
 
 def lost_rollups(chunks: Chunks, group: Group) -> Iterator[Flaw]:
     """Return the Rollups that have to be kept and cannot be read."""
-    for each in group.state.rollups:
+    for rollup in group.state.rollups:
         try:
-            chunks.fetch(group.names.data, each.chunks)
+            chunks.fetch(group.names.data, rollup.chunks)
         except Corrupt as cause:
-            yield Flaw(f"rollup up to {each.upto} cannot be read: {cause}")
+            yield Flaw(f"rollup up to {rollup.upto} cannot be read: {cause}")
 
 
 def lost_chunks(chunks: Chunks, group: Group) -> Iterator[Flaw]:

@@ -71,7 +71,7 @@ class Waiters:
     def moved(self, groups: Iterable[str]) -> None:
         """Groups have moved: wake the waiters whose predicates are true."""
         # a waiter for several of them looks once
-        for waiter in {each for name in groups for each in self._of.get(name, ())}:
+        for waiter in {waiter for name in groups for waiter in self._of.get(name, ())}:
             waiter.look()
         for waiter in self._anywhere:
             waiter.condition.notify()

@@ -79,7 +79,7 @@ class Talk:
         assert isinstance(self.ask, Submitting), "events were asked for"
         events = self.ask.events
         numbers = range(self.named, self.named + min(len(events), NAMED))
-        names = [self.name(each) for each in numbers]
+        names = [self.name(number) for number in numbers]
         others = (EventId(fresh_uuid()) for _ in events[NAMED:])
         self.named += len(names)
         return [
@@ -121,14 +121,14 @@ class Answering:
         outcomes; Fenced, or whatever `check` raises.
         """
         self._leave_failed(crowd)
-        talks = [self._talk(each) for each in crowd]
+        talks = [self._talk(request) for request in crowd]
         try:
             self._have(talks)
         except Unanswered:
             raise
         except Determinate:
             # perhaps its topics were deleted after a drop that was not read here
-            about = [subjects(each.command) for each in crowd]
+            about = [subjects(request.command) for request in crowd]
             Directory(self._shards).leave_retired(frozenset().union(*about))
             raise
         return [talk.outcome for talk in talks]
@@ -142,7 +142,7 @@ class Answering:
             if not talk.is_aside:
                 self._go_on(talk, None)
             aside |= about if talk.is_aside else frozenset()
-        while open_ := [each for each in talks if each.outcome is None and not each.is_aside]:
+        while open_ := [talk for talk in talks if talk.outcome is None and not talk.is_aside]:
             # all chunks before any event: the logs decide in the order of the commands
             storing = [talk for talk in open_ if isinstance(talk.ask, Storing)]
             if storing:
@@ -223,7 +223,7 @@ class Answering:
     def _leave_failed(self, crowd: Sequence[Request]) -> None:
         """Close failed groups before anything else, so that commands open them again."""
         following, names = self._shards.following, {REGISTRY}
-        for command in (each.command for each in crowd):
+        for command in (request.command for request in crowd):
             names.update(filter(None, map(following.home, subjects(command))))
             names |= {command.group} if isinstance(command, Create) else set()
         for name in names:
@@ -238,7 +238,9 @@ class Answering:
         """
         asks = [talk.ask for talk in talks if isinstance(talk.ask, Storing)]
         try:
-            stored = iter(self._shards.write_all([each for ask in asks for each in ask.writes]))
+            stored = iter(
+                self._shards.write_all([write for ask in asks for write in ask.writes])
+            )
         except Exception as failure:
             # rows of one command that cannot be stored do not affect the others
             is_broker = isinstance(failure, Determinate | Indeterminate)
@@ -257,7 +259,7 @@ class Answering:
     def _submit(self, talks: Sequence[Talk]) -> None:
         wanted = [talk.attempts() for talk in talks]
         try:
-            decided = iter(self._decide([each for events in wanted for each in events]))
+            decided = iter(self._decide([event for events in wanted for event in events]))
         except InvalidUsage as cause:  # the group was closed meanwhile: open it
             raise Determinate(str(cause)) from cause
         self._reached("submitted")

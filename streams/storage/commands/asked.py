@@ -132,10 +132,10 @@ class Asked:
             raise InvalidUsage("update: expected one collection or more, actual none")
         talk = self.conversations
         check_size("collections of an update", MOST_SHARES, len(command.shares))
-        check_size("chunks", MOST_CHUNKS, sum(len(each.chunks) for each in command.shares))
+        check_size("chunks", MOST_CHUNKS, sum(len(share.chunks) for share in command.shares))
         if is_long(command):
             talk.directory.waits()
-        writes = [write_of(each) for each in command.shares]
+        writes = [write_of(share) for share in command.shares]
         if command.checks_counts:
             talk = replace(talk, writing=self.counting)
         match (yield from talk.update(writes)):
@@ -196,7 +196,7 @@ def presented(command: Command) -> Sequence[Capability]:
         case Create() | AcquireCapabilities():
             return ()
         case UpdateAndDowngrade(shares):
-            return [each.capability for each in shares]
+            return [share.capability for share in shares]
         case Drop():
             return () if command.capability is None else (command.capability,)
         case _:
@@ -205,11 +205,11 @@ def presented(command: Command) -> Sequence[Capability]:
 
 def options_of(command: SubscribeAt) -> Options:
     """Return the filter of a command. Errors: InvalidUsage for an unknown operator."""
-    known = {each.value: each for each in Operator}
+    operators = {operator.value: operator for operator in Operator}
     for _, operator, _ in command.where:
-        if operator not in known:
-            raise InvalidUsage(f"expected one of {' '.join(known)}, actual {operator!r}")
-    where = tuple(Comparison(name, known[op], value) for name, op, value in command.where)
+        if operator not in operators:
+            raise InvalidUsage(f"expected one of {' '.join(operators)}, actual {operator!r}")
+    where = tuple(Comparison(name, operators[op], value) for name, op, value in command.where)
     return Options(where=where)
 
 
@@ -241,7 +241,9 @@ def is_long(command: UpdateAndDowngrade) -> bool:
     130 KB may hold eight million rows: the declared sizes in the stream count, not its length.
     """
     try:
-        return sum(stream.decoded_bytes(each.updates or b"") for each in command.shares) > LONG
+        return (
+            sum(stream.decoded_bytes(share.updates or b"") for share in command.shares) > LONG
+        )
     except Corrupt:
         return False  # the handler refuses it at once
 

@@ -135,7 +135,7 @@ class Threads:
         """What may begin: a crowd of brief commands only if earlier ones are done or slow."""
         now = time.monotonic()
         crowds = self._under_way.values()
-        together = [each for each in crowds if not each.crowd[0].is_alone]
+        together = [crowd for crowd in crowds if not crowd.crowd[0].is_alone]
         is_free = all(now - each.began > SLOW_S for each in together)
         alone = ALONE - (len(crowds) - len(together))
         return Room(together=is_free and len(together) < TOGETHER, alone=alone)
@@ -166,12 +166,12 @@ class Threads:
     def waits(self) -> list[SlowCrowd]:
         """Return crowds whose running time has doubled since they were last logged."""
         now = time.monotonic()
-        found = []
+        crowds = []
         for each in self._under_way.values():
             if now - each.began > max(self.word_s, 2 * (each.told - each.began)):
                 each.told = now
-                found.append(SlowCrowd(each.crowd, now - each.began, where(each.thread)))
-        return found
+                crowds.append(SlowCrowd(each.crowd, now - each.began, where(each.thread)))
+        return crowds
 
     def leave(self, wait_s: float) -> None:
         """Wait for the threads."""

@@ -171,13 +171,16 @@ class Desk:
         if isinstance(record, Report) or (record.id and self._ids[record.id]):
             return Item(record, size, frozenset(), frozenset(ids), None, is_alone=False)
         about, creation = subjects(record.command), None
-        followed = {each: home(each) for each in about}
+        followed = {collection: home(collection) for collection in about}
         # an id by itself, too: its group may come to be known between two commands
         homes = {each: found or given(each) for each, found in followed.items()}
         groups = {group for group in homes.values() if group is not None}
         if len({*homes.values()}) > 1:  # if a group is known, all its collections are
-            about, groups = frozenset(each for each in about if homes[each] is None), set()
-        keys = ids | {f"collection:{each}" for each in about}
+            about, groups = (
+                frozenset(collection for collection in about if homes[collection] is None),
+                set(),
+            )
+        keys = ids | {f"collection:{collection}" for collection in about}
         keys |= {f"group:{group}" for group in groups}
         if isinstance(record.command, Create):
             keys.add(f"group:{record.command.group}")
@@ -190,7 +193,7 @@ class Desk:
 
         Units: monotonic seconds.
         """
-        under_way = (self._items[each].keys for each in self._under_way)
+        under_way = (self._items[offset].keys for offset in self._under_way)
         gathering = Gathering(set[str]().union(*under_way))
         alone: list[Item] = []
         creations = self._creations_until()
@@ -229,7 +232,7 @@ class Desk:
         return chosen
 
     def _creations_until(self) -> int:
-        waiting = (each.creation for each in self._items.values() if each.creation is not None)
+        waiting = (item.creation for item in self._items.values() if item.creation is not None)
         return next(waiting, 0) + CREATIONS
 
     def put_back(self, items: Sequence[Item], due: float) -> None:

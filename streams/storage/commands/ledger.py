@@ -95,15 +95,15 @@ class Ledger:
         """Return the ledger after more answers."""
         newest, blocks = dict(self.newest), self.blocks
         here: list[Offset] = []
-        for each in answers:
-            if each.origin == self.origin:
-                here.append(each.offset)
-            if each.command:
-                newest[each.command] = each.checksum
+        for answer in answers:
+            if answer.origin == self.origin:
+                here.append(answer.offset)
+            if answer.command:
+                newest[answer.command] = answer.checksum
             if len(newest) >= BLOCK:
                 blocks, newest = (*blocks[-(REMEMBERED // BLOCK) :], newest), {}
-        end = Offset(max([self.end, *(each + 1 for each in here)]))
-        recent = frozenset(each for each in (*self.recent, *here) if each >= end - SPAN)
+        end = Offset(max([self.end, *(offset + 1 for offset in here)]))
+        recent = frozenset(offset for offset in (*self.recent, *here) if offset >= end - SPAN)
         return Ledger(self.origin, self.floor, end, recent, blocks, newest)
 
     def is_overtaken(self, newest: Answered) -> bool:
@@ -135,14 +135,14 @@ def sort(ledger: Ledger, records: Sequence[Request | Report]) -> list[Sorted]:
     """Classify records in their order: to execute, or to report."""
     fresh: dict[str, int] = {}
     done: list[Sorted] = []
-    for each in records:
-        if each.id:
-            known = ledger.find(each.id)
-            known = fresh.get(each.id) if known is None else known
-            fresh.setdefault(each.id, each.checksum)
-            done.append(each if known is None else again(each, known))
+    for record in records:
+        if record.id:
+            known = ledger.find(record.id)
+            known = fresh.get(record.id) if known is None else known
+            fresh.setdefault(record.id, record.checksum)
+            done.append(record if known is None else again(record, known))
         else:
-            done.append(each)
+            done.append(record)
     return done
 
 
@@ -171,7 +171,7 @@ def subjects(command: Command) -> frozenset[CollectionId]:
         case Create() | AcquireCapabilities() | Drop():
             return frozenset({command.collection})
         case UpdateAndDowngrade(shares):
-            return frozenset(each.capability.id for each in shares)
+            return frozenset(share.capability.id for share in shares)
         case _:
             return frozenset({command.capability.id})
 
@@ -182,7 +182,7 @@ def decides(command: Command) -> bool:
         case Create() | Drop():
             return True
         case UpdateAndDowngrade(shares, checks_counts):
-            return checks_counts or any(each.new_frontier.is_empty for each in shares)
+            return checks_counts or any(share.new_frontier.is_empty for share in shares)
         case Downgrade():
             return command.new_frontier.is_empty
         case _:
@@ -199,6 +199,6 @@ def lingers(command: Command) -> bool:
         case Create() | SubscribeAt() | Stage():
             return True
         case UpdateAndDowngrade(shares, checks_counts):
-            return checks_counts or any(each.chunks for each in shares)
+            return checks_counts or any(share.chunks for share in shares)
         case _:
             return False

@@ -53,9 +53,9 @@ class Careful:
     def start(self, position: Offset, end: Offset) -> None:
         """Record that the process found the unanswered records in `[position, end)`."""
         self._backlog = end
-        found = self._load() if position < end else None
-        if found is not None and found.hi > position and found.starts:
-            self._found = found
+        mark = self._load() if position < end else None
+        if mark is not None and mark.hi > position and mark.starts:
+            self._found = mark
 
     def is_suspect(self, offset: Offset) -> bool:
         """Whether a service died at the record at `offset`, perhaps because of it."""
@@ -94,8 +94,8 @@ class Careful:
             self._begun = None
 
     def _ends(self, offset: Offset) -> int:
-        found = self._found
-        return found.starts if found is not None and found.lo <= offset < found.hi else 0
+        mark = self._found
+        return mark.starts if mark is not None and mark.lo <= offset < mark.hi else 0
 
     def _load(self) -> Mark | None:
         try:

@@ -189,7 +189,7 @@ class Session:
         self._looked = Offset(max(low, high - 2 * REMEMBERED))
         is_whole = self._looked == 0
         for answers in self._answers(high):
-            here = (each.offset for each in answers if each.origin == self._origin)
+            here = (answer.offset for answer in answers if answer.origin == self._origin)
             first = None if is_whole else next(here, None)
             if first is not None:
                 self._ledger, is_whole = replace(self._ledger, floor=first), True
@@ -242,7 +242,7 @@ class Session:
         if not self._waiting:
             found = self._tail.poll(wait_ms)
             is_answered = self._ledger.is_answered
-            self._waiting = [each for each in found if not is_answered(each.offset)]
+            self._waiting = [entry for entry in found if not is_answered(entry.offset)]
         entries = self._fitting()
         if not entries:
             return
@@ -251,7 +251,7 @@ class Session:
         known = (crashed.get(entry.offset) or read(entry) for entry in entries)
         records = [each for record in known for each in sort(self._ledger, [record])]
         self._waiting = self._waiting[len(entries) :]
-        sized = zip(records, (len(each.value) for each in entries), strict=True)
+        sized = zip(records, (len(entry.value) for entry in entries), strict=True)
         is_alone = self._history.alone > 0 or careful.is_suspect(entries[0].offset)
         home, given = self._wiring.shards.following.home, self._directory.given
         desk.lay(sized, home, given, is_alone=is_alone)
@@ -272,7 +272,7 @@ class Session:
             self._waiting[:BATCH],
         )
         some = list(near)
-        sizes = itertools.accumulate(len(each.value) for each in some)
+        sizes = itertools.accumulate(len(entry.value) for entry in some)
         fitting = sum(1 for _ in itertools.takewhile(lambda size: size <= BATCH_BYTES, sizes))
         return some[: max(1, fitting)]
 
@@ -281,7 +281,7 @@ class Session:
 
         Errors: as `Answering.answer`.
         """
-        requests = [each for each in todo if isinstance(each, Request)]
+        requests = [request for request in todo if isinstance(request, Request)]
         answering = Answering(
             self._wiring.shards,
             self._origin,
@@ -347,15 +347,15 @@ class Session:
         responses = [self._response(report) for _, report in finished]
         with self._history.reading:  # or `check` takes our own answers for another service's
             try:
-                self._wiring.writer.commit([self._record(each) for each in responses])
+                self._wiring.writer.commit([self._record(response) for response in responses])
             except (Determinate, Indeterminate) as failure:
                 self._history.alone = BATCH
                 if len(finished) == 1:
                     self._has_tried(finished[0][0], failure)
                 raise
             self._ledger = self._ledger.answered(
-                Answered(each.command, each.origin, each.offset, each.checksum)
-                for each in responses
+                Answered(response.command, response.origin, response.offset, response.checksum)
+                for response in responses
             )
         self._desk.answered([item for item, _ in finished])
         for item, _ in finished:
@@ -372,15 +372,15 @@ class Session:
 
     def _watch(self) -> None:
         """Log slow crowds. Errors: Stuck."""
-        for each in self._crew.waits():
-            what = [named(item) for item in each.crowd[:SHOWN]]
+        for wait in self._crew.waits():
+            what = [named(item) for item in wait.crowd[:SHOWN]]
             log.warning(
                 "a command takes long",
-                extra={"of": what, "seconds": round(each.seconds, 1), "in": each.where},
+                extra={"of": what, "seconds": round(wait.seconds, 1), "in": wait.where},
             )
             is_silence = self._wiring.shards.following.is_silence()
-            if each.seconds > DEADLINE_S and not is_silence:
-                raise Stuck(f"{what} for {each.seconds:.0f} s in {each.where}")
+            if wait.seconds > DEADLINE_S and not is_silence:
+                raise Stuck(f"{what} for {wait.seconds:.0f} s in {wait.where}")
 
     def _check(self) -> None:
         """Errors: Fenced when another service has answered anything."""

@@ -364,7 +364,9 @@ def encode(response: Response) -> bytes:
             "checksum": response.checksum,
             "status": outcome.status.value,
             "error": problem,
-            "capabilities": [capability_record(each) for each in outcome.capabilities],
+            "capabilities": [
+                capability_record(capability) for capability in outcome.capabilities
+            ],
             "current": None
             if current is None
             else {

@@ -37,9 +37,9 @@ def is_idle(collection: CollectionState, body: Advance) -> bool:
     if len(collection.capabilities) == 1:
         return True
     return all(
-        each.frontier.time >= body.upper
-        for id_, each in collection.capabilities.items()
-        if each.right is Right.WRITE and id_ != system
+        capability.frontier.time >= body.upper
+        for id_, capability in collection.capabilities.items()
+        if capability.right is Right.WRITE and id_ != system
     )
 
 

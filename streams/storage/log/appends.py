@@ -53,11 +53,11 @@ def append(state: State, body: Append, offset: Offset) -> tuple[State, Decision]
         if refusal is not None:
             return state, refusal
         draft = link(draft, part, offset, number)
-    for each in body.renewals:
-        refusal = invalid(draft, each)
+    for renewal in body.renewals:
+        refusal = invalid(draft, renewal)
         if refusal is not None:
             return state, refusal
-        draft = renewed(draft, each)
+        draft = renewed(draft, renewal)
     late = overtaken(state, body)
     if late is not None:
         return state, late

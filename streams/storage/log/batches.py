@@ -152,9 +152,9 @@ class Trace:
     def find(self, name: BatchName) -> Batch | None:
         """Return the batch of this name if it is still current; else None."""
         for lane in self.lanes:
-            found = next(lane.from_time(name.lower), None)
-            if found is not None and found.name == name:
-                return found
+            batch = next(lane.from_time(name.lower), None)
+            if batch is not None and batch.name == name:
+                return batch
         return None
 
     def replace(self, gone: Iterable[Batch], new: Batch) -> "Trace":
@@ -194,8 +194,8 @@ def _ending_at(lane: Lane, time: Timestamp) -> Batch | None:
     if last.lower < time:
         return None
     before = Timestamp(time - 1)
-    found = next(lane.from_time(before), None)
-    return found if found is not None and _ends_by(found, time) else None
+    batch = next(lane.from_time(before), None)
+    return batch if batch is not None and _ends_by(batch, time) else None
 
 
 def trace_of(batches: Iterable[Batch]) -> Trace:

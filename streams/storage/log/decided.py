@@ -80,7 +80,7 @@ def fields(outcome: Decision) -> Record:
     """Return the fields of an outcome beside its name."""
     match outcome:
         case Appended(uppers):
-            return {"frontiers": [frontier_record(each) for each in uppers]}
+            return {"frontiers": [frontier_record(upper) for upper in uppers]}
         case UpperMismatch(current, collection):
             return {"frontiers": [frontier_record(current)], "subject": collection}
         case (

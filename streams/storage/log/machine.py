@@ -107,8 +107,8 @@ def shortened(outcome: Decision) -> Decision:
 def recall(state: State, event: Event, offset: Offset) -> Decision | None:
     """The recorded outcome of an earlier copy, or Stale if it may have been forgotten."""
     if event.id.startswith(COMMAND):
-        known = state.kept.find(event.id)
-        return Stale() if known is None and is_stale(event.seen, offset) else known
+        outcome = state.kept.find(event.id)
+        return Stale() if outcome is None and is_stale(event.seen, offset) else outcome
     if is_stale(event.seen, offset):
         return Stale()
     return None if event.seen == offset - 1 else state.window.find(event.id, event.seen)
@@ -137,7 +137,9 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
     if state.next_expiry_ms is None or clock < state.next_expiry_ms:
         return state.moved(upto=offset, clock_ms=clock, appended_ms=at_ms)
     stages = {name: stage for name, stage in state.stages.items() if stage.expires_ms > clock}
-    live = {id_: expire(each, clock) for id_, each in state.collections.live.items()}
+    live = {
+        id_: expire(collection, clock) for id_, collection in state.collections.live.items()
+    }
     collections = Collections(Map(live), state.collections.dropped)
     state = replace(
         state,
@@ -148,7 +150,7 @@ def tick(state: State, offset: Offset, at_ms: int) -> State:
         collections=collections,
         next_expiry_ms=first_expiry(live, stages),
     )
-    for id_ in sorted(id_ for id_, each in live.items() if each.is_released):
+    for id_ in sorted(id_ for id_, collection in live.items() if collection.is_released):
         state = rights.ended_if_last(state, live[id_], offset)
     return state
 
@@ -177,8 +179,8 @@ def expire(collection: CollectionState, clock_ms: int) -> CollectionState:
     """
     over = [
         id_
-        for id_, each in collection.capabilities.items()
-        if each.expires_ms is not None and each.expires_ms <= clock_ms
+        for id_, capability in collection.capabilities.items()
+        if capability.expires_ms is not None and capability.expires_ms <= clock_ms
     ]
     if not over:
         return collection
@@ -192,9 +194,9 @@ def first_expiry(
 ) -> int | None:
     """Return when the next lease expires."""
     leases = [
-        each.expires_ms
+        capability.expires_ms
         for collection in collections.values()
-        for each in collection.capabilities.values()
-        if each.expires_ms is not None
+        for capability in collection.capabilities.values()
+        if capability.expires_ms is not None
     ]
     return min([*leases, *(stage.expires_ms for stage in stages.values())], default=None)

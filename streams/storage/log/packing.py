@@ -40,8 +40,8 @@ EMPTY: Record = {
 
 def packed(states: Sequence[State]) -> list[State]:
     """Return states of one group, in log order, that share the bytes of their outcomes."""
-    window = _joined([list(each.window.remembered(each.upto)) for each in states])
-    kept = _joined([list(each.kept) for each in states])
+    window = _joined([list(state.window.remembered(state.upto)) for state in states])
+    kept = _joined([list(state.kept) for state in states])
     shared = _shared(window, kept)
     own = [each for each in window if each.offset not in shared]
     fields = {

@@ -27,18 +27,18 @@ def with_ranges(refs: Sequence[ChunkRef], updates: pa.Table) -> tuple[ChunkRef, 
     Shape: `updates` has c0 .. cn, time, diff; the chunks hold its rows, one after the other,
     then errors, if there are any.
     """
-    found: list[ChunkRef] = []
+    chunks: list[ChunkRef] = []
     start = 0
     for ref in refs:
         end = start + ref.rows
         if ref.rows >= LEAST_ROWS and end <= updates.num_rows:
             rows = updates.slice(start, ref.rows)
             ranges = tuple(range_of(column) for column in rows.columns[:-2])
-            found.append(replace(ref, ranges=ranges))
+            chunks.append(replace(ref, ranges=ranges))
         else:
-            found.append(ref)
+            chunks.append(ref)
         start = end
-    return tuple(found)
+    return tuple(chunks)
 
 
 def range_of(column: pa.ChunkedArray) -> Range | None:

@@ -204,7 +204,7 @@ def offset_records(offsets: Offsets | None) -> list[Record] | None:
     """A binding, in the order of partitions."""
     if offsets is None:
         return None
-    return [{"partition": each, "offset": offsets[each]} for each in sorted(offsets)]
+    return [{"partition": offset, "offset": offsets[offset]} for offset in sorted(offsets)]
 
 
 def chunk_records(chunks: tuple[ChunkRef, ...]) -> list[Record]:
@@ -238,7 +238,9 @@ def to_ranges(records: list[Record | None] | None) -> tuple[Range | None, ...]:
     """The ranges in a field; none if it is null."""
     if records is None:
         return ()
-    return tuple(None if each is None else Range(each["low"], each["high"]) for each in records)
+    return tuple(
+        None if record is None else Range(record["low"], record["high"]) for record in records
+    )
 
 
 def to_frontier(value: int | None) -> Antichain:

@@ -92,9 +92,9 @@ def swap(state: State, body: Replace, offset: Offset) -> tuple[State, Decision]:
         return state, UnknownCollection(body.collection)
     if not body.replaced or len(set(body.replaced)) != len(body.replaced):
         return state, Refused(Misuse.NOT_DISTINCT)
-    found = [collection.batches.find(name) for name in body.replaced]
-    gone = [batch for batch in found if batch is not None]
-    if len(gone) < len(found):
+    batches = [collection.batches.find(name) for name in body.replaced]
+    gone = [batch for batch in batches if batch is not None]
+    if len(gone) < len(batches):
         return state, BatchesChanged()
     upper = union(gone)
     misuse = unfit(collection, body, upper)

@@ -48,11 +48,11 @@ from streams.storage.log.state import (
 
 def create(state: State, body: Create, group: str) -> tuple[State, Decision]:
     """Bind an id permanently. The first Create in a log sets the UUID of the group."""
-    known = state.collections.get(body.collection)
-    if known is not None:
-        if known.is_dropped:
+    collection = state.collections.get(body.collection)
+    if collection is not None:
+        if collection.is_dropped:
             return state, Refused(Misuse.DROPPED_ID)
-        if known.description != body.description:
+        if collection.description != body.description:
             return state, Refused(Misuse.OTHER_DESCRIPTION)
         return state, Created()
     start = frontier(body.frontier)
@@ -119,8 +119,8 @@ def acquire(state: State, collection: CollectionState, body: Acquire) -> tuple[S
     lease_ms = old.lease_ms if old is not None else body.lease_ms
     expires = state.expiry(lease_ms)
     plan = later_plan(old, body.plan)
-    made = Capability(body.right, start, plan, lease_ms, expires, body.token)
-    capabilities = collection.capabilities.set(body.capability, made)
+    capability = Capability(body.right, start, plan, lease_ms, expires, body.token)
+    capabilities = collection.capabilities.set(body.capability, capability)
     state = with_collection(
         state, settled(collection, capabilities, collection.batches, collection.source)
     )
@@ -147,8 +147,8 @@ def clone(state: State, collection: CollectionState, body: Clone) -> tuple[State
     expires = state.expiry(lease_ms)
     token = old.token if lease_ms is None else ""
     # its holder begins to read later: what the original's plan protects is not the clone's
-    made = Capability(old.right, old.frontier, None, lease_ms, expires, token)
-    capabilities = collection.capabilities.set(body.clone, made)
+    capability = Capability(old.right, old.frontier, None, lease_ms, expires, token)
+    capabilities = collection.capabilities.set(body.clone, capability)
     # nothing moves: a second capability at the frontier of one
     moved = replace(collection, capabilities=capabilities)
     return with_expiry(with_collection(state, moved), expires), Cloned(old.frontier)

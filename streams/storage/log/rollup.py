@@ -57,22 +57,26 @@ def encode(state: State) -> bytes:
         "upto": state.upto,
         "clock_ms": state.clock_ms,
         "appended_ms": state.appended_ms,
-        "collections": [collection_record(each) for each in collections],
+        "collections": [collection_record(collection) for collection in collections],
         "dropped": dropped,
-        "decided": [decided.to_record(each) for each in state.window.remembered(state.upto)],
-        "kept": [decided.to_record(each) for each in state.kept],
+        "decided": [decided.to_record(stage) for stage in state.window.remembered(state.upto)],
+        "kept": [decided.to_record(stage) for stage in state.kept],
         "floor": offset_records(state.floor),
         "stages": [
-            {"name": name, "chunks": chunk_records(each.chunks), "expires_ms": each.expires_ms}
-            for name, each in stages
+            {
+                "name": name,
+                "chunks": chunk_records(stage.chunks),
+                "expires_ms": stage.expires_ms,
+            }
+            for name, stage in stages
         ],
         "superseded": [
-            {"offset": each.offset, "chunks": chunk_records(each.chunks)}
-            for each in state.superseded
+            {"offset": stage.offset, "chunks": chunk_records(stage.chunks)}
+            for stage in state.superseded
         ],
         "rollups": [
-            {"upto": each.upto, "chunks": chunk_records(each.chunks), "hash": each.hash}
-            for each in state.rollups
+            {"upto": rollup.upto, "chunks": chunk_records(rollup.chunks), "hash": rollup.hash}
+            for rollup in state.rollups
         ],
     }
     return codec.encode(SCHEMA, record)
@@ -163,14 +167,14 @@ def collection_record(collection: CollectionState) -> Record:
         "capabilities": [
             {
                 "id": id_,
-                "right": each.right.value,
-                "frontier": each.frontier.time,
-                "plan": each.plan,
-                "lease_ms": each.lease_ms,
-                "expires_ms": each.expires_ms,
-                "token": each.token,
+                "right": capability.right.value,
+                "frontier": capability.frontier.time,
+                "plan": capability.plan,
+                "lease_ms": capability.lease_ms,
+                "expires_ms": capability.expires_ms,
+                "token": capability.token,
             }
-            for id_, each in sorted(collection.capabilities.items())
+            for id_, capability in sorted(collection.capabilities.items())
         ],
         "source": offset_records(collection.source),
         "fingerprint": collection.fingerprint,

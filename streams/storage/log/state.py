@@ -253,10 +253,10 @@ class Collections(Mapping[CollectionId, CollectionState]):
         return bool(self.dropped) and not self.live
 
     def __getitem__(self, id_: CollectionId) -> CollectionState:
-        found = self.get(id_)
-        if found is None:
+        collection = self.get(id_)
+        if collection is None:
             raise KeyError(id_)
-        return found
+        return collection
 
     @overload
     def get(self, id_: CollectionId, /) -> CollectionState | None: ...
@@ -270,9 +270,9 @@ class Collections(Mapping[CollectionId, CollectionState]):
         self, id_: CollectionId, /, default: CollectionState | D | None = None
     ) -> CollectionState | D | None:
         """Return the collection of this id, or the default."""
-        found = self.live.get(id_)
-        if found is not None:
-            return found
+        collection = self.live.get(id_)
+        if collection is not None:
+            return collection
         return forgotten(id_) if id_ in self.dropped else default
 
     def __contains__(self, id_: object) -> bool:
@@ -296,11 +296,11 @@ def collections_of(every: Iterable[CollectionState]) -> Collections:
     """Return the collections by their ids."""
     live: dict[CollectionId, CollectionState] = {}
     dropped: dict[CollectionId, bool] = {}
-    for each in every:
-        if each.is_dropped:
-            dropped[each.id] = True
+    for collection in every:
+        if collection.is_dropped:
+            dropped[collection.id] = True
         else:
-            live[each.id] = each
+            live[collection.id] = collection
     return Collections(Map(live), Map(dropped))
 
 
@@ -378,8 +378,8 @@ class State:
         return (*self.superseded, Superseded(offset, chunks)) if chunks else self.superseded
 
     def _named(self) -> Iterator[tuple[ChunkRef, ...]]:
-        yield from (each.chunks for each in self.stages.values())
-        yield from (each.chunks for each in self.rollups)
+        yield from (stage.chunks for stage in self.stages.values())
+        yield from (rollup.chunks for rollup in self.rollups)
         yield from (each.chunks for each in self.superseded)
         for collection in self.collections.live.values():
             yield from (batch.chunks for batch in collection.batches)

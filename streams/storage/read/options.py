@@ -136,9 +136,9 @@ def selection(options: Options, description: Description) -> Selection:
     """
     schema = arrow_schema(description.types)
     where = tuple(
-        (position, each.operator, constant(each, schema.field(position).type))
-        for each in options.where
-        for position in (place(each.column, description),)
+        (position, comparison.operator, constant(comparison, schema.field(position).type))
+        for comparison in options.where
+        for position in (place(comparison.column, description),)
     )
     wanted = description.names if options.columns is None else options.columns
     columns = tuple(place(name, description) for name in wanted)

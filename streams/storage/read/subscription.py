@@ -163,9 +163,9 @@ class Subscription:
     def _deliver_snapshot(self, collection: CollectionState, as_of: Timestamp) -> Delivery:
         past = Timestamp(min(as_of + 1, LAST))  # what is written for ever has earlier times
         updates, errors = self._load(collection, (MINIMUM_TIME, past), as_of)
-        made = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
+        delivery = self._delivered((advanced(updates, as_of), advanced(errors, as_of)), past)
         self._snapshot = None
-        return made
+        return delivery
 
     def _deliver_changes(self, collection: CollectionState) -> Delivery:
         upper = min(end(collection), self._until)

@@ -59,7 +59,7 @@ class Recorder:
         self, topic: Topic, columns: Description, keys: Sequence[str], kernel: Kernel
     ) -> None:
         self._topic, self._columns, self._kernel = topic, columns, kernel
-        self._keys = [columns.names.index(each) for each in keys]
+        self._keys = [columns.names.index(key) for key in keys]
         self.rows: RowSchema = row_schema(topic, columns.columns)
         self._schema = arrow_schema(columns.types)
 
@@ -120,7 +120,7 @@ class Recorder:
             return ()
         rows = ready.take(pa.array(decided.rows))
         columns = self._select_as(rows, self.rows.selects)
-        values = encode_rows(self.rows, [each.to_pylist() for each in columns])
+        values = encode_rows(self.rows, [column.to_pylist() for column in columns])
         times = rows.column("time").to_pylist()
         shown = zip(self._packed(rows), values, decided.tombstones.tolist(), times, strict=True)
         return tuple(
@@ -131,7 +131,7 @@ class Recorder:
         )
 
     def _packed(self, rows: pa.RecordBatch) -> list[bytes]:
-        columns = self._select(rows, [self.rows.key_selects[each] for each in self._keys])
+        columns = self._select(rows, [self.rows.key_selects[key] for key in self._keys])
         elements = [
             key_values(self.rows, position, column.to_pylist())
             for position, column in zip(self._keys, columns, strict=True)
@@ -158,8 +158,8 @@ class Recorder:
 
     def _key_text(self, rows: pa.RecordBatch, row: int) -> str:
         one = rows.slice(row, 1)
-        columns = self._select_as(one, [f"c{each}::VARCHAR" for each in self._keys])
-        names = [self._columns.names[each] for each in self._keys]
+        columns = self._select_as(one, [f"c{key}::VARCHAR" for key in self._keys])
+        names = [self._columns.names[key] for key in self._keys]
         pairs = zip(names, columns, strict=True)
         return "(" + ", ".join(f"{name} = {each[0].as_py()}" for name, each in pairs) + ")"
 

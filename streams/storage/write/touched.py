@@ -59,7 +59,7 @@ def touched(fresh: pa.RecordBatch, kernel: Kernel) -> Touched:
     width = fresh.num_columns - 2
     keys = [key_form(fresh.column(position), kernel) for position in range(width)]
     bounds = [bounds_of(fresh.column(position)) for position in range(width)]
-    return Touched(fresh.schema, [each.unique() for each in keys], bounds, kernel)
+    return Touched(fresh.schema, [key.unique() for key in keys], bounds, kernel)
 
 
 def bounds_of(column: pa.Array) -> Range | None:

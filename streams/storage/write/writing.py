@@ -132,7 +132,7 @@ class Writing:
 
     def group(self, writes: Sequence[Write]) -> str:
         """The one group of all the collections. Errors: InvalidUsage if there are several."""
-        groups = {self.shards.group_of(each.capability.id) for each in writes}
+        groups = {self.shards.group_of(write.capability.id) for write in writes}
         if len(groups) > 1:
             raise InvalidUsage(f"one command writes to one group, actual {sorted(groups)}")
         return groups.pop()
@@ -154,16 +154,18 @@ class Writing:
         pairs = tuple(zip(writes, chunks, strict=True))
         parts = [part_of(write, refs) for write, refs in pairs if not write.is_heartbeat]
         if not parts:
-            return [(group, renewal(each.capability)) for each in writes]
-        ends = {each.capability: each.upper for each in parts}
-        held = [each.capability for each in writes if each.capability.name not in ends]
-        due = [moved(each) for each in writes if self.is_due(each)]
-        last = [each for each in due if each.frontier == ends[each.name]]
+            return [(group, renewal(write.capability)) for write in writes]
+        ends = {part.capability: part.upper for part in parts}
+        held = [write.capability for write in writes if write.capability.name not in ends]
+        due = [moved(write) for write in writes if self.is_due(write)]
+        last = [
+            capability for capability in due if capability.frontier == ends[capability.name]
+        ]
         if len(parts) > 1:
             held, last = [*held, *last], []
-        renewals = tuple(held_of(each) for each in held)
+        renewals = tuple(held_of(capability) for capability in held)
         append = Append(tuple(parts), read_upto, renewals)
-        return [(group, append), *((group, renewal(each)) for each in last)]
+        return [(group, append), *((group, renewal(capability)) for capability in last)]
 
     def checked(self, writes: Sequence[Write]) -> Checked:
         """Return the rows of all writes in the engine's types; None for a write without rows.
@@ -172,21 +174,21 @@ class Writing:
         NegativeMultiplicity.
         """
         check_chained(writes)
-        check_refs([(each.capability.id, each.chunks) for each in writes])
+        check_refs([(write.capability.id, write.chunks) for write in writes])
         rows: list[pa.Table | None] = []
         fresh: dict[CollectionId, list[pa.Table]] = {}
-        for each in writes:
-            own, staged = self.conformed(each)
+        for write in writes:
+            own, staged = self.conformed(write)
             rows.append(own)
             tables = [*([] if own is None else [own]), *staged]
             if tables:
-                fresh[each.capability.id] = [*fresh.get(each.capability.id, ()), *tables]
+                fresh[write.capability.id] = [*fresh.get(write.capability.id, ()), *tables]
         if self.kernels is None or not fresh:
             return Checked(tuple(rows), None)
         group = self.group(writes)
         self.shards.sync_group(group)  # others may have written rows that these updates retract
         upto = self.shards.group_state(group).upto
-        if any(self.is_lost(each) for each in writes):
+        if any(self.is_lost(write) for write in writes):
             return Checked(tuple(rows), None)  # the log decides which writer was faster
         self.count(fresh, self.kernels)
         return Checked(tuple(rows), upto)
@@ -274,12 +276,12 @@ class Writing:
 def check_chained(writes: Sequence[Write]) -> None:
     """Errors: RepeatedCapability if writes of one capability are not consecutive."""
     ends: dict[CapabilityId, Antichain] = {}
-    for each in writes:
-        held = each.capability
+    for write in writes:
+        held = write.capability
         expected = ends.get(held.name, held.frontier)
         if held.frontier != expected:
             raise RepeatedCapability(held, expected)
-        ends[held.name] = each.upper
+        ends[held.name] = write.upper
 
 
 def part_of(write: Write, chunks: tuple[ChunkRef, ...]) -> Part:
