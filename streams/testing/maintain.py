@@ -162,7 +162,7 @@ def maintain(  # noqa: PLR0913 - few are needed at once, and a public function k
     rows = {name: _read(kernel, catalog[name].columns, updates.get(name)) for name in read}
     for name in keys.keys() & rows.keys():
         _refuse_duplicates(catalog[name], rows[name], kernel)
-    since, uppers = _cuts([int64(each.column("time")) for each in rows.values()], frontiers)
+    since, uppers = _cuts([int64(row.column("time")) for row in rows.values()], frontiers)
     with tempfile.TemporaryDirectory(prefix="slackwater-") as directory:
         stepped = start(compiled.dataflow, Path(directory), buckets, merge_factor)
         return _run(stepped, kernel, compiled, rows, (since, uppers))
@@ -192,7 +192,9 @@ def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
     for each in found:
         if not isinstance(each, CreateFunction):
             raise InvalidUsage(f"expected CREATE FUNCTION, got {type(each).__name__}")
-    return tuple(function_of(each) for each in found if isinstance(each, CreateFunction))
+    return tuple(
+        function_of(function) for function in found if isinstance(function, CreateFunction)
+    )
 
 
 def _engine(name: str, kernel: Kernel) -> "partial[LocalDataflow] | type[SparkDataflow]":

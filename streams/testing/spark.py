@@ -220,10 +220,13 @@ def _sent(emitted: Emitted) -> list[Sent]:
     """What a call of the engine made, as blobs."""
     sent = [
         (
-            each.bucket,
-            pack(_head("update", each.bucket, each.level, each.node, each.port), each.table),
+            packet.bucket,
+            pack(
+                _head("update", packet.bucket, packet.level, packet.node, packet.port),
+                packet.table,
+            ),
         )
-        for each in emitted.packets
+        for packet in emitted.packets
     ]
     ends = {OUTPUT: emitted.output, ERRORS: emitted.errors}
     sent += [
