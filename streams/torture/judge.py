@@ -19,8 +19,8 @@ MOST_TRIES = 200
 def ends(entries: Sequence[Entry]) -> dict[str, int]:
     """The time before which everything lies that anybody may have written, by collection."""
     found: dict[str, int] = {}
-    for each in entries:
-        for share in each.shares if isinstance(each, Wrote) else ():
+    for entry in entries:
+        for share in entry.shares if isinstance(entry, Wrote) else ():
             found[share.collection] = max(found.get(share.collection, 0), share.upper)
     return found
 

@@ -69,7 +69,7 @@ class Janitor:
     def step(self) -> None:
         """One round, of one kind. Errors: Determinate, Indeterminate."""
         shards, rng = self.compaction.shards, self.seat.rng
-        groups = sorted({each.group for each in self.seat.targets})
+        groups = sorted({target.group for target in self.seat.targets})
         shards.open(*groups)
         shards.sync()
         if rng.random() < 0.3:  # noqa: PLR2004  now and then

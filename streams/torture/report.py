@@ -61,4 +61,4 @@ class Report:
         """What was wrong, and after it every entry of every journal, a line each."""
         with path.open("w") as file:
             file.write(json.dumps(self.as_object(), ensure_ascii=False) + "\n")
-            file.writelines(line(each) + "\n" for each in entries)
+            file.writelines(line(entry) + "\n" for entry in entries)

@@ -77,7 +77,7 @@ class Simulation:
 
     def verdict(self) -> Verdict:
         """Let everything late surface, read all to the end, and compare."""
-        for way in [*self.ghosts, *(each.way for each in self.players)]:
+        for way in [*self.ghosts, *(player.way for player in self.players)]:
             way.logs.surface()
         seat = self._seat("judge", self._client(FaultyBroker(self.broker)))
         last_looks(seat, self.journal.entries, self._pass_time)
@@ -171,7 +171,9 @@ class Simulation:
             raise Killed
         if self.depth < DEEPEST and self.rng.random() < INTERRUPTED:
             is_race = self.rng.random() < RIVALRY
-            rivals = [each for each in self.players if is_race and each.role == self.acting]
+            rivals = [
+                player for player in self.players if is_race and player.role == self.acting
+            ]
             self._play(self.rng.choice(rivals or self.players))
 
 

@@ -70,27 +70,27 @@ class Truth:
 
 def judge(entries: Sequence[Entry]) -> Verdict:
     """Compare everything with everything."""
-    wrong = [f"{each.who}: {each.what}" for each in entries if isinstance(each, Wrong)]
-    told = {each.id: each.counted for each in entries if isinstance(each, Told)}
+    wrong = [f"{entry.who}: {entry.what}" for entry in entries if isinstance(entry, Wrong)]
+    told = {entry.id: entry.counted for entry in entries if isinstance(entry, Told)}
     last = {
-        each.collection: {row for row, _ in each.contents}
-        for each in entries
-        if isinstance(each, Looked) and each.is_last
+        entry.collection: {row for row, _ in entry.contents}
+        for entry in entries
+        if isinstance(entry, Looked) and entry.is_last
     }
     truth = Truth()
     doubts = 0
-    for each in entries:
-        if not isinstance(each, Wrote):
+    for entry in entries:
+        if not isinstance(entry, Wrote):
             continue
-        found = {share.witness in last.get(share.collection, ()) for share in each.shares}
+        found = {share.witness in last.get(share.collection, ()) for share in entry.shares}
         if len(found) > 1:
-            wrong.append(f"write {each.id}: half of it is there: {each.shares}")
-        counted = told.get(each.id)
+            wrong.append(f"write {entry.id}: half of it is there: {entry.shares}")
+        counted = told.get(entry.id)
         doubts += counted is None
         if counted is not None and found != {counted}:
-            wrong.append(contradiction(each, counted=counted))
+            wrong.append(contradiction(entry, counted=counted))
         if counted or (counted is None and found == {True}):
-            truth.add(each)
+            truth.add(entry)
     wrong.extend(overlaps(truth))
     wrong.extend(misread(truth, entries))
     return Verdict(figures(entries, told, doubts), tuple(wrong))
@@ -121,17 +121,16 @@ def overlaps(truth: Truth) -> Iterator[str]:
 
 def misread(truth: Truth, entries: Iterable[Entry]) -> Iterator[str]:
     """The reads that differ from the truth."""
-    for each in entries:
-        match each:
+    for entry in entries:
+        match entry:
             case Looked():
-                place = f"{each.reader} read {each.collection} as of {each.as_of}"
-                yield from difference(place, truth.contents(each), total(each.contents))
+                place = f"{entry.reader} read {entry.collection} as of {entry.as_of}"
+                yield from difference(place, truth.contents(entry), total(entry.contents))
             case Followed():
-                place = (
-                    f"{each.reader} followed {each.collection} in [{each.lower}, {each.upper})"
-                )
-                found = total(((row, time), diff) for row, time, diff in each.updates)
-                yield from difference(place, truth.changes(each), found)
+                interval = f"[{entry.lower}, {entry.upper})"
+                place = f"{entry.reader} followed {entry.collection} in {interval}"
+                found = total(((row, time), diff) for row, time, diff in entry.updates)
+                yield from difference(place, truth.changes(entry), found)
             case Wrote() | Told() | Wrong() | Did():
                 pass
 
@@ -169,8 +168,8 @@ def alive(found: Counter[K]) -> Counter[K]:
 def figures(entries: Sequence[Entry], told: dict[str, bool], doubts: int) -> dict[str, int]:
     """What a summary says."""
     found: Counter[str] = Counter()
-    for each in entries:
-        match each:
+    for entry in entries:
+        match entry:
             case Did(_, what, times):
                 found[what] += times
             case Looked() | Followed():

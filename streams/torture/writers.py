@@ -91,7 +91,9 @@ def write(
 
     Errors: InvalidUsage, noted as a write that did not count; Determinate, likewise.
     """
-    uppers = [int(each.frontier.time) + seat.rng.randint(1, FARTHEST) for each in held]
+    uppers = [
+        int(capability.frontier.time) + seat.rng.randint(1, FARTHEST) for capability in held
+    ]
     shares = tuple(pen.share(*each) for each in zip(held, uppers, strict=True))
     id_ = f"{seat.name}.{pen.number}"
     seat.journal.note(Wrote(id_, shares))
@@ -136,8 +138,8 @@ class Writer:
     def __post_init__(self) -> None:
         self.pen = Pen(self.seat)
         self.held = {
-            each.id: WriteCapability(each.id, frontier(0), each.write)
-            for each in self.seat.targets
+            target.id: WriteCapability(target.id, frontier(0), target.write)
+            for target in self.seat.targets
         }
 
     def step(self) -> None:
@@ -146,15 +148,15 @@ class Writer:
         targets = [target]
         if self.seat.rng.random() < SEVERAL:
             targets = [each for each in self.seat.targets if each.group == target.group]
-        done = write(self.seat, self.pen, [self.held[each.id] for each in targets])
+        done = write(self.seat, self.pen, [self.held[target.id] for target in targets])
         match done:
             case None:
-                self.held |= {each.id: self._where(each) for each in targets}
+                self.held |= {target.id: self._where(target) for target in targets}
             case UpperMismatch(current, collection):
                 self.seat.journal.note(Did(self.seat.name, "races lost"))
                 self.held[collection] = replace(self.held[collection], frontier=current)
             case _:
-                self.held |= {each.id: each for each in done}
+                self.held |= {capability.id: capability for capability in done}
 
     def _where(self, target: Target) -> WriteCapability:
         """The shared capability where it stands now."""

@@ -55,18 +55,20 @@ def is_taken(before: Use | None, after: Use | None, seconds: float, cores: int =
 
 def ours(processes: Iterable[Process], me: int) -> int:
     """The ticks of a process, of what descends from it, and of the sessions these lead."""
-    there = {each.pid: each for each in processes}
+    there = {process.pid: process for process in processes}
     children: dict[int, list[int]] = {}
-    for each in there.values():
-        children.setdefault(each.parent, []).append(each.pid)
+    for process in there.values():
+        children.setdefault(process.parent, []).append(process.pid)
     family, fresh = {me}, [me]
     while fresh:
         found = children.get(fresh.pop(), [])
         family.update(found)
         fresh += found
-    led = {each.session for each in there.values() if each.session in family - {me}}
-    mine = (each for each in there.values() if each.pid in family or each.session in led)
-    return sum(each.used for each in mine)
+    led = {process.session for process in there.values() if process.session in family - {me}}
+    mine = (
+        process for process in there.values() if process.pid in family or process.session in led
+    )
+    return sum(process.used for process in mine)
 
 
 def parse(line: str) -> Process:

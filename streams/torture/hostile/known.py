@@ -64,7 +64,7 @@ class Known:
 
     def heard(self, response: Fields) -> None:
         """Take the capabilities of a response: the next write begins where they stand."""
-        mine = {each.collection: each for each in (*self.victims, *self.spoiled)}
+        mine = {victim.collection: victim for victim in (*self.victims, *self.spoiled)}
         granted = response["capabilities"]
         assert isinstance(granted, list)
         for each in granted:
@@ -82,11 +82,13 @@ class Known:
 
     def pool(self, *, names_others: bool = True) -> Pool:
         """What fields are filled with; collections of others only if they are to be named."""
-        known = (*self.victims, *self.spoiled)
-        mine = [each.collection for each in known]
+        victims = (*self.victims, *self.spoiled)
+        mine = [victim.collection for victim in victims]
         collections = [*mine, *(self.others if names_others else ())]
         guessed = [f"{id_}.{right}" for id_ in self.others for right in RIGHTS]
-        held = [str(right["name"]) for each in known for right in (each.read, each.write)]
+        held = [
+            str(right["name"]) for victim in victims for right in (victim.read, victim.write)
+        ]
         rights = [*held, *guessed]
         return Pool(
             named={
@@ -98,7 +100,7 @@ class Known:
                 "clone": rights,
                 "to": rights,
                 "owner": rights,
-                "group": [*(each.group for each in known), *mine],
+                "group": [*(victim.group for victim in victims), *mine],
                 "description": [DESCRIPTION, DESCRIPTION[:-3], "{}", "[" * 5_000],
                 "column": ["writer", "number", "time"],
                 "operator": ["=", "<>", "<", "<=", ">", ">=", "LIKE"],

@@ -98,7 +98,7 @@ class Scene:
         Errors: Determinate when they are not made in time.
         """
         self.known.spoiled = [*self.known.spoiled[1:], self._recruit()]
-        usable = [each for each in self.known.victims[1:] if not each.is_spent]
+        usable = [victim for victim in self.known.victims[1:] if not victim.is_spent]
         fresh = [self._recruit() for _ in range(VICTIMS - len(usable))]
         self.known.victims = [*usable, *fresh]
 
@@ -127,8 +127,8 @@ class Scene:
     def harvest(self) -> None:
         """Take real records as samples."""
         logs = [victim.collection for victim in self.known.victims] + [self.known.others[-1]]
-        for each in logs:
-            self.known.events += self._some(self.known.topic(each, "log"))
+        for log in logs:
+            self.known.events += self._some(self.known.topic(log, "log"))
         del self.known.events[:-MOST_SAMPLES]
         found = self._some(self.known.topic(COLLECTION, "data"))
         self.known.states += [each for each in found if is_state(each)]
@@ -204,8 +204,8 @@ def scene(environment: Environment, name: str) -> Iterator[Scene]:
             Session(environment.client, PATIENCE_S, clock.now_s, lambda: view.published)
             for _ in range(SESSIONS)
         )
-        for each in sessions:
-            stack.callback(each.close)
+        for session in sessions:
+            stack.callback(session.close)
         made = Scene(environment, senders, asker, records, writer, view, known, clock, sessions)
         made.prepare()
         yield made

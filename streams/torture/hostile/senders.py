@@ -50,12 +50,14 @@ class Senders:
 
     def _at_once(self, payloads: Sequence[bytes]) -> None:
         """Send all but the first from threads of their own."""
-        others = [threading.Thread(target=self._request, args=(each,)) for each in payloads[1:]]
-        for each in others:
-            each.start()
+        others = [
+            threading.Thread(target=self._request, args=(payload,)) for payload in payloads[1:]
+        ]
+        for other in others:
+            other.start()
         self._request(payloads[0])
-        for each in others:
-            each.join()
+        for other in others:
+            other.join()
 
     def _request(self, payload: bytes) -> None:
         """Send bytes and take what comes, for a while: what is followed never ends."""

@@ -55,7 +55,9 @@ def command_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 def command_forged(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """A command that its schema allows."""
-    name = rng.choice([each for each in _schemas("command_") if each != "command_response"])
+    name = rng.choice(
+        [schema for schema in _schemas("command_") if schema != "command_response"]
+    )
     pool = known.pool(names_others=name != "command_acquire_capabilities")
     yield _command(known, forged(rng, name, pool))
 
@@ -152,7 +154,7 @@ def log_record(rng: Random, known: Known) -> Generator[Input, Place, None]:
     elif roll < 0.6:  # noqa: PLR2004  two fifths
         value = bent(rng, rng.choice(known.events), pool)
     else:
-        kinds = [each for each in _schemas("shard_") if "state" not in each]
+        kinds = [schema for schema in _schemas("shard_") if "state" not in schema]
         value = forged(rng, rng.choice(kinds), pool)
     ending = rng.choice((*[Ending.PLAIN] * 8, Ending.ABORTED, Ending.COMMITTED))
     topic = known.topic(victim.collection, "log")
@@ -295,7 +297,7 @@ def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """Bytes where services answer."""
     topic = rng.choice((("storage", "responses"), ("compute", "default", "responses")))
     samples = known.commands + known.compute
-    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
     made = any_bytes(rng, samples), forged(rng, rng.choice(names), known.pool())
     yield Record(
         surface="response",
@@ -307,7 +309,7 @@ def response_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
 
 def compute_bytes(rng: Random, known: Known) -> Generator[Input, Place, None]:
     """Commands for replicas that cannot be read, or come from nobody's iteration."""
-    names = [each for each in _schemas("compute_") if each != "compute_hello"]
+    names = [schema for schema in _schemas("compute_") if schema != "compute_hello"]
     made = any_bytes(rng, known.compute), forged(rng, rng.choice(names), known.pool())
     topic: Topic = known.topic("compute", "default", "commands")
     yield Record(surface="compute", topic=topic, value=rng.choice(made))
