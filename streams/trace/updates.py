@@ -36,9 +36,9 @@ def flatten(tables: Sequence[pa.Table | pa.RecordBatch], schema: pa.Schema) -> p
 
     Errors: pyarrow.ArrowInvalid when a value does not fit the schema's type.
     """
-    parts = [each for each in tables if each.num_rows]
-    if parts and all(each.schema.equals(schema) for each in parts):
-        whole = [batch for each in parts for batch in _batches(each)]
+    parts = [table for table in tables if table.num_rows]
+    if parts and all(part.schema.equals(schema) for part in parts):
+        whole = [batch for part in parts for batch in _batches(part)]
         return whole[0] if len(whole) == 1 else pa.concat_batches(whole)
     columns = []
     for index, field in enumerate(schema):

@@ -159,7 +159,7 @@ class _Walk:
     def _judged(self, read: Read, todo: Ints) -> tuple[Ints, Ints]:
         """The rows read that are there, one of each, and their counts; the cursors move on."""
         touched, owners = self.touched, (self.start.owner, self.touched.owner)
-        number = np.full(max(int(each.max(initial=0)) for each in owners) + 1, -1)
+        number = np.full(max(int(owner.max(initial=0)) for owner in owners) + 1, -1)
         number[self.start.owner[todo]] = np.arange(len(todo))
         passed = np.flatnonzero(number[touched.owner] >= 0)
         skipped = touched.compared.take(pa.array(passed))

@@ -375,10 +375,10 @@ def _settle(
 
 def move(cursors: Sequence[Cursor], read: Read, judged: Flags, todo: Ints) -> None:
     """Move the cursors past what was judged."""
-    for index, each in enumerate(cursors):
+    for index, cursor in enumerate(cursors):
         moved = np.bincount(read.which[judged & (read.cursor == index)], minlength=len(todo))
-        each.at[todo] += each.stride * moved
-        each.left[todo] -= moved
+        cursor.at[todo] += cursor.stride * moved
+        cursor.left[todo] -= moved
 
 
 def horizon(cursors: Sequence[Cursor], read: Read, rank: Ints, todo: Ints) -> Ints:

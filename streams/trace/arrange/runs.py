@@ -230,7 +230,7 @@ def lookup(run: Run, hashes: Words) -> tuple[Ints, Ints]:
 
 def by_hash(rows: Sequence[pa.RecordBatch]) -> tuple[Words, Ints]:
     """The hashes of the rows one after the other, and the order that sorts them, stably."""
-    hashes = np.concatenate([uint64(each.column(0)) for each in rows])
+    hashes = np.concatenate([uint64(row.column(0)) for row in rows])
     return hashes, ascending(hashes)
 
 

@@ -210,4 +210,4 @@ def _quoted(name: str) -> str:
 
 def named(functions: Sequence[Function], text: str) -> tuple[Function, ...]:
     """The functions whose symbols a text has."""
-    return tuple(each for each in functions if each.symbol in text)
+    return tuple(function for function in functions if function.symbol in text)

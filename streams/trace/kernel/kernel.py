@@ -220,22 +220,22 @@ class Kernel:
 
         Errors: InvalidStatement for a function that cannot be made here.
         """
-        for each in functions:
+        for function in functions:
             if not self._functions:
                 # What a connection calls, Python cannot free before the connection ends.
                 weakref.finalize(self, self._connection.close)
-            if each.symbol not in self._functions:
-                call = vectorised(each, arrow_type(each.returns), self.raised)
-                create(self._connection, each, call)
-                self._functions[each.symbol] = each
+            if function.symbol not in self._functions:
+                call = vectorised(function, arrow_type(function.returns), self.raised)
+                create(self._connection, function, call)
+                self._functions[function.symbol] = function
         if functions and self._careful is not None:
             self._careful.define(functions)
 
     def name(self, functions: Sequence[Function]) -> None:
         """Let queries call these functions by their names too. Errors: as `define`."""
         self.define(functions)
-        for each in functions:
-            self._execute(each.macro)
+        for function in functions:
+            self._execute(function.macro)
 
     def set(self, name: str, value: str) -> None:
         """Change a setting of the connection."""
@@ -377,9 +377,15 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
 
     ENUM travels as text: a dictionary would have to be unified at every concatenation.
     """
-    with _types_kernel().cursor() as asked:  # of its own: other threads ask for other types
-        asked.execute(UTC)  # a cursor has the machine's time zone, whatever its connection has
-        made = asked.sql(f"SELECT NULL::{carried(printed(duckdb_type))} AS x").to_arrow_table()
+    with (
+        _types_kernel().cursor() as connection
+    ):  # of its own: other threads ask for other types
+        connection.execute(
+            UTC
+        )  # a cursor has the machine's time zone, whatever its connection has
+        made = connection.sql(
+            f"SELECT NULL::{carried(printed(duckdb_type))} AS x"
+        ).to_arrow_table()
     found = made.schema.field(0).type
     if found == _BOOL8:
         return pa.bool_()
@@ -389,8 +395,8 @@ def arrow_type(duckdb_type: str) -> pa.DataType:
 @functools.lru_cache(maxsize=4096)
 def printed(duckdb_type: str) -> str:
     """The type's text as DuckDB prints it."""
-    with _types_kernel().cursor() as asked:
-        return str(asked.sql(f"SELECT NULL::{duckdb_type} AS x").types[0])
+    with _types_kernel().cursor() as connection:
+        return str(connection.sql(f"SELECT NULL::{duckdb_type} AS x").types[0])
 
 
 def typed(column: str, duckdb_type: str) -> str:

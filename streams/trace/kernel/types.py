@@ -39,8 +39,8 @@ def parts(type_: str) -> Parts | None:
         return None
     kind, members = composed[1], _members(composed[2])
     if kind in {"TUPLE", "MAP"}:
-        return Parts(kind, tuple(each.strip() for each in members))
-    named = [found for each in members if (found := _NAMED.fullmatch(each))]
+        return Parts(kind, tuple(member.strip() for member in members))
+    named = [match for member in members if (match := _NAMED.fullmatch(member))]
     return Parts(kind, tuple(n[2] for n in named), tuple(n[1] for n in named))
 
 

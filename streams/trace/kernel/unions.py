@@ -49,7 +49,7 @@ def carried(type_: str) -> str:
 
 def tag(made: Parts) -> str:
     """The name of the struct's first field: `tag`, with `_` behind it while a member has it."""
-    name, taken = "tag", {each.lower() for each in made.names}
+    name, taken = "tag", {name.lower() for name in made.names}
     while name in taken:
         name += "_"
     return name
@@ -68,7 +68,7 @@ def as_union(value: str, type_: str) -> str:
 def member(value: str, type_: str, name: str) -> str:
     """SQL for the member of the union that the expression carries; `name` is SQL text."""
     made = _parts(type_)
-    place = [_text(each).lower() for each in made.names].index(name.lower())
+    place = [_text(name).lower() for name in made.names].index(name.lower())
     return as_union(_field(value, made.names[place]), made.types[place])
 
 
