@@ -89,6 +89,8 @@ def exposed(schema: JsonValue, value: JsonValue, where: str) -> Iterator[str]:
             yield where
         return
     properties = schema.get("properties")
-    if isinstance(value, dict) and isinstance(properties, dict):
+    inner = properties if isinstance(properties, dict) else {}
+    if isinstance(value, dict):
         for name, each in value.items():
-            yield from exposed(properties.get(name), each, f"{where}.{name}")
+            other = schema.get("additionalProperties")
+            yield from exposed(inner.get(name, other), each, f"{where}.{name}")

@@ -13,12 +13,18 @@ from schemas.materialize_pb2 import (
     ValidateRequest,
     ValidateResponse,
 )
+from streams.errors import InvalidUsage
+
+
+class Refused(InvalidUsage):
+    """The endpoint does not take a document for what is in it; others it may take."""
 
 
 class Transactor(Protocol):
     """One open stream; it sees only messages that are legal and well formed.
 
     Errors: whatever a method raises ends the stream, and nothing of the transaction may stay.
+    `Refused` says that a document is at fault: then the driver may leave it out.
     """
 
     checkpoint: bytes

@@ -141,6 +141,7 @@ DOORS: dict[str, set[str]] = {
     "pydantic": {"connectors", "streams.bench.connectors"},
     "sqlite3": {"connectors.sqlite"},
     "psycopg": {"connectors.postgres", "streams.bench.connectors.plain"},
+    "urllib3": {"connectors.webhook"},
     "yaml": {"streams.app.materialize"},
 }
 

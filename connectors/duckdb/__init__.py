@@ -11,13 +11,14 @@ import pyarrow as pa
 from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form
+from connectors.connector import Refused
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase
 from schemas.flow_columns import Elements
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "VARCHAR",
@@ -97,7 +98,7 @@ def translated(sql: str) -> Iterator[None]:
         OverflowError,
         pa.ArrowInvalid,
     ) as error:
-        raise InvalidUsage(f"DuckDB refuses {sql}: {error}") from error
+        raise Refused(f"DuckDB refuses {sql}: {error}") from error
     except duckdb.Error as error:
         raise Determinate(f"DuckDB cannot do {sql}: {error}") from error
 
@@ -114,7 +115,7 @@ def fill(
     columns: Sequence[Column],
     data: Sequence[Elements],
 ) -> None:
-    """By Arrow. Errors: InvalidUsage for a value that DuckDB does not take."""
+    """By Arrow. Errors: Refused for a value that DuckDB does not take."""
     sql = f"INSERT INTO {DIALECT.table(table)} SELECT * FROM slackwater_rows"
     arrays = values.arrays_of(columns, data, CONVERTS)
     with translated(sql):

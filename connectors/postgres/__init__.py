@@ -13,13 +13,14 @@ from psycopg.types.string import TextLoader
 from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form, secret
+from connectors.connector import Refused
 from connectors.postgres.copying import copy_text
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Existing, Name, double_quoted
 from schemas.flow_columns import Elements
-from streams.errors import Determinate, Indeterminate, InvalidUsage
+from streams.errors import Determinate, Indeterminate
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "text",
@@ -152,7 +153,7 @@ class Postgres:
         self.connection = connection
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if PostgreSQL refuses a value or row, Determinate."""
+        """Errors: Refused if PostgreSQL refuses a value or row, Determinate."""
         with translated(sql):
             return self.connection.execute(sql.encode(), values or None).rowcount
 
@@ -164,7 +165,7 @@ class Postgres:
                 yield from rows
 
     def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """By COPY. Errors: InvalidUsage for a value that PostgreSQL does not take."""
+        """By COPY. Errors: Refused for a value that PostgreSQL does not take."""
         sql = f"COPY {DIALECT.table(table)} FROM STDIN"
         text = copy_text(values.arrays_of(columns, data, CONVERTS))
         with (
@@ -205,7 +206,7 @@ def translated(sql: str) -> Iterator[None]:
     try:
         yield
     except (psycopg.IntegrityError, psycopg.DataError) as error:
-        raise InvalidUsage(f"PostgreSQL refuses {sql}: {error}") from error
+        raise Refused(f"PostgreSQL refuses {sql}: {error}") from error
     except psycopg.Error as error:
         raise Determinate(f"PostgreSQL cannot do {sql}: {error}") from error
 

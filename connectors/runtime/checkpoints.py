@@ -6,6 +6,7 @@ with one SELECT, and a place that another collection was written to is seen.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
@@ -14,6 +15,31 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 
 SEPARATOR = ";"
+NEXT, BIRTH = "next", "birth"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A transaction that was about to be written: where it leads, and its bindings' birth."""
+
+    checkpoint: bytes
+    birth: Timestamp
+
+
+def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
+    """What a log holds while a transaction is on its way."""
+    message = Checkpoint.FromString(checkpoint)
+    message.ack_intents[NEXT] = intent.checkpoint
+    message.ack_intents[BIRTH] = str(intent.birth).encode()
+    return message.SerializeToString(deterministic=True)
+
+
+def intent_of(checkpoint: bytes) -> Intent | None:
+    """The transaction that was on its way, if one was."""
+    intents = Checkpoint.FromString(checkpoint).ack_intents
+    if NEXT not in intents:
+        return None
+    return Intent(intents[NEXT], Timestamp(int(intents[BIRTH])))
 
 
 def encode(frontiers: Mapping[tuple[CollectionId, str], Timestamp]) -> bytes:

@@ -170,11 +170,13 @@ class Cutter:
         wrong = pa.concat_tables([pending.errors, advanced(errors, start)])
         self._pending[index] = _Pending(batch, hashes, wrong, upper)
 
-    def cut(self) -> Transaction | None:
-        """The next transaction; None if no binding can move.
+    def cut(self, aim: Timestamp | None = None) -> Transaction | None:
+        """The next transaction, exactly up to `aim` if it is given; None if no binding moves.
 
         Errors: Corrupt if a collection removes rows that it does not have.
         """
+        if aim is not None:
+            return self._cut_within(aim)
         upper = Timestamp(min(each.upper for each in self._pending))
         bounded = self._bounded(upper)
         if bounded < upper and (transaction := self._cut_within(bounded)) is not None:
@@ -287,7 +289,10 @@ class Cutter:
         )
         if bound.delta:
             rows = consolidate(now, self._kernel)
-            order = np.argsort(int64(rows.column("time")), kind="stable")
+            hashes = hash_columns(rows, range(rows.num_columns - 2), self._kernel)
+            order = np.lexsort(
+                (hashes, int64(rows.column("time")))
+            )  # the same in every session
             flags = np.zeros(rows.num_rows, np.bool_)
             return Part(rows.take(pa.array(order)), flags, flags, rows.slice(0, 0)), at.live
         return self._combined(

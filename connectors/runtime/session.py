@@ -54,6 +54,7 @@ class Session:
         self.stream, self.kernel = stream, kernel
         self.log, self.kept = log, kept
         self.is_logged = not stream.checkpoint or bool(kept.driver)
+        self.intent = None if stream.checkpoint else checkpoints.intent_of(kept.flow)
         self.cutter = self._resumed(following.hold())
         marks = not prepared.extensions.delete
         self.encoders = [
@@ -69,11 +70,11 @@ class Session:
         names = self.prepared.names
         frontiers = checkpoints.decode(self.stream.checkpoint or self.kept.flow, names)
         starts = [*held.values(), *(Timestamp(each - 1) for each in frontiers.values())]
-        birth = Timestamp(max(starts))
+        self.birth = Timestamp(max(starts)) if self.intent is None else self.intent.birth
         positions = []
         for name, bound in zip(names, self.prepared.bounds, strict=True):
             if name not in frontiers:
-                positions.append(Position(birth, is_begun=False))
+                positions.append(Position(self.birth, is_begun=False))
                 continue
             time = frontiers[name]
             if time <= held[name[0]]:
@@ -116,12 +117,32 @@ class Session:
         return Timestamp(min(map(self.cutter.upper, range(len(self.cutter.bindings)))))
 
     def gather(self) -> Transaction | None:
-        """Read what has come, and cut the next transaction; None if there is none."""
+        """Read what has come, and cut the next transaction; None if there is none.
+
+        One that was on its way when the session before ended is cut as it was.
+        """
+        if self.intent is not None:
+            return self._intended(self.intent)
         transaction = self.cutter.cut()
         while transaction is None and min(self.uppers) > self._read:
             self._take()
             transaction = self.cutter.cut()
         return transaction
+
+    def _intended(self, intent: checkpoints.Intent) -> Transaction | None:
+        self.intent = None
+        names = self.prepared.names
+        aims = checkpoints.decode(intent.checkpoint, names)
+        moved = [
+            aims[name]
+            for name, at in zip(names, self.cutter.positions, strict=True)
+            if name in aims and (aims[name] > at.frontier or not at.is_begun)
+        ]
+        if not moved:
+            return self.gather()
+        while self._read < max(moved) and min(self.uppers) > self._read:
+            self._take()
+        return self.cutter.cut(max(moved))
 
     def _take(self) -> None:
         """Read more of the bindings that are behind, and of others that have little waiting."""
@@ -140,8 +161,16 @@ class Session:
             self.cutter.take(index, updates, errors, upper)
 
     def begin(self, transaction: Transaction) -> None:
-        """Send all of a transaction up to its commit. Errors: Drifted; as the stream."""
+        """Send all of a transaction up to its commit. Errors: Drifted; as the stream.
+
+        Where the log alone says what was committed, it says first what is on its way: if this
+        session ends, the next one sends the same.
+        """
         exists = self._verified(transaction)
+        if not self.stream.checkpoint and transaction.rows:
+            intent = checkpoints.Intent(self.checkpoint(transaction), self.birth)
+            before = checkpoints.with_intent(self._checkpoint(self.committed), intent)
+            self.log.write(Kept(before, self.kept.driver))
         for index, part in enumerate(transaction.parts):
             if part is None:
                 continue
@@ -171,7 +200,10 @@ class Session:
 
     def checkpoint(self, transaction: Transaction) -> bytes:
         """What the endpoint keeps beside the transaction."""
-        pairs = zip(self.prepared.names, transaction.positions, strict=True)
+        return self._checkpoint(transaction.positions)
+
+    def _checkpoint(self, positions: Sequence[Position]) -> bytes:
+        pairs = zip(self.prepared.names, positions, strict=True)
         return checkpoints.encode({name: at.frontier for name, at in pairs if at.is_begun})
 
     def _verified(self, transaction: Transaction) -> dict[int, list[bool]]:

@@ -59,12 +59,12 @@ class FileDatabase(Generic[Held]):
     engine: Engine[Held]
 
     def execute(self, sql: str, values: Sequence[object] = ()) -> int:
-        """Errors: InvalidUsage if the database refuses a value or row, Determinate."""
+        """Errors: Refused if the database refuses a value or row, Determinate."""
         with self.engine.translated(sql):
             return self.engine.execute(self.connection, sql, values)
 
     def fill(self, table: Name, columns: Sequence[Column], data: Sequence[Elements]) -> None:
-        """Errors: InvalidUsage for a value that the database does not take."""
+        """Errors: Refused for a value that the database does not take."""
         self.engine.fill(self, table, columns, data)
 
     def select(self, sql: str, values: Sequence[object] = ()) -> Iterator[Sequence[object]]:

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from connectors.connector import Refused
 from connectors.sql.columns import Column, Kind
 from schemas.flow_columns import Elements
-from streams.errors import InvalidUsage
 
 Convert = Callable[[Elements], pa.Array]
 
@@ -19,7 +19,7 @@ def arrays_of(
 ) -> list[pa.Array]:
     """Each column as one array; null stays null.
 
-    Errors: InvalidUsage, which names the column of a value that is not of its kind.
+    Errors: Refused, which names the column of a value that is not of its kind.
     """
     return [
         converted(column, elements, converts[column.kind])
@@ -32,7 +32,7 @@ def converted(column: Column, elements: Elements, convert: Convert) -> pa.Array:
     try:
         return convert(elements)
     except (ValueError, TypeError, pa.ArrowException) as error:
-        raise InvalidUsage(f"column {column.name}: {error}") from error
+        raise Refused(f"column {column.name}: {error}") from error
 
 
 def rows_of(arrays: Sequence[pa.Array]) -> list[tuple[object, ...]]:

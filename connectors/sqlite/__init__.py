@@ -10,13 +10,14 @@ from contextlib import closing, contextmanager
 from pydantic import BaseModel, Field
 
 from connectors.config import STRICT, form
+from connectors.connector import Refused
 from connectors.sql import values
 from connectors.sql.columns import Column, Kind
 from connectors.sql.connector import Resource, SqlConnector
 from connectors.sql.dialect import Database, Dialect, Name, double_quoted
 from connectors.sql.file_database import Engine, FileDatabase
 from schemas.flow_columns import Elements
-from streams.errors import Determinate, InvalidUsage
+from streams.errors import Determinate
 
 TYPES: Mapping[Kind, str] = {
     Kind.TEXT: "TEXT",
@@ -79,7 +80,7 @@ def translated(sql: str) -> Iterator[None]:
     try:
         yield
     except (sqlite3.IntegrityError, OverflowError) as error:
-        raise InvalidUsage(f"SQLite refuses {sql}: {error}") from error
+        raise Refused(f"SQLite refuses {sql}: {error}") from error
     except sqlite3.Error as error:
         raise Determinate(f"SQLite cannot do {sql}: {error}") from error
 
@@ -95,7 +96,7 @@ def fill(
     columns: Sequence[Column],
     data: Sequence[Elements],
 ) -> None:
-    """Errors: InvalidUsage for a value that is not of its column's kind."""
+    """Errors: Refused for a value that is not of its column's kind."""
     marks = ", ".join("?" * len(columns))
     sql = f"INSERT INTO {DIALECT.table(table)} VALUES ({marks})"
     rows = values.rows_of(values.arrays_of(columns, data, CONVERTS))

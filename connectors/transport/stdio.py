@@ -22,6 +22,7 @@ from connectors.transport.failures import ConnectorFailed, text_of
 log = logging.getLogger(__name__)
 
 TRANSACTIONS = "transactions"
+CALLS = (*serving.CALLS, TRANSACTIONS)
 LAST_LINES = 20
 GRACE_S = 5.0
 """How long a process may take to end when its input has."""

@@ -15,7 +15,7 @@ from streams.errors import InvalidUsage
 GRPC = "grpc:"
 
 
-OURS = ("duckdb", "files", "postgres", "sqlite")
+OURS = ("duckdb", "files", "postgres", "sqlite", "webhook")
 
 
 def named(name: str) -> Connector:

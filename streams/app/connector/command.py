@@ -11,10 +11,10 @@ import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from connectors import serving, tasks
+from connectors import tasks
 from connectors.transport import stdio
 from schemas.materialize_pb2 import ApplyRequest, Constraint, SpecRequest, ValidateResponse
-from streams.app.connector.choice import driver_of, named
+from streams.app.connector.choice import OURS, driver_of, named
 from streams.app.failing import failed
 from streams.errors import Determinate, SlackwaterError
 
@@ -27,13 +27,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-CALLS = (*serving.CALLS, stdio.TRANSACTIONS)
-
 Choice = Annotated[
     str,
     typer.Argument(
         metavar="CONNECTOR",
-        help="duckdb, files, postgres, sqlite, grpc:HOST:PORT, or a command, as ./connector.",
+        help=f"{', '.join(OURS)}, grpc:HOST:PORT, or a command, as ./connector.",
     ),
 ]
 TaskFile = Annotated[
@@ -124,7 +122,7 @@ def apply(
 @app.command()
 def serve(
     connector: Annotated[
-        str, typer.Argument(metavar="CONNECTOR", help="duckdb, files, postgres or sqlite.")
+        str, typer.Argument(metavar="CONNECTOR", help=f"One of {', '.join(OURS)}.")
     ],
     call: Annotated[
         str,
@@ -139,8 +137,8 @@ def serve(
     ] = "",
 ) -> None:
     """Serve one of our connectors: one call on pipes, or all of them over gRPC."""
-    if bool(call) == bool(listen) or (call and call not in CALLS):
-        expected = f"expected one of {', '.join(CALLS)}, or --listen HOST:PORT"
+    if bool(call) == bool(listen) or (call and call not in stdio.CALLS):
+        expected = f"expected one of {', '.join(stdio.CALLS)}, or --listen HOST:PORT"
         raise typer.BadParameter(expected)
     with told():
         chosen = named(connector)

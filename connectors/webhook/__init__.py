@@ -1,0 +1,221 @@
+"""A connector of web hooks: every change is sent by POST, in requests that can be told apart.
+
+Bindings are of delta updates. A request that comes twice comes with the same id and the same
+bytes, so a receiver that looks at ids takes each change once: see `connectors/docs/WEBHOOK.md`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, JsonValue, model_validator
+
+from connectors.config import STRICT, form, parsed, schema_text, secret
+from connectors.protocol.messages import Extensions, Open
+from connectors.webhook.sending import Sender
+from connectors.webhook.transactor import IN_MEMORY, Limits, Transactor
+from schemas.flow_pb2 import CollectionSpec
+from schemas.materialize_pb2 import (
+    ApplyRequest,
+    ApplyResponse,
+    Constraint,
+    SpecRequest,
+    SpecResponse,
+    ValidateRequest,
+    ValidateResponse,
+)
+from streams.errors import InvalidUsage
+
+SECRET: dict[str, JsonValue] = {"type": "string", "secret": True}
+SECRET_NAMES = {"authorization", "proxy-authorization", "cookie", "x-api-key"}
+OWN_NAMES = {"content-type", "content-length", "host", "idempotency-key"}
+
+
+class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """Where requests go, and how."""
+
+    model_config = STRICT | {"title": "Web hook"}
+
+    url: str = Field(
+        title="URL",
+        description="What all paths of bindings are appended to; http: or https:.",
+        pattern=r"^https?://[^\s#]+$",
+        json_schema_extra=form(0),
+    )
+    headers: dict[str, str] = Field(
+        default={},
+        title="Headers",
+        description="Headers of every request.",
+        json_schema_extra=form(1),
+    )
+    secret_headers: dict[str, str] = Field(
+        default={},
+        title="Secret headers",
+        description="Headers whose values are found at env:NAME or file:PATH.",
+        json_schema_extra={**form(2), "additionalProperties": SECRET},
+    )
+    timeout_s: float = Field(
+        default=30.0,
+        title="Timeout",
+        description="Seconds to wait for a connection, and for an answer.",
+        gt=0,
+        json_schema_extra=form(3),
+    )
+    batch_documents: int = Field(
+        default=1000,
+        title="Batch documents",
+        description="The most documents of a request.",
+        ge=1,
+        le=100_000,
+        json_schema_extra=form(4),
+    )
+    batch_bytes: int = Field(
+        default=1 << 20,
+        title="Batch bytes",
+        description="The most bytes of a request's documents; one document may have more.",
+        ge=1,
+        le=64 << 20,
+        json_schema_extra=form(5),
+    )
+    retries: int = Field(
+        default=5,
+        title="Retries",
+        description="How often a request is repeated that failed of what can pass.",
+        ge=0,
+        le=100,
+        json_schema_extra=form(6),
+    )
+    verify_tls: bool = Field(
+        default=True,
+        title="Verify TLS",
+        description="Whether the endpoint's certificate is verified.",
+        json_schema_extra=form(7),
+    )
+    ca_file: str = Field(
+        default="",
+        title="CA file",
+        description="Certificates to verify by, as PEM; empty: those of the system.",
+        json_schema_extra=form(8),
+    )
+
+    @model_validator(mode="after")
+    def _sensible(self) -> Self:
+        if not urlsplit(self.url).hostname:
+            raise ValueError("the URL names no host")
+        if urlsplit(self.url).password is not None:
+            raise ValueError("a password in the URL is no secret: use secret_headers")
+        for name in (*self.headers, *self.secret_headers):
+            if name.casefold() in OWN_NAMES:
+                raise ValueError(f"the header {name} is the connector's own")
+        for name in self.headers:
+            if name.casefold() in SECRET_NAMES:
+                raise ValueError(f"the header {name} is secret: move it to secret_headers")
+        return self
+
+
+class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
+    """Where the changes of a binding go."""
+
+    model_config = STRICT | {"title": "Path"}
+
+    path: str = Field(
+        title="Path",
+        description="What is appended to the URL, after a slash.",
+        pattern=r"^[^/\s?#][^\s?#]*$",
+        json_schema_extra=form(0, mark="x-collection-name"),
+    )
+    delta_updates: Literal[True] = Field(
+        default=True,
+        title="Delta updates",
+        description="Every change is a document of its own.",
+        json_schema_extra=form(1, mark="x-delta-updates"),
+    )
+
+
+class WebhookConnector:
+    """The four calls. An endpoint of this kind keeps nothing that could be asked for."""
+
+    extensions = Extensions()
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+
+    def spec(self, request: SpecRequest) -> SpecResponse:
+        """The schemas."""
+        del request
+        return SpecResponse(
+            endpoint_spec_schema_json=schema_text(Config),
+            resource_spec_schema_json=schema_text(Resource),
+            documentation_url="https://www.rfc-editor.org/rfc/rfc9110",
+        )
+
+    def validate(self, request: ValidateRequest) -> ValidateResponse:
+        """Nothing is sent. Errors: InvalidUsage."""
+        self._sender(request.endpoint_spec_json)
+        response = ValidateResponse()
+        for index, binding in enumerate(request.bindings):
+            response.bindings.add(
+                constraints=constraints(binding.collection),
+                resource_path=[path_of(index, binding.resource_spec_json)],
+                delta_updates=True,
+            )
+        return response
+
+    def apply(self, request: ApplyRequest) -> ApplyResponse:
+        """Nothing to do. Errors: InvalidUsage."""
+        spec = request.materialization
+        self._sender(spec.endpoint_spec_json)
+        for index, binding in enumerate(spec.bindings):
+            path_of(index, binding.resource_spec_json)
+        return ApplyResponse()
+
+    @contextmanager
+    def open(self, message: Open) -> Iterator[Transactor]:
+        """Errors: InvalidUsage."""
+        sender, limits = self._sender(message.materialization.endpoint_spec_json)
+        with sender, SpooledTemporaryFile(max_size=IN_MEMORY) as file:
+            yield Transactor(sender, file, limits, message)
+
+    def _sender(self, text: str) -> tuple[Sender, Limits]:
+        config = parsed(Config, "endpoint configuration", text)
+        hidden = {
+            name: secret(self._environment, value)
+            for name, value in config.secret_headers.items()
+        }
+        sender = Sender(
+            url=config.url,
+            headers={**config.headers, **hidden},
+            timeout_s=config.timeout_s,
+            retries=config.retries,
+            ca_file=config.ca_file or None,
+            verify=config.verify_tls,
+        )
+        return sender, Limits(config.batch_documents, config.batch_bytes)
+
+
+def path_of(index: int, text: str) -> str:
+    """Errors: InvalidUsage."""
+    return parsed(Resource, f"binding {index}: resource configuration", text).path
+
+
+def constraints(spec: CollectionSpec) -> Mapping[str, Constraint]:
+    """A constraint for every projection: the document has them all."""
+    found: dict[str, Constraint] = {}
+    for each in spec.projections:
+        if each.ptr in spec.key_ptrs:
+            kind, reason = Constraint.LOCATION_REQUIRED, "it is part of the key"
+        elif each.ptr == "":
+            kind, reason = Constraint.FIELD_REQUIRED, "documents are what is sent"
+        else:
+            kind, reason = Constraint.FIELD_OPTIONAL, "the document has it"
+        found[each.field] = Constraint(type=kind, reason=reason)
+    if "" not in {each.ptr for each in spec.projections}:
+        raise InvalidUsage(f"collection {spec.collection}: expected a field of the document")
+    return found
+
+
+def connector(environment: Mapping[str, str]) -> WebhookConnector:
+    """The connector; `environment` is where `env:NAME` is looked up."""
+    return WebhookConnector(environment)

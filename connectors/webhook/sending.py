@@ -1,0 +1,126 @@
+"""Requests over HTTP: repeated where a failure can pass, else its message is an error."""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+import urllib3
+from urllib3 import BaseHTTPResponse
+from urllib3.exceptions import HTTPError, SSLError
+
+from connectors.connector import Refused
+from streams.errors import Indeterminate, InvalidUsage
+from streams.storage.client.pauses import longer_s
+
+log = logging.getLogger(__name__)
+
+PASSING = {408, 425, 429}
+"""Statuses below 500 that another try may not meet."""
+REFUSING = {400, 409, 413, 415, 422}
+"""Statuses that are about the documents, where others are about the address or the caller."""
+LONGEST_PAUSE_S = 60.0
+SHOWN = 500
+"""Characters of an answer in an error."""
+JSON = "application/json"
+
+
+class Sender:
+    """Sends to one endpoint. One thread."""
+
+    def __init__(  # noqa: PLR0913 settings, passed by name
+        self,
+        *,
+        url: str,
+        headers: Mapping[str, str],
+        timeout_s: float,
+        retries: int,
+        ca_file: str | None = None,
+        verify: bool = True,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._url, self._headers, self._retries = url.rstrip("/"), headers, retries
+        self._pause = pause
+        try:
+            self._pool = urllib3.PoolManager(
+                timeout=timeout_s,
+                retries=False,
+                cert_reqs="CERT_REQUIRED" if verify else "CERT_NONE",
+                assert_hostname=None if verify else False,
+                ssl_context=context(ca_file) if verify else None,
+            )
+        except OSError as error:
+            raise InvalidUsage(
+                f"ca_file: expected certificates in {ca_file}: {error}"
+            ) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._pool.clear()
+
+    def send(self, path: str, id_: str, body: bytes) -> None:
+        """Return once the endpoint has taken a request.
+
+        Errors: Refused, InvalidUsage; Indeterminate if it does not answer, or is not well.
+        """
+        pause_s, left = 0.0, self._retries
+        while True:
+            failure, asked_s = self._tried(path, id_, body)
+            if failure is None:
+                return
+            if not left:
+                raise Indeterminate(f"{path}: {failure}, in {self._retries + 1} tries")
+            left, pause_s = left - 1, longer_s(pause_s)
+            log.warning("a request is repeated", extra={"id": id_, "cause": failure})
+            self._pause(min(max(pause_s, asked_s), LONGEST_PAUSE_S))
+
+    def _tried(self, path: str, id_: str, body: bytes) -> tuple[str | None, float]:
+        """Why it failed of what can pass, if it did, and for how long to wait at least."""
+        headers = {**self._headers, "Content-Type": JSON, "Idempotency-Key": id_}
+        try:
+            answer = self._pool.request(
+                "POST", f"{self._url}/{path}", body=body, headers=headers, redirect=False
+            )
+        except SSLError as error:
+            if isinstance(error.args[0], ssl.SSLCertVerificationError):
+                raise InvalidUsage(f"{path}: {error.args[0]}") from error
+            return str(error), 0.0
+        except HTTPError as error:
+            return str(error), 0.0
+        except (UnicodeError, ValueError) as error:
+            raise InvalidUsage(f"{path}: cannot be sent: {error}") from error
+        return judged(path, answer)
+
+
+def judged(path: str, answer: BaseHTTPResponse) -> tuple[str | None, float]:
+    """As `Sender._tried`, of an answer. Errors: Refused, InvalidUsage."""
+    status = answer.status
+    if 200 <= status < 300:  # noqa: PLR2004 as HTTP has it
+        return None, 0.0
+    said = f"the endpoint answers {status} {answer.reason or ''}".rstrip()
+    if text := answer.data[: 4 * SHOWN].decode(errors="replace").strip():
+        said = f"{said}: {text[:SHOWN]}"
+    if status in PASSING or status >= 500:  # noqa: PLR2004
+        return said, seconds(answer.headers.get("Retry-After"))
+    if status in REFUSING:
+        raise Refused(f"{path}: {said}")
+    raise InvalidUsage(f"{path}: {said}")
+
+
+def context(ca_file: str | None) -> ssl.SSLContext:
+    """What certificates are verified by. Errors: OSError."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def seconds(text: str | None) -> float:
+    """A Retry-After in seconds; 0 if there is none, or it is a date."""
+    return float(text) if text is not None and text.isdecimal() else 0.0

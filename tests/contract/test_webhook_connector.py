@@ -1,0 +1,312 @@
+"""The connector of web hooks: what a receiver gets, whatever happens on the way."""
+
+import json
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors import testing, webhook
+from connectors.connector import Refused
+from connectors.driving import Driver
+from connectors.protocol import messages
+from connectors.runtime.runner import Runner
+from connectors.runtime.task import Materialization
+from connectors.transport.failures import ConnectorFailed
+from connectors.transport.local import Local
+from connectors.transport.stdio import Command
+from connectors.webhook.sending import Sender
+from connectors.webhook.transactor import Cutting, Limits
+from schemas.blobs import Blobs
+from schemas.materialize_pb2 import SpecRequest
+from streams.errors import Indeterminate, InvalidUsage
+from tests.support.collections import Collections
+from tests.support.hook import Receiver, receiving
+
+PRICES = (("item", "VARCHAR"), ("price", "BIGINT"))
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as made:
+        yield made
+
+
+@pytest.fixture
+def collections() -> Iterator[Collections]:
+    made = Collections()
+    made.create("u1", PRICES, keys=("item",))
+    yield made
+    made.close()
+
+
+def subject(receiver: Receiver, **config: Any) -> testing.Subject:
+    return testing.Subject(
+        driver=Driver(Local(webhook.connector({"TOKEN": "Bearer x"}))),
+        endpoint={"url": receiver.url, "retries": 0, **config},
+        resource=lambda name: {"path": f"in/{name}"},
+    )
+
+
+def catch_up(receiver: Receiver, collections: Collections, **more: Any) -> None:
+    task = {
+        "task": "shop",
+        "connector": "webhook",
+        "config": {"url": receiver.url, "retries": 0, **more.pop("config", {})},
+        "bindings": [{"collection": "u1", "resource": {"path": "prices"}}],
+        "limits": {"every_ms": 0, "idle_ms": 0, "rows": more.pop("rows", 1000)},
+    }
+    runner = Runner(
+        Materialization.model_validate(task),
+        Driver(Local(webhook.connector({}))),
+        collections.client(),
+        now_ms=lambda: 1000,
+        stopping=NoPauses(),
+        **more,
+    )
+    runner.run(until_caught_up=True)
+
+
+def test_a_request_says_what_it_is(receiver: Receiver) -> None:
+    kept = subject(receiver, secret_headers={"Authorization": "env:TOKEN"}, batch_documents=2)
+    task = kept.applied("t", "u")
+    with kept.session(task) as stream:
+        stream.flush(testing.checkpoint(7))
+        testing.store(stream, [testing.account("a", n, n) for n in range(3)])
+        assert receiver.requests == [], "nothing is sent before the commit"
+        stream.commit()
+        stream.finish()
+    first, second = receiver.requests
+    path, headers, body = first
+    assert path.startswith("/in/t_")
+    assert (headers["Authorization"], headers["Content-Type"]) == (
+        "Bearer x",
+        "application/json",
+    )
+    value = json.loads(body)
+    assert headers["Idempotency-Key"] == value["id"] != json.loads(second[2])["id"]
+    assert value["task"] == task.materialization
+    assert (value["key_begin"], value["key_end"]) == ("00000000", "ffffffff")
+    assert value["documents"] == [testing.account("a", n, n) for n in range(2)]
+    assert (value["batch"], json.loads(second[2])["batch"]) == (0, 1)
+
+
+@pytest.mark.parametrize("sizes", [[3], [1, 1, 1], [2, 1]])
+def test_requests_are_cut_the_same_however_documents_come(sizes: list[int]) -> None:
+    documents = [b'{"n":%d}' % n for n in range(3)]
+    for limits, expected in [
+        (Limits(2, 1000), [documents[:2], documents[2:]]),
+        (Limits(9, 15), [documents[:2], documents[2:]]),
+        (Limits(9, 14), [documents[:2], documents[2:]]),
+        (Limits(9, 13), [[each] for each in documents]),
+        (Limits(9, 3), [[each] for each in documents]),
+        (Limits(9, 21), [documents]),
+    ]:
+        cutting, actual, start = Cutting(), [], 0
+        for size in sizes:
+            some = Blobs.of(documents[start : start + size])
+            actual += list(cutting.add(some, limits))
+            start += size
+        actual += [cutting.full()] if cutting.count else []
+        assert actual == [b",".join(each) for each in expected], limits
+
+
+class NoPauses(threading.Event):
+    """Never stops, and never waits."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return False
+
+
+def fill(collections: Collections) -> None:
+    collections.append("u1", 12, [(f"i{n}", n, 11, 1) for n in range(7)])
+
+
+@pytest.mark.parametrize(
+    ("place", "number"),
+    [("before-commit", 1), ("in-commit", 0), ("in-commit", 1), ("after-commit", 1)],
+)
+def test_a_crash_repeats_the_same_requests(
+    receiver: Receiver, collections: Collections, place: str, number: int
+) -> None:
+    """Though more has come since, and limits are others."""
+    fill(collections)
+    if number:
+        catch_up(receiver, collections)
+        collections.append("u1", 14, [(f"i{n}", n, 13, -1) for n in range(3)])
+
+    def crash(at: str) -> None:
+        if at == place:
+            raise Crash
+
+    with pytest.raises(Crash):
+        catch_up(receiver, collections, crash=crash, config={"batch_documents": 2})
+    collections.append("u1", 21, [("i6", 6, 15, -1), ("i6", 8, 15, 1)])
+    catch_up(receiver, collections, rows=2, config={"batch_documents": 2})
+    by_id: dict[str, set[bytes]] = {}
+    for _, headers, body in receiver.requests:
+        by_id.setdefault(headers["Idempotency-Key"], set()).add(body)
+    assert all(len(bodies) == 1 for bodies in by_id.values()), "one id, one body"
+    changes: Counter[Any] = Counter()
+    for each in receiver.taken("prices"):
+        changes[each["item"], each["price"]] += each["slackwater_diff"]
+        assert each["slackwater_time"] in {11, 13, 15}
+    expected = {(f"i{n}", n): 1 for n in range(3 * number, 6)} | {("i6", 8): 1}
+    assert +changes == expected
+    assert not -changes
+
+
+def test_a_request_that_was_sent_when_the_process_dies_comes_again(
+    receiver: Receiver, collections: Collections
+) -> None:
+    """Between two requests of one commit."""
+    fill(collections)
+    left = [2]
+
+    def answer(_: Any) -> Any:
+        left[0] -= 1
+        return 200 if left[0] >= 0 else None
+
+    receiver.answer = answer
+    with pytest.raises(ConnectorFailed, match=r"prices: .* in 1 tries"):
+        catch_up(receiver, collections, config={"batch_documents": 2})
+    sent = [body for _, _, body in receiver.requests]
+    receiver.answer = lambda _: 200
+    collections.append("u1", 14, [("new", 1, 13, 1)])
+    catch_up(receiver, collections, config={"batch_documents": 2})
+    again = [body for _, _, body in receiver.requests][2:]
+    assert again[:2] == sent, "bytes and order"
+    items = [each["item"] for each in receiver.taken("prices")]
+    assert sorted(items) == sorted([*(f"i{n}" for n in range(7)), "new"])
+
+
+def test_limits_change_with_the_transaction_after(
+    receiver: Receiver, collections: Collections
+) -> None:
+    fill(collections)
+    catch_up(receiver, collections, config={"batch_documents": 7})
+    for time in (13, 15):
+        collections.append("u1", time + 1, [(f"n{n}{time}", n, time, 1) for n in range(4)])
+        catch_up(receiver, collections, config={"batch_documents": 2})
+    assert [len(each["documents"]) for each in receiver.bodies] == [7, 4, 2, 2]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503, None])
+def test_what_can_pass_is_tried_again(receiver: Receiver, status: int | None) -> None:
+    answers = [status, status, 204]
+    receiver.answer = lambda _: answers.pop(0)
+    pauses: list[float] = []
+    with sender(receiver, retries=2, pause=pauses.append) as sending:
+        sending.send("p", "1", b"{}")
+    assert pauses == [0.5, 1.0]
+    assert [body for _, _, body in receiver.requests] == [b"{}"]
+
+
+def test_who_says_when_is_asked_then(receiver: Receiver) -> None:
+    answers: list[Any] = [
+        (429, "", {"Retry-After": "7"}),
+        (503, "", {"Retry-After": "900"}),
+        200,
+    ]
+    receiver.answer = lambda _: answers.pop(0)
+    pauses: list[float] = []
+    with sender(receiver, retries=2, pause=pauses.append) as sending:
+        sending.send("p", "1", b"{}")
+    assert pauses == [7.0, 60.0]
+
+
+def sender(receiver: Receiver, **options: Any) -> Sender:
+    settings = {"url": receiver.url, "headers": {}, "timeout_s": 5.0, "retries": 0, **options}
+    return Sender(**settings)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "text"),
+    [
+        (
+            (422, "price is negative"),
+            Refused,
+            "p: the endpoint answers 422 .*: price is negative",
+        ),
+        ((401, "who?"), InvalidUsage, "p: the endpoint answers 401 Unauthorized: who?"),
+        ((302, "", {"Location": "/other"}), InvalidUsage, "p: the endpoint answers 302 Found"),
+        ((500, "oops"), Indeterminate, "p: the endpoint answers 500 .*: oops, in 1 tries"),
+    ],
+)
+def test_what_cannot_pass_says_what_the_endpoint_says(
+    receiver: Receiver, answer: Any, error: type[Exception], text: str
+) -> None:
+    receiver.answer = lambda _: answer
+    with sender(receiver) as sending, pytest.raises(error, match=text) as raised:
+        sending.send("p", "1", b"{}")
+    assert type(raised.value) is error
+
+
+def test_nobody_listens(receiver: Receiver) -> None:
+    with (
+        sender(receiver, url="http://127.0.0.1:1") as sending,
+        pytest.raises(Indeterminate, match=r"p: .*refused.* in 1 tries"),
+    ):
+        sending.send("p", "1", b"{}")
+
+
+def test_a_refused_document_stops_the_task_with_the_message(
+    receiver: Receiver, collections: Collections
+) -> None:
+    receiver.answer = lambda _: (400, "no such item")
+    fill(collections)
+    with pytest.raises(
+        ConnectorFailed, match=r"prices: the endpoint answers 400 .*no such item"
+    ):
+        catch_up(receiver, collections)
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [
+        ({"url": "ftp://x"}, "url: "),
+        ({"url": "http://u:p@x"}, "a password in the URL is no secret"),
+        ({"headers": {"authorization": "x"}}, "the header authorization is secret: move it"),
+        ({"headers": {"Host": "x"}}, "the header Host is the connector's own"),
+        ({"secret_headers": {"A": "env:GONE"}}, "environment variable GONE, actual none"),
+        ({"ca_file": "/nowhere"}, "ca_file: expected certificates in /nowhere"),
+        ({"batch_documents": 0}, "batch_documents: "),
+    ],
+)
+def test_configurations_that_are_wrong(receiver: Receiver, config: Any, text: str) -> None:
+    with pytest.raises(ConnectorFailed, match=text):
+        subject(receiver, **config).task("t")
+
+
+def test_the_forms_have_titles_secrets_and_order() -> None:
+    response = Driver(Local(webhook.connector({}))).spec(SpecRequest())
+    for text in (response.endpoint_spec_schema_json, response.resource_spec_schema_json):
+        properties = json.loads(text)["properties"]
+        orders = [each["order"] for each in properties.values()]
+        assert orders == list(range(len(orders)))
+        assert all(each["title"] and each["description"] for each in properties.values())
+    hidden = json.loads(response.endpoint_spec_schema_json)["properties"]["secret_headers"]
+    assert hidden["additionalProperties"] == {"type": "string", "secret": True}
+
+
+def test_it_is_a_command_too(receiver: Receiver) -> None:
+    program = str(Path(sys.executable).with_name("materialize-webhook"))
+    response = Driver(Command([program], {})).spec(SpecRequest())
+    assert json.loads(response.resource_spec_schema_json)["title"] == "Path"
+
+
+def test_a_load_is_a_violation(receiver: Receiver) -> None:
+    kept = subject(receiver)
+    with (
+        kept.session(kept.applied("t")) as stream,
+        pytest.raises(Exception, match="expected no delta updates"),
+    ):
+        stream.send(messages.Load(0, messages.Tuples.of([("a", 1)])))
